@@ -1,0 +1,98 @@
+"""Settings: TOML files read into frozen pydantic models, with errors that name the key and the nearest allowed one."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from trivet.mining.names import nearest
+
+__all__ = ["Config", "nearest"]
+
+
+class Config(BaseModel):
+    """A frozen group of settings; an unknown key is an error, a derived value is a property."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
+        """Check `values` and return the settings.
+
+        Raises:
+            ValueError: one sentence that names the key's path, what came and what is allowed.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise ValueError(f"{source}: {_sentence(cls, error)}") from None
+
+    @classmethod
+    def read(cls, path: Path, overrides: Sequence[str] = ()) -> Self:
+        """Read a TOML file; `overrides` are "section.key=value" strings with TOML values (bare words are strings).
+
+        Raises:
+            ValueError: if the file is missing, is not TOML, or a setting is unknown or out of range.
+        """
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
+        except IsADirectoryError:
+            raise ValueError(f"the settings must be a TOML file: got the folder {path}; name the file in it.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} must be a TOML file: {error}.") from None
+        for override in overrides:
+            _set(values, override)
+        return cls.parse(values, source=str(path))
+
+    def to_toml(self) -> str:
+        """The settings, whole, as TOML; a value of None is left out, which reads back as None."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise ValueError(f"--set needs section.key=value: got {override!r}.")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *sections, key = path.strip().split(".")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ValueError(f"--set {override}: {section!r} is a value, not a section.")
+        values = inner
+    values[key] = value
+
+
+def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown setting {path!r}; {nearest(str(first['loc'][-1]), _keys(model, first['loc'][:-1]))}"
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        allowed = [part.strip(" '") for part in str(first["ctx"]["expected"]).replace(" or ", ", ").split(",")]
+        return f"{path} = {first['input']!r} is not known; {nearest(first['input'], allowed)}"
+    if first["type"] == "missing":
+        return f"the setting {path!r} is missing; add it."
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return f"{path}: {message}" if path else message
+    return f"{path} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
+
+
+def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    for part in path:
+        annotation = model.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,78 @@
+"""The contrastive loss."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import relu
+
+from trivet.geometry import Distance
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+
+
+def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
+    """D(a, p) for each chosen positive, and the hinge margin - D(a, n) for each chosen negative of the block."""
+    values = torch.cat([rows.to_positive, relu(margin - rows.to_negative)], dim=1)
+    return RowTerms(values, torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1))
+
+
+class ContrastiveLoss(RowLoss):
+    """Pull positives together and push negatives at least a margin away.
+
+    Sum over the chosen positive pairs of D(a, p) and over the chosen negative pairs of max(0, margin - D(a, n)).
+
+    Args:
+        margin: in the unit of D.
+        distance: "squared_euclidean", "euclidean" or "cosine".
+        positives, negatives: a selector, or the name of one; with both "all", every ordered pair counts.
+        normalize: divide embeddings by their norm first.
+        reduction: "objective" divides by N^2, all ordered pairs (N M against references); "mean" by the chosen
+            pairs, zeros kept; "mean-active" by those above zero; "sum".
+        trim: share of the pairs, those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when there is no pair.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Hadsell, Chopra, LeCun, CVPR 2006; in this form Levi et al., ICCV 2021, section 3.
+
+    Example:
+        >>> embeddings = torch.tensor([[0.0], [1.0], [1.5]])
+        >>> ContrastiveLoss(margin=1.0, reduction="sum")(embeddings, torch.tensor([0, 0, 1]))
+        tensor(3.5000)
+    """
+
+    reductions = ("objective", "mean", "mean-active", "sum")
+
+    def __init__(
+        self,
+        *,
+        margin: float,
+        distance: Distance = "squared_euclidean",
+        positives: PositiveName | PositiveSelector = "all",
+        negatives: NegativeName | NegativeSelector = "all",
+        normalize: bool = False,
+        reduction: Reduction = "objective",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance=distance,
+            positives=positives,
+            negatives=negatives,
+            margin=margin,
+            normalize=normalize,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """Pairs of the block."""
+        return contrastive_rows(rows, margin=self.margin)

@@ -1,0 +1,115 @@
+"""The multi-similarity loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms, at_least
+
+
+def multi_similarity_rows(
+    rows: Rows, *, positive_scale: float, negative_scale: float, threshold: float, skip_if_any_empty: bool
+) -> RowTerms:
+    """One term per anchor that has a candidate positive and negative:
+
+    log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
+    """
+    pull = -positive_scale * (1 - rows.to_positive - threshold)
+    push = negative_scale * (1 - rows.to_negative - threshold)
+    values = _log_one_plus(pull, rows.positive_chosen) / positive_scale
+    values = values + _log_one_plus(push, rows.negative_chosen) / negative_scale
+    kept = rows.has_candidates
+    if skip_if_any_empty:
+        kept = kept & rows.positive_chosen.any(dim=1) & rows.negative_chosen.any(dim=1)
+    return RowTerms(values[:, None], kept[:, None])
+
+
+class MultiSimilarityLoss(RowLoss):
+    """Weigh each pair by how it compares with the other pairs of the anchor.
+
+    Mean over the N anchors of, with S the cosine similarity,
+
+        log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b.
+
+    An anchor without any positive or without any negative in the batch counts 0.
+
+    Args:
+        positive_scale, negative_scale: a and b, > 0.
+        threshold: lambda of the paper, t above, a similarity. At 1, negatives of similarity below about 0.95 get hardly
+            any gradient; 0.5 is often better.
+        positives: "multi-similarity" (mined), "easy" (Levi et al.), "all" or another.
+        negatives: "multi-similarity" (mined), "all" or another.
+        skip_if_any_empty: leave out an anchor with no chosen positive or no chosen negative, as widely used code does.
+        reduction: "anchors" divides by N; "mean" by the anchors kept; "sum".
+        trim: share of the anchors, those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Wang et al., "Multi-Similarity Loss with General Pair Weighting", CVPR 2019, eq. 15; defaults of Levi et al.,
+        ICCV 2021.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+        >>> loss = MultiSimilarityLoss(positives="all", negatives="all", threshold=0.5)
+        >>> loss(embeddings, torch.tensor([0, 0, 1]))
+        tensor(0.1044)
+    """
+
+    reductions = ("anchors", "mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        positive_scale: float = 2.0,
+        negative_scale: float = 50.0,
+        threshold: float = 1.0,
+        positives: PositiveName | PositiveSelector = "multi-similarity",
+        negatives: NegativeName | NegativeSelector = "multi-similarity",
+        skip_if_any_empty: bool = False,
+        reduction: Reduction = "anchors",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="cosine",
+            positives=positives,
+            negatives=negatives,
+            margin=0.0,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        for name, scale in (("positive_scale", positive_scale), ("negative_scale", negative_scale)):
+            if not scale > 0:
+                raise ValueError(f"{name} must be above 0: got {scale}.")
+        self.positive_scale = at_least(0, positive_scale, name="positive_scale")
+        self.negative_scale = at_least(0, negative_scale, name="negative_scale")
+        self.threshold = threshold
+        self.skip_if_any_empty = skip_if_any_empty
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term per anchor."""
+        return multi_similarity_rows(
+            rows,
+            positive_scale=self.positive_scale,
+            negative_scale=self.negative_scale,
+            threshold=self.threshold,
+            skip_if_any_empty=self.skip_if_any_empty,
+        )
+
+
+def _log_one_plus(exponents: Tensor, chosen: Tensor) -> Tensor:
+    """log(1 + sum over the chosen of exp), `(B,)`, without overflow; 0 where none is chosen."""
+    return torch.logsumexp(pad(exponents.masked_fill(~chosen, -torch.inf), (1, 0)), dim=1)

@@ -1,0 +1,146 @@
+"""The triplet loss."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch.nn.functional import pad, relu
+
+from trivet.geometry import Distance
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.rows import DIAMETERS, Reduction, RowLoss, Rows, RowSum, RowTerms
+
+Variant = Literal["an", "pn"]
+
+
+def triplet_rows(rows: Rows, *, margin: float, variant: Variant = "an", with_self: bool = False) -> RowTerms:
+    """Hinge over the chosen triplets of each anchor in the block: D(a, p) - D(a, n) + margin, if positive.
+
+    Against a set of negatives there is a term for each (positive, negative), `(B, S * M)` of them.
+    `variant="pn"` uses D(p, n) for D(a, n); `with_self` counts the anchor as one more of its positives, at distance 0.
+    """
+    to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
+    to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
+    if rows.paired:
+        return RowTerms(relu(to_positive - to_negative + margin), chosen)
+    if variant == "an":
+        to_negative = to_negative[:, None]  # (B, 1, M)
+    if with_self:
+        to_positive, chosen = pad(to_positive, (0, 1)), pad(chosen, (0, 1), value=True)
+    hinge = relu(to_positive[:, :, None] - to_negative + margin)  # (B, S, M)
+    return RowTerms(hinge.flatten(1), (chosen[:, :, None] & rows.negative_chosen[:, None]).flatten(1))
+
+
+def all_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
+    """The sum of `triplet_rows` over a set of negatives without a term for each triplet.
+
+    The negatives of a row are sorted; those that violate the margin of a positive are then the first ones, and
+    their number and running sum give the hinge. O(M log M) for a row, whatever the number of positives.
+    """
+    thresholds = rows.to_positive + margin  # (B, S)
+    negatives = rows.to_negative.masked_fill(~rows.negative_chosen, torch.inf).sort(dim=1).values  # (B, M)
+    number = torch.searchsorted(negatives.detach(), thresholds.detach())  # (B, S): negatives strictly nearer
+    finite = negatives.where(negatives.isfinite(), 0).double()
+    running = pad(finite.cumsum(dim=1), (1, 0))  # float64: a difference of large sums follows
+    sums = (number * thresholds.double() - running.gather(1, number)).to(thresholds.dtype)
+    count = rows.positive_chosen.sum(dim=1) * rows.negative_chosen.sum(dim=1)
+    return RowSum(
+        total=sums.where(rows.positive_chosen, 0).sum(),
+        count=count.sum(),
+        active=number.where(rows.positive_chosen, 0).sum(),
+    )
+
+
+class TripletLoss(RowLoss):
+    """Make each chosen negative farther from the anchor than the chosen positive, by a margin.
+
+    Mean over the chosen triplets (a, p, n), where y_a = y_p, a != p and y_n != y_a, of
+
+        max(0, D(a, p) - D(a, n) + margin).
+
+    Args:
+        margin: in the unit of D; between unit vectors D lies in [0, 2] (Euclidean, cosine) or [0, 4] (squared).
+        distance: "squared_euclidean" (the papers' D), "euclidean" or "cosine".
+        positives, negatives: a selector, or the name of one.
+        normalize: divide embeddings by their norm first.
+        reduction: "mean" over the triplets, zeros kept; "mean-active" over those above zero; "sum"; or "objective",
+            the paper's sum over all triplets, p = a included, / N^3 (for positives="all", negatives="all").
+        variant: "pn" puts D(p, n) in place of D(a, n).
+        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet is held.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, used as given unless `normalize`; labels `(N,)` integer; returns a scalar,
+        exactly 0 with a graph when no triplet can be chosen.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Schroff, Kalenichenko, Philbin, "FaceNet", CVPR 2015, section 3.1; there a sum, here a mean.
+        With positives="easy": Levi et al., ICCV 2021, section 4.3.
+
+    Example:
+        >>> embeddings = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+        >>> TripletLoss(margin=1.0, distance="euclidean", positives="all", negatives="all")(
+        ...     embeddings, torch.tensor([7, 7, 1]))
+        tensor(0.5000)
+    """
+
+    reductions = ("mean", "mean-active", "sum", "objective")
+
+    def __init__(
+        self,
+        *,
+        margin: float = 0.2,
+        distance: Distance = "squared_euclidean",
+        positives: PositiveName | PositiveSelector = "random",
+        negatives: NegativeName | NegativeSelector = "semihard",
+        normalize: bool = False,
+        reduction: Reduction = "mean",
+        variant: Variant = "an",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance=distance,
+            positives=positives,
+            negatives=negatives,
+            margin=margin,
+            normalize=normalize,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        if self.normalize and margin > DIAMETERS[distance]:
+            raise ValueError(
+                f"margin must not exceed {DIAMETERS[distance]:g}, the diameter of the unit sphere in {distance}: "
+                f"got {margin:g}, which no triplet can satisfy; choose a smaller margin."
+            )
+        if reduction == "objective" and not (self.positives.pairwise and self.negatives.listed):
+            raise ValueError(
+                "reduction = 'objective' is the sum over all triplets: got another strategy; "
+                "use positives='all' and negatives='all', or the reduction 'mean'."
+            )
+        self.variant: Variant = variant
+
+    def objective_size(self, anchors: int, references: int) -> int:
+        """N M^2."""
+        return anchors * references**2
+
+    def width(self, slots: int) -> int:
+        """One matrix, or one per positive where every triplet is held."""
+        return slots + 1 if self.negatives.listed and not self._summed(slots) else 1
+
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """The hinge of the chosen triplets."""
+        if not rows.paired and self._summed(rows.positive_chosen.shape[1]):
+            return all_triplets_rows(rows, margin=self.margin)
+        return triplet_rows(rows, margin=self.margin, variant=self.variant, with_self=self.reduction == "objective")
+
+    def _summed(self, slots: int) -> bool:
+        """Whether only sums over the triplets are needed, and there are many."""
+        return slots > 1 and self.trim == 0 and self.variant == "an" and self.reduction != "objective"

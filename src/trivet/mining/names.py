@@ -1,0 +1,14 @@
+"""Names that people type, and what to say when one is unknown."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """The part of an error sentence that helps with an unknown name: the closest allowed one, then all of them."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return f"{guess}Allowed: {', '.join(names)}."

@@ -1,0 +1,292 @@
+"""Which items of other classes an anchor is pushed away from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from trivet.mining.block import Block, Choice, Everyone, nearest_of, nothing, uniform_of
+from trivet.mining.names import nearest
+
+NegativeName = Literal[
+    "random",
+    "hard",
+    "semihard",
+    "semihard-hardest",
+    "violating",
+    "distance-weighted",
+    "multi-similarity",
+    "all",
+]
+Otherwise = Literal["random", "drop"]
+
+
+class NegativeSelector(Protocol):
+    """A rule that picks negatives, given the chosen positives where it matters.
+
+    Attributes:
+        random: whether it uses the uniform numbers it is given.
+        unit_rows: whether it means something for embeddings of unit norm only.
+        listed: whether it gives a whole set of negatives per anchor (`Everyone`) rather than one per positive.
+    """
+
+    random: ClassVar[bool]
+    unit_rows: ClassVar[bool]
+    listed: ClassVar[bool]
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice | Everyone:
+        """One negative per positive slot, `(B, S)`, or a set of negatives per anchor, `(B, M)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class RandomNegative:
+    """A negative drawn uniformly for each positive."""
+
+    random: ClassVar[bool] = True
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """One negative per positive slot, `(B, S)`."""
+        return uniform_of(block.negative, uniform)
+
+
+@dataclass(frozen=True)
+class HardNegative:
+    """The nearest negative of the anchor (batch-hard, Hermans et al. 2017; EPHN with easy positives)."""
+
+    random: ClassVar[bool] = False
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """The same negative for every positive slot, `(B, S)`."""
+        found = nearest_of(block, block.negative)
+        return Choice(found.index.expand_as(uniform), found.chosen.expand_as(uniform))
+
+
+@dataclass(frozen=True)
+class SemihardNegative:
+    """A negative drawn uniformly from the band d_ap < d_an < d_ap + margin, both strict (FaceNet, section 3.2).
+
+    Args:
+        margin: width of the band in the loss's distance; None takes the loss's margin.
+        otherwise: when the band is empty, "random" draws among all negatives and "drop" leaves the triplet out.
+    """
+
+    margin: float | None = None
+    otherwise: Otherwise = "random"
+    random: ClassVar[bool] = True
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """One negative per positive slot, `(B, S)`."""
+        ranked = _Ranked(block)
+        to_positive = _squared_to(block, positives)
+        margin = block.margin if self.margin is None else self.margin
+        start, stop = ranked.after(to_positive), ranked.before(block.beyond(to_positive, margin))
+        return _or_else(ranked.draw(start, stop, uniform), block, uniform, self.otherwise)
+
+
+@dataclass(frozen=True)
+class ViolatingNegative:
+    """A negative drawn uniformly among d_an < d_ap + margin, harder than the positive or not.
+
+    Le and Odobez 2018, eq. 28, call this random semi-hard.
+
+    Args:
+        margin: in the loss's distance; None takes the loss's margin.
+        otherwise: when none violates the margin, "random" draws among all negatives, "drop" leaves the triplet out.
+    """
+
+    margin: float | None = None
+    otherwise: Otherwise = "drop"
+    random: ClassVar[bool] = True
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """One negative per positive slot, `(B, S)`."""
+        ranked = _Ranked(block)
+        margin = block.margin if self.margin is None else self.margin
+        stop = ranked.before(block.beyond(_squared_to(block, positives), margin))
+        return _or_else(ranked.draw(torch.zeros_like(stop), stop, uniform), block, uniform, self.otherwise)
+
+
+@dataclass(frozen=True)
+class SemihardHardestNegative:
+    """The nearest negative strictly beyond the positive: d_an > d_ap (Le and Odobez 2018, eq. 29; Xuan et al., SHN).
+
+    Args:
+        otherwise: when no negative lies beyond, "random" draws among all negatives, "drop" leaves the triplet out.
+    """
+
+    otherwise: Otherwise = "drop"
+    random: ClassVar[bool] = True
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """One negative per positive slot, `(B, S)`."""
+        ranked = _Ranked(block)
+        start = ranked.after(_squared_to(block, positives))
+        return _or_else(ranked.draw(start, ranked.count, torch.zeros_like(uniform)), block, uniform, self.otherwise)
+
+
+@dataclass(frozen=True)
+class DistanceWeighted:
+    """A negative drawn with probability proportional to 1 / q(d), q the density of distances on the unit sphere.
+
+    q(d) ~ d^(k-2) (1 - d^2/4)^((k-3)/2) in dimension k. Weights are taken in log space and normalised for each anchor
+    over the negatives it may choose, so no anchor is lost in high dimension. An anchor without a negative nearer than
+    `upper_cutoff` draws uniformly, or is dropped.
+
+    Args:
+        cutoff: distances below it are weighted like it, in [0, 2].
+        upper_cutoff: negatives at or beyond this distance are not chosen; None for no limit.
+        cap: upper limit of 1 / q (unnormalised), or None.
+        dimension: k, >= 2; None takes the embeddings' own.
+        otherwise: "random" or "drop", for an anchor without a negative below the upper cutoff.
+
+    Source:
+        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, section 3.
+    """
+
+    cutoff: float = 0.5
+    upper_cutoff: float | None = 1.4
+    cap: float | None = None
+    dimension: int | None = None
+    otherwise: Otherwise = "random"
+    random: ClassVar[bool] = True
+    unit_rows: ClassVar[bool] = True
+    listed: ClassVar[bool] = False
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """One negative per positive slot, `(B, S)`."""
+        if block.squared.shape[1] == 0:
+            return nothing(uniform)
+        cumulative = self.probabilities(block).cumsum(dim=1)  # (B, M)
+        total = cumulative[:, -1:]
+        index = torch.searchsorted(cumulative, uniform.clamp_max(1 - 2**-40) * total, right=True)
+        chosen = (total > 0).expand_as(uniform)
+        return _or_else(Choice(index.where(chosen, 0), chosen), block, uniform, self.otherwise)
+
+    def probabilities(self, block: Block) -> Tensor:
+        """Probability of each reference `(B, M)`, float64; rows of anchors that have nothing to choose are zero."""
+        if block.squared.shape[1] == 0:
+            return block.squared.double()
+        k = block.dimension if self.dimension is None else self.dimension
+        distances = block.squared.double().sqrt()
+        allowed = block.negative if self.upper_cutoff is None else block.negative & (distances < self.upper_cutoff)
+        x = distances.clamp_min(self.cutoff)
+        log_weights = (2 - k) * x.log() - (k - 3) / 2 * (1 - x.square() / 4).clamp_min(1e-8).log()
+        if self.cap is not None:
+            log_weights = log_weights.clamp_max(math.log(self.cap))
+        log_weights = log_weights.masked_fill(~allowed, -torch.inf)
+        return torch.softmax(log_weights, dim=1).masked_fill(~allowed, 0)
+
+
+@dataclass(frozen=True)
+class MultiSimilarityNegatives:
+    """All negatives more similar than the least similar positive minus epsilon (Wang et al., CVPR 2019, eq. 6).
+
+    Args:
+        epsilon: a difference of cosine similarities.
+        reference: "least-similar" compares with the least similar positive of the anchor's class, "chosen" with the
+            least similar of its chosen positives.
+    """
+
+    epsilon: float = 0.1
+    reference: Literal["least-similar", "chosen"] = "least-similar"
+    random: ClassVar[bool] = False
+    unit_rows: ClassVar[bool] = True
+    listed: ClassVar[bool] = True
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
+        """The mined negatives, `(B, M)`; none for an anchor without a positive."""
+        if block.squared.shape[1] == 0:
+            return Everyone(block.negative)
+        similarities = block.similarities
+        if self.reference == "chosen":
+            candidates = similarities.gather(1, positives.index).masked_fill(~positives.chosen, torch.inf)
+        else:
+            candidates = similarities.masked_fill(~block.positive, torch.inf)
+        return Everyone(block.negative & (similarities > candidates.amin(dim=1, keepdim=True) - self.epsilon))
+
+
+@dataclass(frozen=True)
+class AllNegatives:
+    """Every item of another class."""
+
+    random: ClassVar[bool] = False
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = True
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
+        """All negatives, `(B, M)`."""
+        return Everyone(block.negative)
+
+
+NEGATIVES: dict[str, type[NegativeSelector]] = {
+    "random": RandomNegative,
+    "hard": HardNegative,
+    "semihard": SemihardNegative,
+    "semihard-hardest": SemihardHardestNegative,
+    "violating": ViolatingNegative,
+    "distance-weighted": DistanceWeighted,
+    "multi-similarity": MultiSimilarityNegatives,
+    "all": AllNegatives,
+}
+
+
+def negative_selector(selector: NegativeName | NegativeSelector) -> NegativeSelector:
+    """The selector itself, or the default one of that name."""
+    if not isinstance(selector, str):
+        return selector
+    if selector not in NEGATIVES:
+        raise ValueError(f"negatives = {selector!r} is not a negative strategy; {nearest(selector, NEGATIVES)}")
+    return NEGATIVES[selector]()
+
+
+class _Ranked:
+    """The negatives of each anchor from near to far, so that a band of distances is a range of ranks."""
+
+    def __init__(self, block: Block) -> None:
+        self.count = block.negative.sum(dim=1, keepdim=True)  # (B, 1)
+        self.squared, self.order = block.squared.masked_fill(~block.negative, torch.inf).sort(dim=1, stable=True)
+
+    def after(self, squared: Tensor) -> Tensor:
+        """Rank of the first negative strictly beyond `squared (B, S)`."""
+        return torch.searchsorted(self.squared, squared, right=True)
+
+    def before(self, squared: Tensor) -> Tensor:
+        """Number of negatives strictly nearer than `squared (B, S)`."""
+        return torch.searchsorted(self.squared, squared)
+
+    def draw(self, start: Tensor, stop: Tensor, uniform: Tensor) -> Choice:
+        """A negative of rank in [start, stop), drawn uniformly: rank `start` where the uniform number is 0."""
+        if self.order.shape[1] == 0:
+            return nothing(uniform)
+        size = (torch.minimum(stop, self.count) - start).clamp_min(0)
+        rank = start + (uniform * size).floor().long().clamp_max((size - 1).clamp_min(0))
+        chosen = size > 0
+        return Choice(self.order.gather(1, rank.where(chosen, 0)).where(chosen, 0), chosen)
+
+
+def _squared_to(block: Block, positives: Choice) -> Tensor:
+    if block.squared.shape[1] == 0:
+        return block.squared.new_zeros(positives.index.shape)
+    return block.squared.gather(1, positives.index)  # (B, S)
+
+
+def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise) -> Choice:
+    if otherwise == "drop":
+        return found
+    fallback = uniform_of(block.negative, uniform)
+    return Choice(found.index.where(found.chosen, fallback.index), found.chosen | fallback.chosen)

@@ -1,0 +1,64 @@
+"""Dependencies point one way, and `import trivet` stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
+LAYERS = [
+    {"geometry"},
+    {"mining"},
+    {"rows"},
+    {"losses"},
+    {"theory", "collapse", "label_noise", "evaluation"},
+    {"config"},
+    {"batching", "data", "models"},
+    {"training", "reports"},
+    {"papers"},
+    {"cli"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of trivet a file imports, at its top or inside a function."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "trivet":
+                found |= {alias.name for alias in node.names if alias.name in LEVEL}
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("trivet.")}
+    return found
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        assert part in LEVEL, f"{path} belongs to no layer"
+        for other in imported(path) - {part}:
+            sideways = LEVEL[other] == LEVEL[part] and (part, other) not in {("training", "reports")}
+            if LEVEL[other] > LEVEL[part] or sideways:
+                wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
+    assert wrong == []
+
+
+def test_import_needs_torch_and_numpy_only() -> None:
+    code = (
+        "import sys, torch; before = set(sys.modules); import trivet; "
+        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before if sys.modules[name] is not None "
+        "and getattr(sys.modules[name], '__file__', '') and 'site-packages' in (sys.modules[name].__file__ or '')}))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) <= {"torch", "numpy"}

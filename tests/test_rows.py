@@ -1,0 +1,401 @@
+"""The engine: any block size, references, item ids, precision, degenerate batches, repeatability."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from statistics import fmean
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import reference
+import trivet
+
+POSITIVES = ["easy", "hard", "all"]
+NEGATIVES = ["hard", "semihard-hardest", "all"]
+UNIT = torch.tensor(reference.V8)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[list[float]], list[int], str]:
+    """Up to 12 points on a small grid, so that ties and duplicates are common."""
+    size = draw(st.integers(0, 12))
+    point = st.lists(st.integers(-2, 2).map(float), min_size=2, max_size=2)
+    rows = draw(st.lists(point, min_size=size, max_size=size))
+    labels = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    return rows, labels, draw(st.sampled_from(["squared_euclidean", "euclidean"]))
+
+
+def tensors(rows: list[list[float]], labels: list[int]) -> tuple[Tensor, Tensor]:
+    return torch.tensor(rows, dtype=torch.float64).reshape(-1, 2), torch.tensor(labels, dtype=torch.int64)
+
+
+@given(problems(), st.sampled_from(POSITIVES), st.sampled_from(NEGATIVES), st.sampled_from([None, 1, 3]))
+@settings(max_examples=300, deadline=None)
+def test_triplet_equals_the_definition(
+    case: tuple[list[list[float]], list[int], str], positives: str, negatives: str, block_size: int | None
+) -> None:
+    rows, labels, kind = case
+    plain = reference.batch(rows, labels, kind)
+    expected = reference.triplets(plain, positives, negatives, 0.5)
+    embeddings, classes = tensors(rows, labels)
+    options = {"positives": positives, "negatives": negatives, "margin": 0.5, "distance": kind}
+    mined = trivet.mine(embeddings, classes, **options)
+    assert list(zip(*(column.tolist() for column in mined), strict=True)) == expected
+    loss = trivet.TripletLoss(block_size=block_size, **options)
+    hinges = [reference.hinge(plain, triplet, 0.5) for triplet in expected]
+    assert loss(embeddings, classes).item() == pytest.approx(fmean(hinges) if hinges else 0.0, rel=1e-9, abs=1e-9)
+    assert loss.last.terms == len(expected)
+
+
+@given(problems(), st.sampled_from(POSITIVES), st.sampled_from([None, 1, 5]))
+@settings(max_examples=150, deadline=None)
+def test_pairs_equal_the_definition(
+    case: tuple[list[list[float]], list[int], str], positives: str, block_size: int | None
+) -> None:
+    rows, labels, kind = case
+    plain = reference.batch(rows, labels, kind)
+    pull = [(a, p) for a in range(len(rows)) for p in reference.chosen_positives(plain, a, positives)]
+    push = [(a, n) for a in range(len(rows)) for n in plain.negatives(a)]
+    embeddings, classes = tensors(rows, labels)
+    options = {"positives": positives, "negatives": "all", "distance": kind, "block_size": block_size}
+
+    contrastive = trivet.ContrastiveLoss(margin=1.5, reduction="sum", **options)
+    expected = sum(plain.d(*pair) for pair in pull) + sum(max(0.0, 1.5 - plain.d(*pair)) for pair in push)
+    assert contrastive(embeddings, classes).item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+    beta = [0.5, 1.0, 1.5, 2.0]
+    margin = trivet.MarginLoss(num_classes=4, margin=0.25, normalize=False, reduction="mean-active", **options)
+    margin.beta.data = torch.tensor(beta, dtype=torch.float64)
+    terms = [max(0.0, plain.d(a, p) - beta[labels[a]] + 0.25) for a, p in pull]
+    terms += [max(0.0, beta[labels[a]] - plain.d(a, n) + 0.25) for a, n in push]
+    active = sum(term > 0 for term in terms)
+    value = margin(embeddings, classes)
+    assert value.item() == pytest.approx(sum(terms) / max(active, 1), rel=1e-9, abs=1e-9)
+    if active:
+        value.backward()
+        for label in range(4):
+            slope = sum(
+                (-1 if i < len(pull) else 1)
+                for i, ((a, _), term) in enumerate(zip(pull + push, terms, strict=True))
+                if term > 0 and labels[a] == label
+            )
+            assert margin.beta.grad[label].item() == pytest.approx(slope / active)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2)), max_size=12), st.sampled_from(["all", "mined", "easy"])
+)
+@settings(max_examples=150, deadline=None)
+def test_multi_similarity_equals_the_definition(items: list[tuple[int, int]], strategy: str) -> None:
+    rows = [reference.V8[i] for i, _ in items]
+    labels = [label for _, label in items]
+    plain = reference.batch(rows, labels, "cosine")
+    everyone = range(len(rows))
+    rule = {"all": "all", "mined": "multi-similarity", "easy": "easy"}[strategy]
+    positives = [reference.chosen_positives(plain, a, rule) for a in everyone]
+    if strategy == "all":
+        negatives, options = [plain.negatives(a) for a in everyone], {"positives": "all", "negatives": "all"}
+    else:
+        negatives = [reference.listed_negatives(plain, a, "multi-similarity", plain.positives(a)) for a in everyone]
+        options = {"positives": rule}
+    terms = reference.multi_similarity(plain, positives, negatives)
+    loss = trivet.MultiSimilarityLoss(reduction="mean", **options)
+    assert loss(*tensors(rows, labels)).item() == pytest.approx(fmean(terms) if terms else 0.0, rel=1e-9, abs=1e-9)
+
+
+def strategies() -> list[trivet.RowLoss]:
+    """Every loss with every kind of strategy, all drawing from the same seed."""
+    made: list[trivet.RowLoss] = []
+    for positives, negatives in itertools.product(
+        ["easy", "hard", "random", "all"],
+        ["random", "hard", "semihard", "semihard-hardest", "violating", "distance-weighted", "all"],
+    ):
+        options = {"positives": positives, "negatives": negatives, "normalize": True}
+        made += [
+            trivet.TripletLoss(**options),
+            trivet.TripletLoss(variant="pn", trim=0.3, **options),
+            trivet.ContrastiveLoss(margin=0.5, **options),
+            trivet.MarginLoss(num_classes=4, beta_penalty=0.1, **options),
+        ]
+    made += [
+        trivet.MultiSimilarityLoss(positives=positives, negatives=negatives, threshold=0.5)
+        for positives, negatives in itertools.product(
+            ["multi-similarity", "easy", "random", "all"], ["multi-similarity", "all", "semihard"]
+        )
+    ]
+    return made
+
+
+def gradients(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
+    loss = copy.copy(loss)
+    loss.block_size = block_size
+    loss.generator = torch.Generator().manual_seed(7)
+    loss.zero_grad()
+    anchors = embeddings.clone().requires_grad_()
+    value = loss(anchors, labels)
+    found = torch.autograd.grad(value, [anchors, *loss.parameters()])
+    return [value.detach(), *found]
+
+
+@pytest.mark.parametrize("block_size", [1, 5])
+def test_blocks_change_neither_value_nor_gradient(block_size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(17, 5, dtype=torch.float64, generator=generator)
+    labels = torch.randint(4, (17,), generator=generator)
+    moving = 0
+    for loss in strategies():
+        whole = gradients(loss.double(), embeddings, labels, None)
+        blocks = gradients(loss, embeddings, labels, block_size)
+        moving += bool(whole[1].any())
+        for a, b in zip(whole, blocks, strict=True):
+            torch.testing.assert_close(
+                a, b, rtol=1e-11, atol=1e-12, msg=lambda text, loss=loss: f"{loss.__dict__}: {text}"
+            )
+    assert moving > 100  # the trimmed triplets of an easy strategy may all be solved
+
+
+@pytest.mark.parametrize("block_size", [None, 4])
+def test_gradient_is_the_derivative(block_size: int | None) -> None:
+    generator = torch.Generator().manual_seed(1)
+    embeddings = torch.randn(9, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    references = torch.randn(7, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    labels, others = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    for loss in (
+        trivet.TripletLoss(positives="easy", negatives="hard"),
+        trivet.TripletLoss(positives="all", negatives="all", distance="euclidean"),
+        trivet.TripletLoss(positives="all", negatives="all", variant="pn"),
+        trivet.MarginLoss(positives="easy", negatives="all"),
+        trivet.MultiSimilarityLoss(threshold=0.5),
+        trivet.ContrastiveLoss(margin=2.0),
+    ):
+        loss.block_size = block_size
+        loss.double()
+        assert torch.autograd.gradcheck(lambda x, loss=loss: loss(x, labels), (embeddings,), fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda x, r, loss=loss: loss(x, labels, references=r, reference_labels=others),
+            (embeddings, references),
+            fast_mode=True,
+        )
+
+
+def test_second_derivative_in_one_block() -> None:
+    embeddings = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss = trivet.TripletLoss(positives="easy", negatives="hard", margin=5.0)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), (embeddings,), fast_mode=True)
+
+
+def test_references_are_the_columns() -> None:
+    rows, labels = [[0.0, 0.0], [4.0, 0.0]], [0, 1]
+    others, other_labels = [[0.0, 3.0], [1.0, 0.0], [4.0, 1.0], [2.0, 0.0]], [0, 1, 1, 0]
+    plain = reference.Problem(rows, labels, others, other_labels, lambda a, j: False, "squared_euclidean")
+    mined = trivet.mine(
+        *tensors(rows, labels),
+        positives="easy",
+        negatives="hard",
+        references=torch.tensor(others, dtype=torch.float64),
+        reference_labels=torch.tensor(other_labels),
+    )
+    assert list(zip(*(c.tolist() for c in mined), strict=True)) == reference.triplets(plain, "easy", "hard", 0.2)
+    assert mined.positive.tolist() == [3, 2]
+
+
+def test_an_item_is_never_its_own_positive() -> None:
+    views = torch.tensor([[0.0], [0.0], [5.0], [9.0]])  # rows 0 and 1 are two views of one item
+    labels, ids = torch.tensor([0, 0, 0, 1]), torch.tensor([7, 7, 8, 9])
+    assert trivet.mine(views, labels, positives="easy", negatives="hard").positive.tolist() == [1, 0, 0]
+    by_item = trivet.mine(views, labels, positives="easy", negatives="hard", ids=ids)
+    assert by_item.positive.tolist() == [2, 2, 0]
+    bank = trivet.mine(
+        views, labels, positives="easy", negatives="hard", references=views, reference_labels=labels,
+        ids=ids, reference_ids=ids,
+    )  # fmt: skip
+    assert bank.positive.tolist() == [2, 2, 0]
+
+
+def test_distances_survive_near_collapse() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.randn(32, generator=generator)
+    close = centre + 1e-4 * centre.norm() * torch.randn(40, 32, generator=generator) / 32**0.5
+    exact = torch.cdist(close.double(), close.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    found = trivet.geometry.squared_distances(close, close).double().sqrt()
+    apart = ~torch.eye(40, dtype=torch.bool)
+    assert ((found - exact).abs() / exact)[apart].max() < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    embeddings = torch.nn.functional.normalize(torch.randn(24, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    labels = torch.arange(24) % 6
+    low = embeddings.to(dtype)
+    loss = trivet.TripletLoss(positives="easy", negatives="hard")
+    exact = torch.autograd.grad(loss(leaf := low.float().requires_grad_(), labels), leaf)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(half := low.clone().requires_grad_(), labels)
+    assert value.dtype == torch.float32
+    found = torch.autograd.grad(value, half)[0]
+    assert found.dtype == dtype
+    assert (found.float() - exact).norm() / exact.norm() < 1e-2
+
+
+def test_a_row_that_is_not_finite_is_named() -> None:
+    embeddings = torch.zeros(5, 2)
+    embeddings[1, 0], embeddings[4, 1] = math.nan, math.inf
+    with pytest.raises(ValueError, match=r"embeddings must be finite: rows 1, 4 hold NaN or infinity \(2 of 5\)"):
+        trivet.TripletLoss()(embeddings, torch.tensor([0, 0, 1, 1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels"),
+    [
+        (torch.zeros(0, 3), []),
+        (torch.ones(1, 3), [0]),
+        (torch.randn(4, 3), [3, 3, 3, 3]),
+        (torch.randn(4, 3), [0, 1, 2, 3]),
+        (torch.ones(4, 3), [0, 0, 1, 1]),
+    ],
+    ids=["empty", "one item", "one class", "all single", "all equal"],
+)
+def test_degenerate_batches_have_a_finite_gradient(embeddings: Tensor, labels: list[int]) -> None:
+    for loss in strategies():
+        leaf = embeddings.clone().requires_grad_()
+        loss.block_size = 3
+        value = loss(leaf, torch.tensor(labels, dtype=torch.int64))
+        value.backward()
+        assert torch.isfinite(value)
+        assert leaf.grad is not None
+        assert torch.isfinite(leaf.grad).all()
+
+
+def test_all_points_equal_give_the_margin() -> None:
+    loss = trivet.TripletLoss(margin=0.3, positives="easy", negatives="hard")
+    assert loss(torch.ones(6, 2), torch.tensor([0, 0, 1, 1, 2, 2])).item() == pytest.approx(0.3)
+
+
+def test_one_positive_and_one_negative_pair() -> None:
+    embeddings = torch.tensor([[0.0], [2.0], [3.0]])
+    loss = trivet.ContrastiveLoss(margin=4.0, distance="euclidean", reduction="mean")
+    # positive pair 2, negative pairs 4 - 3 and 4 - 1, each in both orders
+    assert loss(embeddings, torch.tensor([0, 0, 1])).item() == pytest.approx((2 + 1 + 3) / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
+    embeddings = torch.tensor([[0.0], [1.0], [5.0], [3.0]])
+    labels = torch.tensor([1, 1, 2, 2], dtype=dtype)
+    assert trivet.TripletLoss(positives="easy", negatives="hard")(embeddings, labels).item() > 0
+    assert trivet.MarginLoss(num_classes=3, positives="easy", negatives="all")(embeddings, labels).item() > 0
+
+
+def test_labels_above_the_floats_stay_apart() -> None:
+    labels = torch.tensor([2**24, 2**24 + 1, 2**24, 2**24 + 1])
+    mined = trivet.mine(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), labels, positives="easy", negatives="hard")
+    assert mined.positive.tolist() == [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (torch.tensor([True, False]), "tensor of integers: got torch.bool"),
+        (torch.tensor([0.0, 1.0]), "tensor of integers: got torch.float32"),
+        (["a", "b"], "tensor of integers: got list"),
+        (torch.tensor([0, 1, 2]), "one number per embedding"),
+    ],
+)
+def test_labels_that_are_no_class_numbers(labels: Tensor, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        trivet.TripletLoss()(torch.zeros(2, 2), labels)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: trivet.TripletLoss(negatives="seminard"), "did you mean 'semihard'?"),
+        (lambda: trivet.TripletLoss(positives="eazy"), "did you mean 'easy'?"),
+        (lambda: trivet.TripletLoss(distance="euclid"), "did you mean 'euclidean'?"),
+        (lambda: trivet.TripletLoss(reduction="none"), "Allowed: mean, mean-active, objective, sum"),
+        (lambda: trivet.TripletLoss(margin=-1.0), "margin must be a finite number of at least 0"),
+        (lambda: trivet.TripletLoss(margin=5.0, normalize=True), "no triplet can satisfy"),
+        (lambda: trivet.TripletLoss(reduction="objective"), "positives='all' and negatives='all'"),
+        (lambda: trivet.TripletLoss(trim=1.0), r"trim must lie in \[0, 1\)"),
+        (lambda: trivet.TripletLoss(block_size=0), "block_size must be at least 1"),
+        (lambda: trivet.MarginLoss(reduction="objective"), "positives='all' and negatives='all'"),
+        (lambda: trivet.MultiSimilarityLoss(negative_scale=0.0), "negative_scale must be above 0"),
+    ],
+)
+def test_an_option_that_cannot_be_used(make: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_inputs_that_do_not_fit_together() -> None:
+    loss, embeddings, labels = trivet.TripletLoss(), torch.ones(2, 2), torch.tensor([0, 1])
+    for arguments, said in [
+        ({"references": embeddings}, "got no reference_labels"),
+        ({"references": torch.ones(2, 3), "reference_labels": labels}, "got 3 and 2"),
+        ({"references": embeddings, "reference_labels": labels, "ids": labels}, "got no reference_ids"),
+        ({"reference_ids": labels}, "reference_ids need references"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            loss(embeddings, labels, **arguments)
+    with pytest.raises(ValueError, match=r"got norms from 1.41 to 1.41"):
+        trivet.TripletLoss(negatives="distance-weighted")(embeddings, labels)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\)"):
+        trivet.MarginLoss(num_classes=2)(embeddings, torch.tensor([0, 2]))
+
+
+def test_random_choices_resume() -> None:
+    labels = torch.arange(8) % 4
+    loss = trivet.TripletLoss(negatives="random", generator=torch.Generator().manual_seed(3))
+    loss(UNIT, labels)
+    saved = copy.deepcopy(loss.state_dict())
+    expected = [loss(UNIT, labels).item() for _ in range(5)]
+    other = trivet.TripletLoss(negatives="random")
+    other.load_state_dict(saved)
+    assert [other(UNIT, labels).item() for _ in range(5)] == expected
+    assert len(set(expected)) > 1
+
+
+def test_step_record() -> None:
+    embeddings = torch.tensor([[0.0], [1.0], [3.0], [10.0], [20.0]])
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    loss = trivet.TripletLoss(positives="easy", negatives="hard", distance="euclidean", margin=0.5)
+    loss(embeddings, labels)
+    # (0, 1, 2): 1 - 3, (1, 0, 2): 1 - 2, (2, 3, 1): 7 - 2, (3, 2, 1): 7 - 9; item 4 has no positive
+    assert loss.last.anchors == 5
+    assert loss.last.dropped == {"no positive": 1, "no negative": 0, "no match": 0}
+    assert loss.last.terms == 4
+    assert loss.last.active_fraction == 1 / 4
+    assert loss.last.hard_fraction == 1 / 4
+    assert loss.last.mean_to_positive == pytest.approx((1 + 1 + 7 + 7) / 4)
+    assert loss.last.mean_to_negative == pytest.approx((3 + 2 + 2 + 9) / 4)
+    dropping = trivet.TripletLoss(
+        positives="easy", negatives=trivet.SemihardNegative(otherwise="drop"), distance="euclidean", margin=0.5
+    )
+    dropping(embeddings, labels)
+    assert dropping.last.dropped == {"no positive": 1, "no negative": 0, "no match": 4}
+    assert dropping.last.terms == 0
+    assert math.isnan(dropping.last.mean_to_positive)
+
+
+def test_beta_has_its_own_learning_rate() -> None:
+    loss = trivet.MarginLoss(num_classes=3, beta_learning_rate=0.5)
+    (group,) = loss.optimizer_groups()
+    assert group["params"][0] is loss.beta
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.0)
+    fixed = trivet.MarginLoss(learn_beta=False)
+    assert fixed.optimizer_groups() == []
+    assert fixed.state_dict()["beta"].item() == pytest.approx(1.2)
+
+
+def test_penalty_on_beta() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    options = {"num_classes": 2, "positives": "easy", "negatives": "hard"}
+    plain = trivet.MarginLoss(**options)(UNIT[:4], labels)
+    assert (trivet.MarginLoss(beta_penalty=0.5, **options)(UNIT[:4], labels) - plain).item() == pytest.approx(1.2)
