@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -75,24 +75,46 @@ def _set(values: dict[str, Any], override: str) -> None:
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown setting {path!r}; {nearest(str(first['loc'][-1]), _keys(model, first['loc'][:-1]))}"
-    if first["type"] == "literal_error" and isinstance(first["input"], str):
-        allowed = [part.strip(" '") for part in str(first["ctx"]["expected"]).replace(" or ", ", ").split(",")]
-        return f"{path} = {first['input']!r} is not known; {nearest(first['input'], allowed)}"
-    if first["type"] == "missing":
+    path, holder = _locate(model, first["loc"])
+    kind, message = first["type"], first["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], holder.model_fields if holder else [])}"
+    if kind == "literal_error" and isinstance(first["input"], str):
+        return f"{path} = {first['input']!r} is not known; {nearest(first['input'], _quoted(first['ctx']['expected']))}"
+    if kind == "union_tag_invalid":
+        tag = first["ctx"]["tag"]
+        return f"{path}.name = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
+    if kind == "union_tag_not_found":
+        return f"the setting '{path}.name' is missing; add it."
+    if kind == "missing":
         return f"the setting {path!r} is missing; add it."
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
+    if kind == "value_error":
         return f"{path}: {message}" if path else message
     return f"{path} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
 
 
-def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    for part in path:
-        annotation = model.model_fields[str(part)].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)
+def _quoted(expected: str) -> list[str]:
+    return [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
+
+
+def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
+    """The dotted path of a setting, without the tags of unions, and the model that should hold it."""
+    path: list[str] = []
+    holder: type[BaseModel] | None = model
+    choices: dict[str, type[BaseModel]] = {}
+    for part in map(str, loc):
+        if part in choices:
+            holder, choices = choices[part], {}
+            continue
+        path.append(part)
+        field = holder.model_fields.get(part) if holder else None
+        if field is None:
+            continue
+        annotation = field.annotation
+        choices = {member.model_fields["name"].default: member for member in get_args(annotation) if _is_model(member)}
+        holder = annotation if isinstance(annotation, type) and _is_model(annotation) else None if choices else holder
+    return ".".join(path), holder
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

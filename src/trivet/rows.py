@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from trivet.geometry import Distance, distances_between, from_squared, squared_distances
 from trivet.mining.batch import Batch, Draws, Selection, check_batch, draw, select
 from trivet.mining.block import Choice
-from trivet.mining.names import nearest
+from trivet.mining.names import check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.triplets import unit_rows_need

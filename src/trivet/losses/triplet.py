@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch.nn.functional import pad, relu
 
 from trivet.geometry import Distance
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.names import check_name
 from trivet.rows import DIAMETERS, Reduction, RowLoss, Rows, RowSum, RowTerms
 
 Variant = Literal["an", "pn"]
@@ -125,6 +126,7 @@ class TripletLoss(RowLoss):
                 "reduction = 'objective' is the sum over all triplets: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'mean'."
             )
+        check_name(variant, get_args(Variant), name="variant")
         self.variant: Variant = variant
 
     def objective_size(self, anchors: int, references: int) -> int:

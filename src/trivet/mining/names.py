@@ -12,3 +12,10 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]!r}? " if close else ""
     return f"{guess}Allowed: {', '.join(names)}."
+
+
+def check_name(value: str, allowed: Iterable[str], *, name: str) -> None:
+    """Raise ValueError, with the nearest allowed value, unless `value` is one of them."""
+    allowed = list(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name} = {value!r} is not known; {nearest(value, allowed)}")

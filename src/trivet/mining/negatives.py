@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from trivet.mining.block import Block, Choice, Everyone, nearest_of, nothing, uniform_of
-from trivet.mining.names import nearest
+from trivet.mining.names import check_name, nearest
 
 NegativeName = Literal[
     "random",
@@ -85,6 +85,9 @@ class SemihardNegative:
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
         ranked = _Ranked(block)
@@ -111,6 +114,9 @@ class ViolatingNegative:
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
         ranked = _Ranked(block)
@@ -131,6 +137,9 @@ class SemihardHardestNegative:
     random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
@@ -166,6 +175,13 @@ class DistanceWeighted:
     random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = True
     listed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+        if not 0 < self.cutoff <= 2:
+            raise ValueError(f"cutoff must lie in (0, 2], a distance between unit vectors: got {self.cutoff}.")
+        if self.dimension is not None and self.dimension < 2:
+            raise ValueError(f"dimension must be at least 2 for a density of distances: got {self.dimension}.")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
@@ -207,6 +223,9 @@ class MultiSimilarityNegatives:
     random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = True
     listed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_name(self.reference, ("least-similar", "chosen"), name="reference")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
         """The mined negatives, `(B, M)`; none for an anchor without a positive."""

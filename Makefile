@@ -1,0 +1,38 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help install demo test format clean
+
+help:
+	@echo "make demo    install, then show a class collapse and its remedy on real images"
+	@echo "make test    install, then check style, types and behaviour"
+	@echo "make format  rewrite the code in the project's style"
+	@echo "make clean   remove .venv and caches"
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Trivet needs Python 3.11 or newer: $(PYTHON) is older; run make PYTHON=python3.11 (or newer)."; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/trivet demo --force
+
+# One thread for each of the two test processes: more only wait for each other.
+test: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -1,0 +1,63 @@
+"""The command line: one file for each command."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+import typer
+
+from trivet.cli.data import data
+from trivet.cli.demo import demo
+from trivet.cli.embed import embed
+from trivet.cli.evaluate import evaluate
+from trivet.cli.train import train
+
+app = typer.Typer(
+    name="trivet",
+    help="Train embeddings that do not collapse.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (demo, train, evaluate, embed):
+    app.command()(command)
+app.add_typer(data, name="data")
+
+
+def main() -> None:
+    """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
+    try:
+        code = app(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = 2
+    except click.ClickException as error:
+        code = _say(error.format_message(), error.exit_code)
+    except (ValueError, OSError) as error:
+        if os.environ.get("TRIVET_TRACEBACK"):
+            raise
+        code = _say(_sentence(error), 2)
+    except (KeyboardInterrupt, click.Abort):
+        code = _say("stopped before there was anything to keep.", 1)
+    except Exception as error:
+        if os.environ.get("TRIVET_TRACEBACK"):
+            raise
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        code = _say(f"unexpected {text} (set TRIVET_TRACEBACK=1 to see where)", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _sentence(error: ValueError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} must be readable and writable: {error.strerror}; free it, or choose another place."
+    if isinstance(error, OSError) and error.strerror:
+        return f"a file could not be read or written: {error.strerror}; what was written before is kept."
+    return str(error)
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"trivet: {sentence}", file=sys.stderr)
+    return code

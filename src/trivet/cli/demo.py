@@ -1,0 +1,36 @@
+"""`trivet demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet.cli.output import Json, command_line, print_json
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the page, the picture and the record.")
+    ] = Path("runs/demo"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo in that folder.")] = False,
+    json: Json = False,
+) -> int:
+    """Show a class collapse on real images, and the same loss with easy positives that keeps the classes apart."""
+    from trivet.papers.levi2021 import demonstrate  # here: it loads the training stack
+
+    record = demonstrate(output, force=force, command=command_line(), progress=True)
+    report = output / "report.html"
+    if json:
+        print_json(
+            {
+                **{key: record[key] for key in ("results", "references", "collapse", "gains", "seconds")},
+                "report": str(report),
+            }
+        )
+    else:
+        for sentence in record["text"]:
+            typer.echo(sentence)
+        typer.echo(f"Report: {report}")
+    return 0

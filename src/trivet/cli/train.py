@@ -1,0 +1,50 @@
+"""`trivet train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet.cli.output import DataRoot, Json, command_line, print_json, print_run, run_summary
+
+
+def train(
+    config: Annotated[Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False)] = None,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run that the run folder holds.")] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Go on with the run in this folder from its last checkpoint.")
+    ] = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Train an embedding, evaluate it and write a report."""
+    from trivet.training import run  # here: it loads the training stack, which `--help` does not need
+    from trivet.training.config import RunConfig
+
+    if resume is not None:
+        if config is not None or set or output is not None or force:
+            raise ValueError("--resume takes the settings of the run: leave out the settings file and other options.")
+        folder = resume
+        record = run.resume(folder, data_root=data_root, command=command_line(), progress=True)
+    else:
+        if config is None:
+            raise ValueError("train needs a settings file, such as examples/omniglot.toml, or --resume RUN.")
+        settings = RunConfig.read(config, set or [])
+        folder = output or Path("runs") / config.stem
+        record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
+    if json:
+        print_json(run_summary(record, folder))
+    else:
+        print_run(record, folder)
+    if record["status"] == "finished":
+        return 0
+    typer.echo(f"trivet: stopped after step {record['step']}; go on with trivet train --resume {folder}", err=True)
+    return 1

@@ -1,0 +1,23 @@
+"""Labelled images: data sets with one or more label levels, split into what is trained on and what is evaluated."""
+
+from trivet.data.augment import Augment, augmentation
+from trivet.data.catalogue import Available, available, load
+from trivet.data.config import DataConfig
+from trivet.data.dataset import Dataset, Inputs, Skipped, Splits
+from trivet.data.download import download
+from trivet.data.root import find_root
+
+__all__ = [
+    "Augment",
+    "Available",
+    "DataConfig",
+    "Dataset",
+    "Inputs",
+    "Skipped",
+    "Splits",
+    "augmentation",
+    "available",
+    "download",
+    "find_root",
+    "load",
+]

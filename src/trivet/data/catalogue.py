@@ -1,0 +1,58 @@
+"""The data sets by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trivet.data.config import DataConfig
+from trivet.data.dataset import Splits, check_trainable
+from trivet.data.digits import load_digits
+from trivet.data.folder import load_folder
+from trivet.data.images import Progress
+from trivet.data.mnist import load_fashion_mnist, load_mnist
+from trivet.data.omniglot import load_omniglot
+from trivet.data.root import find_root
+
+
+class Available(NamedTuple):
+    """A data set that `load` knows; `levels` are its label levels, coarse first."""
+
+    name: str
+    description: str
+    levels: tuple[str, ...]
+
+
+def available() -> list[Available]:
+    """All data sets that `load` knows."""
+    return [
+        Available("digits", "1,797 digits of 8x8 pixels, part of scikit-learn", ("parity", "digit")),
+        Available("mnist", "70,000 digits of 28x28 pixels", ("parity", "digit")),
+        Available("fashion-mnist", "70,000 pieces of clothing of 28x28 pixels", ("group", "item")),
+        Available("omniglot", "32,460 handwritten characters of 50 alphabets", ("alphabet", "character")),
+        Available("folder", "your own images, one folder per class", ("class",)),
+    ]
+
+
+def load(config: DataConfig, data_root: Path | None, progress: Progress | None = None) -> Splits:
+    """Load a data set and split it.
+
+    Args:
+        config: which data, and how they are prepared and split.
+        data_root: see `find_root`; "digits" and "folder" do not use it.
+        progress: called with (images decoded, images in all) now and then, for data that take time.
+
+    Raises:
+        ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
+            a training class has one image only, or there is only one training class.
+    """
+    if config.name == "digits":
+        splits = load_digits(config)
+    elif config.name == "folder":
+        splits = load_folder(config, progress)
+    elif config.name == "omniglot":
+        splits = load_omniglot(config, find_root(data_root), progress)
+    else:
+        splits = {"mnist": load_mnist, "fashion-mnist": load_fashion_mnist}[config.name](config, find_root(data_root))
+    check_trainable(splits.train, splits.level)
+    return splits

@@ -1,0 +1,127 @@
+"""Labelled images: inputs, one or more label levels, stable ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from trivet.config import nearest
+
+
+class Inputs(Protocol):
+    """The images of a data set, in memory or on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape (C, H, W) of one image."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray) -> Tensor:
+        """Images `(B, C, H, W)`, float32 in [0, 1], at the positions `index (B,)`."""
+
+    def thumbnail(self, index: int) -> Image.Image:
+        """One image for a report, at most 64 pixels a side, grey or RGB."""
+
+    def subset(self, index: np.ndarray) -> Inputs:
+        """The images at the positions `index`, in that order; nothing is copied."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that could not be decoded."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Items with labels at one or more levels.
+
+    Attributes:
+        name: of the data set.
+        inputs: N images.
+        labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
+        names: level -> class names; some may have no item here.
+        ids: N different strings that stay the same from run to run.
+        skipped: images that could not be decoded; they are not among the items.
+    """
+
+    name: str
+    inputs: Inputs
+    labels: Mapping[str, np.ndarray]
+    names: Mapping[str, tuple[str, ...]]
+    ids: tuple[str, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert list(self.labels) == list(self.names)
+        assert all(len(values) == len(self.ids) == len(self.inputs) for values in self.labels.values())
+        assert all(values.dtype == np.int64 for values in self.labels.values())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def subset(self, index: np.ndarray) -> Dataset:
+        """The items at the positions `index (M,)`, in that order; class names and label values stay."""
+        return replace(
+            self,
+            inputs=self.inputs.subset(index),
+            labels={level: values[index] for level, values in self.labels.items()},
+            ids=tuple(self.ids[i] for i in index.tolist()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """What is trained on and what is evaluated.
+
+    Attributes:
+        train: the training items; its `skipped` lists the unreadable images of all splits.
+        evaluation: split name -> items, the main one first. "seen": other items of the trained classes; "unseen":
+            classes that are not trained on; "mixed": some of both; "val": a second given folder.
+        level: the label level trained on.
+    """
+
+    train: Dataset
+    evaluation: Mapping[str, Dataset]
+    level: str
+
+
+def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
+    """The level to train on: the one wanted, or else the coarsest.
+
+    Raises:
+        ValueError: if there is no such level.
+    """
+    known = list(levels)
+    if wanted is None:
+        return known[0]
+    if wanted not in known:
+        raise ValueError(f"data.level = {wanted!r} is not a label level of these data; {nearest(wanted, known)}")
+    return wanted
+
+
+def check_trainable(train: Dataset, level: str) -> None:
+    """Raise ValueError unless the training items hold two classes or more, each of two items or more."""
+    counts = np.bincount(train.labels[level], minlength=len(train.names[level]))
+    if (counts > 0).sum() < 2:
+        only = [train.names[level][i] for i in np.flatnonzero(counts)]
+        raise ValueError(
+            f"training needs at least two classes, or there is no negative: got {only} at level {level!r}; "
+            "add a class, or train on a finer level."
+        )
+    single = np.flatnonzero(counts == 1)
+    if len(single):
+        shown = ", ".join(repr(train.names[level][i]) for i in single[:5]) + (", ..." if len(single) > 5 else "")
+        raise ValueError(
+            f"a training class needs at least two images, or it has no positive: {shown} "
+            f"({len(single)} of {int((counts > 0).sum())} classes at level {level!r}) has one; "
+            "add images, or remove the class."
+        )

@@ -1,0 +1,180 @@
+"""Your own images: one folder per class, nested folders for coarser and finer classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from trivet.data.config import DataConfig
+from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
+from trivet.data.images import Progress, decode_files
+from trivet.data.inputs import FileInputs, in_memory
+
+SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
+
+
+def load_folder(config: DataConfig, progress: Progress | None) -> Splits:
+    """The images below `config.root` as CLASS/.../NAME, split as `config.split` says.
+
+    Levels: "class" if all images lie one folder deep, else "level1", "level2", ... or `config.levels`. A class is named
+    by its path below the root. With given train/, test/ and val/ folders, the main evaluation split is test/ (or val/
+    without it), called "seen" if all its classes are trained on, "unseen" if none is, "mixed" otherwise; val/ beside
+    test/ is called "val".
+
+    Raises:
+        ValueError: if the folders do not have this form, or more than `config.allow_corrupt` of the images are broken.
+    """
+    assert config.root is not None
+    found = find_images(config.root)
+    given = _given_folders(config, found)
+    skip = 1 if given else 0  # the folders train/ and test/ are no classes
+    levels = _level_names(config, found, skip)
+    level = choose_level(config.level, levels)
+
+    inputs, broken = _decode(config, found, progress)
+    if len(broken) > config.allow_corrupt * len(found):
+        first = "; ".join(f"{found[i]} ({reason})" for i, reason in list(broken.items())[:3])
+        raise ValueError(
+            f"at most {config.allow_corrupt:.2%} of the images may be unreadable: {len(broken)} of {len(found)} in "
+            f"{config.root} are, first {first}; repair or remove them, or raise data.allow_corrupt."
+        )
+    kept = np.array([i for i in range(len(found)) if i not in broken], np.int64)
+    ids = tuple(found[i] for i in kept.tolist())
+    labels, names = {}, {}
+    for depth, name in enumerate(levels, start=1):
+        paths = ["/".join(id.split("/")[skip:-1][:depth]) for id in ids]
+        names[name] = tuple(sorted(set(paths)))
+        number = {path: i for i, path in enumerate(names[name])}
+        labels[name] = np.array([number[path] for path in paths], np.int64)
+    whole = Dataset(config.root.resolve().name, inputs.subset(kept), labels, names, ids)
+
+    train, evaluation = _split(config, whole, level, given)
+    skipped = tuple(Skipped(found[i], reason) for i, reason in broken.items())
+    return Splits(
+        train=replace(whole.subset(train), skipped=skipped),
+        evaluation={name: whole.subset(index) for name, index in evaluation.items()},
+        level=level,
+    )
+
+
+def find_images(root: Path) -> list[str]:
+    """Sorted paths below `root`, with "/", of all files with an image suffix; hidden files and folders are left out.
+
+    Linked folders are entered, each real folder once.
+    """
+    if not root.is_dir():
+        raise ValueError(f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}.")
+    found, seen = [], set()
+    for folder, subfolders, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in files:
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                found.append((Path(folder) / name).relative_to(root).as_posix())
+    if not found:
+        raise ValueError(
+            f"data.root must hold images ({', '.join(sorted(SUFFIXES))}) in one folder per class: {root} has none."
+        )
+    for path in found:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"file names must be UTF-8: got {path!r} in {root}; rename it.") from None
+    return sorted(found)
+
+
+def _given_folders(config: DataConfig, found: Sequence[str]) -> tuple[str, ...]:
+    """The split folders below the root, train first, then test and val; empty if there are none."""
+    top = {PurePosixPath(path).parts[0] for path in found}
+    if "train" not in top or not top & {"test", "val"}:
+        return ()
+    if config.split != "auto":
+        raise ValueError(
+            f"split = {config.split!r} needs class folders: {config.root} holds train/ and test/ or val/, which are a "
+            "split already; remove data.split, or set data.root to one of them."
+        )
+    if others := sorted(top - {"train", "test", "val"}):
+        raise ValueError(f"{config.root} must hold images in train/, test/ and val/ only: it also has {others[0]}.")
+    return tuple(folder for folder in ("train", "test", "val") if folder in top)
+
+
+def _level_names(config: DataConfig, found: Sequence[str], skip: int) -> tuple[str, ...]:
+    by_depth = {path.count("/") - skip: path for path in reversed(found)}
+    if list(by_depth) == [0]:
+        raise ValueError(
+            f"every image must lie in the folder of its class: {found[0]} in {config.root} does not; "
+            "make one folder per class and move the images there."
+        )
+    if len(by_depth) > 1:
+        shown = " and ".join(f"{by_depth[depth]} ({depth} class folders)" for depth in sorted(by_depth)[:2])
+        raise ValueError(
+            f"all images must lie equally deep, one folder for each label level: {config.root} has {shown}; move them."
+        )
+    (depth,) = by_depth
+    if config.levels is None:
+        return ("class",) if depth == 1 else tuple(f"level{i}" for i in range(1, depth + 1))
+    if len(config.levels) != depth:
+        raise ValueError(
+            f"data.levels must name each of the {depth} folder levels, as in {by_depth[depth]}: "
+            f"got {list(config.levels)}."
+        )
+    return config.levels
+
+
+def _decode(config: DataConfig, found: Sequence[str], progress: Progress | None) -> tuple[Inputs, dict[int, str]]:
+    """All found images, broken ones included, and why these are broken."""
+    assert config.root is not None
+    size, channels = config.image_size or 64, config.channels or 3
+    paths = [config.root / path for path in found]
+    if len(paths) * channels * size**2 > config.memory_gb * 1e9:
+        broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
+        return FileInputs(paths, size, channels, np.arange(len(paths))), broken
+    pixels = np.empty((len(paths), channels, size, size), np.uint8)
+    broken = decode_files(paths, size=size, channels=channels, into=pixels, progress=progress)
+    return in_memory(pixels, white=255, channels=None), broken
+
+
+def _split(
+    config: DataConfig, whole: Dataset, level: str, given: tuple[str, ...]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    labels = whole.labels[level]
+    if given:
+        part = np.array([given.index(id.split("/")[0]) for id in whole.ids])
+        train = np.flatnonzero(part == 0)
+        main = np.flatnonzero(part == 1)
+        trained, tested = set(labels[train].tolist()), set(labels[main].tolist())
+        relation = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
+        return train, {relation: main} | ({"val": np.flatnonzero(part == 2)} if len(given) == 3 else {})
+    if config.split == "in-class":
+        return _hold_out(config, whole)
+    classes = len(whole.names[level])
+    if classes < 4:
+        raise ValueError(
+            f'split = "class-disjoint" needs at least four classes, two to train on and two unseen: {config.root} has '
+            f'{classes} at level {level!r}; add classes, or set data.split = "in-class".'
+        )
+    trained_classes = (classes + 1) // 2
+    return np.flatnonzero(labels < trained_classes), {"unseen": np.flatnonzero(labels >= trained_classes)}
+
+
+def _hold_out(config: DataConfig, whole: Dataset) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Hold out a share of every finest class, at least two images, leaving two; a class of two or three stays whole."""
+    fine = list(whole.labels.values())[-1]
+    generator = np.random.default_rng(config.seed)
+    held = np.zeros(len(whole), bool)
+    for value in range(int(fine.max()) + 1):
+        items = generator.permutation(np.flatnonzero(fine == value))
+        count = min(max(round(config.holdout * len(items)), 2), len(items) - 2)
+        if count >= 2:
+            held[items[:count]] = True
+    if not held.any():
+        raise ValueError(f'split = "in-class" needs classes of at least four images: {config.root} has none; add some.')
+    return np.flatnonzero(~held), {"seen": np.flatnonzero(held)}

@@ -1,0 +1,99 @@
+"""Images held in memory, and images decoded from their files when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from trivet.data.images import decode_files, to_thumbnail
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayInputs:
+    """Images in memory.
+
+    Attributes:
+        pixels: `(M, C, H, W)`, shared by all subsets.
+        white: the pixel value that becomes 1.
+        channels: C, or 3 where C is 1: the grey image is repeated.
+        rows: `(N,)` the rows of `pixels` that these inputs are.
+    """
+
+    pixels: np.ndarray
+    white: float
+    channels: int
+    rows: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, *self.pixels.shape[2:])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, index: np.ndarray) -> Tensor:
+        images = torch.from_numpy(self.pixels[self.rows[index]].astype(np.float32)) / self.white
+        return images.expand(-1, self.channels, -1, -1).contiguous()
+
+    def thumbnail(self, index: int) -> Image.Image:
+        return to_thumbnail((self.pixels[self.rows[index]] * (255 / self.white)).round().astype(np.uint8))
+
+    def subset(self, index: np.ndarray) -> ArrayInputs:
+        return replace(self, rows=self.rows[index])
+
+
+def in_memory(pixels: np.ndarray, *, white: float, channels: int | None) -> ArrayInputs:
+    """All rows of `pixels (N, C, H, W)` as inputs, with C channels if `channels` is None."""
+    return ArrayInputs(pixels, white, channels or pixels.shape[1], np.arange(len(pixels)))
+
+
+@dataclass(frozen=True, eq=False)
+class FileInputs:
+    """Images decoded anew for each batch, with threads: for data that do not fit in memory."""
+
+    paths: Sequence[Path]
+    size: int
+    channels: int
+    rows: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, self.size, self.size)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(self._decode(index)).float() / 255
+
+    def thumbnail(self, index: int) -> Image.Image:
+        return to_thumbnail(self._decode(np.array([index]))[0])
+
+    def subset(self, index: np.ndarray) -> FileInputs:
+        return replace(self, rows=self.rows[index])
+
+    def _decode(self, index: np.ndarray) -> np.ndarray:
+        paths = [self.paths[row] for row in self.rows[index].tolist()]
+        pixels = np.empty((len(paths), *self.shape), np.uint8)
+        broken = decode_files(paths, size=self.size, channels=self.channels, into=pixels)
+        for position, reason in broken.items():
+            raise ValueError(
+                f"{paths[position]} could be decoded when the run began and no longer can ({reason}); "
+                "restore the file and resume the run."
+            )
+        return pixels
+
+
+def average_pool(images: np.ndarray, size: int) -> np.ndarray:
+    """Means of equal square patches: `(N, 1, size, size)` from `(N, H, H)` uint8; the same values if H is `size`."""
+    patch = images.shape[1] // size
+    if patch == 1:
+        return images[:, None]
+    patches = images.reshape(len(images), size, patch, size, patch)
+    return np.asarray(patches.mean(axis=(2, 4), dtype=np.float32))[:, None]

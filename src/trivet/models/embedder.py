@@ -1,0 +1,132 @@
+"""Networks that turn images into embeddings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from trivet.geometry import unit_rows
+from trivet.models.config import WIDTHS, ModelConfig
+
+
+class Embedder(nn.Module):
+    """A network from images `(B, C, H, W)` in [0, 1] to embeddings `(B, d)`.
+
+    Args:
+        body: images in, `(B, d)` out.
+        input_shape: the (C, H, W) that it takes.
+        normalize: scale each embedding to length 1.
+        mean, std: `(C,)` of the images the backbone was trained on: the body gets (image - mean) / std.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        body: nn.Module,
+        *,
+        input_shape: tuple[int, ...],
+        normalize: bool,
+        mean: Tensor | None = None,
+        std: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.body = body
+        self.input_shape = tuple(input_shape)
+        self.normalize = normalize
+        self.register_buffer("mean", torch.zeros(input_shape[0]) if mean is None else mean)
+        self.register_buffer("std", torch.ones(input_shape[0]) if std is None else std)
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if tuple(images.shape[1:]) != self.input_shape:
+            raise ValueError(
+                f"this model takes images of shape {('B', *self.input_shape)}: got {tuple(images.shape)}; "
+                "resize them as in training."
+            )
+        embeddings: Tensor = self.body((images - self.mean[:, None, None]) / self.std[:, None, None])
+        return unit_rows(embeddings) if self.normalize else embeddings
+
+
+def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embedder:
+    """A new network for images of shape (C, H, W), on the CPU, in training mode.
+
+    Its weights follow from `seed` alone (and the published ones, if pretrained); the global generator is not touched.
+
+    Raises:
+        ValueError: if the images are too small for the network, or pretrained weights cannot be had.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        if config.name.startswith("timm:"):
+            return _build_timm(config, input_shape)
+        return Embedder(_small_body(config, input_shape), input_shape=input_shape, normalize=config.normalize)
+
+
+def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequential:
+    channels, height, width = input_shape
+    d, w = config.embedding_dim, config.width or WIDTHS.get(config.name, 0)
+    if config.name == "conv2":
+        if min(height, width) < 6:
+            raise ValueError(
+                f"conv2 needs images of at least 6 x 6 pixels: got {height} x {width}; "
+                "raise data.image_size, or use mlp."
+            )
+        # The network of the MNIST experiment of Levi et al. (2021); no padding.
+        features = 2 * w * ((height - 4) // 2) * ((width - 4) // 2)
+        return nn.Sequential(
+            *(nn.Conv2d(channels, w, 3), nn.ReLU(), nn.BatchNorm2d(w)),
+            *(nn.Conv2d(w, 2 * w, 3), nn.ReLU(), nn.BatchNorm2d(2 * w)),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *(nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, d)),
+        )
+    if config.name == "mlp":
+        inputs = math.prod(input_shape)
+        hidden = (nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU())
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(w, d))
+    if config.name == "linear":
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), d))
+    layers: list[nn.Module] = []
+    for out in (w, 2 * w, 4 * w) if config.name == "conv3" else (w, w, 2 * w, 2 * w):
+        layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        channels, height, width = out, (height + 1) // 2, (width + 1) // 2
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, d))
+
+
+def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
+    import timm  # here: it takes seconds to load
+
+    name = config.name.removeprefix("timm:")
+    channels = input_shape[0]
+    if config.pretrained:
+        try:
+            backbone = timm.create_model(name, pretrained=True, num_classes=0, in_chans=channels)
+        except Exception as error:  # the network, the hub's client and timm raise many kinds
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"the published weights of {config.name} could not be had ({type(error).__name__}: {reason}); "
+                "set model.pretrained = false, or copy ~/.cache/huggingface from a machine that has them."
+            ) from None
+    else:
+        backbone = timm.create_model(name, num_classes=0, in_chans=channels)
+    cfg = cast("dict[str, Any]", backbone.pretrained_cfg)
+    try:
+        with torch.no_grad():
+            features = backbone.eval()(torch.zeros(1, *input_shape)).shape[1]
+    except Exception as error:  # each backbone has its own way to say that a size does not fit
+        expected = cfg.get("input_size", (3, 224, 224))[-1]
+        raise ValueError(
+            f"{config.name} cannot take images of shape {input_shape} ({error}); set data.image_size = {expected}."
+        ) from None
+    mean, std = (torch.tensor(cfg[key]) if channels == 3 and key in cfg else None for key in ("mean", "std"))
+    body = nn.Sequential(backbone.train(), nn.Linear(features, config.embedding_dim))
+    return Embedder(body, input_shape=input_shape, normalize=config.normalize, mean=mean, std=std)

@@ -1,0 +1,1 @@
+"""The papers' claims, one module per paper: how each is measured, and when it holds."""

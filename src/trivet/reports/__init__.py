@@ -1,0 +1,7 @@
+"""Records in, one self-contained HTML page out: nothing is measured here and nothing is fetched."""
+
+from trivet.reports.demo import write_demo_report
+from trivet.reports.picture import Panel, scatter_svg
+from trivet.reports.run import write_run_report
+
+__all__ = ["Panel", "scatter_svg", "write_demo_report", "write_run_report"]

@@ -1,0 +1,164 @@
+"""What every page shares: its template, the data for its plots, its security policy, and writing it whole."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+MISSING = "–"
+_IMAGE = re.compile(r"data:image/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/]+={0,2}")
+
+
+def write_page(template: str, path: Path, context: Mapping[str, Any], plots: Mapping[str, Any]) -> None:
+    """Write the page to `path`, whole or not at all; folders are made as needed.
+
+    Args:
+        context: what the template shows; every text is escaped there.
+        plots: what `plots.js` draws, as JSON.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    scripts = [get_plotlyjs(), _source("plots.js")]
+    # Only these two scripts may run, whatever else gets into the page, and nothing may be requested.
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(_fingerprint(script) for script in scripts)}",
+            "style-src 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    page = _environment().get_template(template)
+    text = page.render(
+        **context,
+        plots=_finite(plots),
+        policy=policy,
+        style=Markup(_source("style.css")),
+        scripts=[Markup(script) for script in scripts],
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        # A file name that was not Unicode on disk carries lone surrogates; they become question marks.
+        partial.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def percent(share: float | None) -> str:
+    """A share in [0, 1] as percent with one decimal: 0.8731 is "87.3"."""
+    return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f}"
+
+
+def points(difference: float | None) -> str:
+    """A difference of shares as signed percentage points: -0.012 is "−1.2"."""
+    if difference is None or not math.isfinite(difference):
+        return MISSING
+    return f"{100 * difference:+.1f}".replace("-", "−")
+
+
+def decimal(value: float | None) -> str:
+    """An index or a similarity with three decimals."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def number(count: int | None) -> str:
+    """A count with thin spaces between thousands: 1199042 is "1 199 042"."""
+    return MISSING if count is None else f"{count:,}".replace(",", "\u202f")
+
+
+def duration(seconds: float | None) -> str:
+    """72.4 is "1 min 12 s"."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(created: object) -> str:
+    """An ISO time in words; any other text stays as it is."""
+    try:
+        return f"{datetime.fromisoformat(str(created)):%d %B %Y, %H:%M %Z}".strip().removeprefix("0")
+    except ValueError:
+        return str(created)
+
+
+def value(setting: object) -> str:
+    """A setting as written in a settings file: texts bare, the rest as JSON."""
+    return setting if isinstance(setting, str) else json.dumps(setting, ensure_ascii=False, default=str)
+
+
+def image(uri: object) -> str | None:
+    """`uri` if it is an inline picture, else None: no page ever asks for anything outside itself."""
+    return uri if isinstance(uri, str) and _IMAGE.fullmatch(uri) else None
+
+
+def images(uris: Sequence[object] | None, count: int) -> list[str | None]:
+    """One inline picture or None per point."""
+    return [image(uri) for uri in uris] if uris else [None] * count
+
+
+def same_length(what: str, lengths: Mapping[str, int]) -> None:
+    """Check that series which belong together have one length.
+
+    Raises:
+        ValueError: naming the lengths.
+    """
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{length} {name}" for name, length in lengths.items())
+        raise ValueError(f"{what} in the record must have one length: got {found}; write the record again.")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("trivet.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for show in (percent, points, decimal, number, duration, moment, value, image):
+        environment.filters[show.__name__] = show
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return environment
+
+
+def _source(name: str) -> str:
+    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
+
+
+def _fingerprint(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _finite(value: Any) -> Any:
+    """JSON that a browser can parse (no NaN), with the six digits that a plot can show."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

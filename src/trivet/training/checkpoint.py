@@ -1,0 +1,78 @@
+"""Checkpoints: model, loss and optimiser in one safetensors file. Nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from trivet.training.files import RunFolder, write_whole
+
+
+class Progress(NamedTuple):
+    """How far a run is: optimiser steps done, and seconds of training."""
+
+    step: int
+    seconds: float
+
+
+def save_checkpoint(
+    run: RunFolder, progress: Progress, model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Write a checkpoint, whole or not at all; the last two are kept."""
+    state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
+    tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
+    data = save(tensors, metadata={"progress": json.dumps(progress)})
+    write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
+    for old in run.checkpoints()[:-2]:
+        old.unlink()
+
+
+def load_checkpoint(path: Path, model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Restore model, loss and optimiser; returns how far the run was.
+
+    Raises:
+        ValueError: if the file is broken or belongs to other settings.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            progress = Progress(*json.loads(file.metadata()["progress"]))
+            state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
+        model.load_state_dict(state["model"])
+        loss.load_state_dict(state["loss"])
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} must be a checkpoint of this run: {' '.join(str(error).split())}; "
+            "delete it to continue from the one before."
+        ) from None
+    groups = optimizer.state_dict()["param_groups"]
+    slots = {int(number): values for number, values in state.get("optimizer", {}).items()}
+    optimizer.load_state_dict({"state": slots, "param_groups": groups})
+    return progress
+
+
+def _flatten(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    for key, value in tree.items():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}/")
+        else:
+            assert value is None, f"{prefix}{key} is a {type(value).__name__}, which a checkpoint cannot hold"
+
+
+def _unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in tensors.items():
+        *parts, last = path.split("/")
+        node = tree
+        for part in parts:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return tree

@@ -1,0 +1,55 @@
+"""Settings of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trivet.batching import BatchConfig
+from trivet.config import Config
+from trivet.data import DataConfig
+from trivet.models import ModelConfig
+from trivet.training.loss import LossConfig
+
+
+class TrainingConfig(Config):
+    """How the weights are learned."""
+
+    steps: int = Field(800, ge=1, description="Optimiser steps, one batch each.")
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.0, ge=0, lt=1, description="sgd and rmsprop only.")
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rate rises from near 0.")
+    precision: Literal["32", "bf16"] = "32"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    workers: int = Field(0, ge=0, description="Processes that prepare batches; 0 prepares them in the main one.")
+    log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.csv.")
+    checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints; the last two are kept.")
+
+
+class EvaluationConfig(Config):
+    """What is measured, on the evaluation splits only."""
+
+    k: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="K of recall@K.")
+    nmi_plus: int | dict[str, int] = Field(
+        10, description="NMI+ takes this many clusters for each class; one number, or one for each label level."
+    )
+    distance: Literal["euclidean", "cosine"] = "euclidean"
+    every: int = Field(100, ge=1, description="Steps between two looks at recall@1 during training.")
+    sample: int = Field(2000, ge=2, description="Items of the first evaluation split that such a look takes.")
+    map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
+
+
+class RunConfig(Config):
+    """A whole run: everything its result depends on, but for the versions of the software."""
+
+    seed: int = Field(0, ge=0, description="Of the weights, the batches and every random choice.")
+    data: DataConfig
+    batch: BatchConfig = BatchConfig()
+    model: ModelConfig = ModelConfig()
+    loss: LossConfig
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()

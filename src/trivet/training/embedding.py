@@ -1,0 +1,43 @@
+"""Embeddings of a whole data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from trivet.data import Dataset, Inputs
+from trivet.models import Embedder
+
+IMAGES_PER_BATCH = 256
+
+
+@torch.no_grad()
+def embed(model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+    """Embeddings `(N, d)` float32 in evaluation mode; the mode the model was in is restored."""
+    was_training, device = model.training, next(model.parameters()).device
+    model.eval()
+    parts = []
+    for start in range(0, len(inputs), IMAGES_PER_BATCH):
+        index = np.arange(start, min(start + IMAGES_PER_BATCH, len(inputs)))
+        parts.append(model(inputs.batch(index).to(device)).float().cpu().numpy())
+        if progress:
+            progress(int(index[-1]) + 1, len(inputs))
+    model.train(was_training)
+    assert parts, "a data set is never empty"
+    return np.concatenate(parts)
+
+
+def raw_inputs(inputs: Inputs) -> np.ndarray:
+    """The images themselves as rows `(N, C * H * W)` float32: what any embedding has to beat."""
+    batches = np.array_split(np.arange(len(inputs)), -(-len(inputs) // IMAGES_PER_BATCH))
+    return np.concatenate([inputs.batch(index).flatten(1).numpy() for index in batches])
+
+
+def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+    """Level -> the class name of each item."""
+    return {
+        level: tuple(dataset.names[level][label] for label in labels.tolist())
+        for level, labels in dataset.labels.items()
+    }

@@ -1,0 +1,150 @@
+"""Files that are written whole or not at all, and the folder of a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trivet.training.config import RunConfig
+
+CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader finds the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON; NaN is refused, because readers differ on it."""
+    write_whole(path, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
+
+
+def write_embeddings(
+    path: Path, embeddings: np.ndarray, ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
+    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
+    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
+    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    write_whole(path, sink.getvalue().to_pybytes())
+
+
+class RunFolder:
+    """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig, *, force: bool) -> RunFolder:
+        """Make a new run folder; an existing run is replaced with `force` only, and other folders never are.
+
+        Raises:
+            ValueError: if the folder exists and may not be replaced.
+            OSError: if it cannot be written.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if not (path / CONFIG).is_file():
+                raise ValueError(f"the run folder must be new: {path} exists and is no run; choose another --output.")
+            if not force:
+                raise ValueError(
+                    f"the run folder must be new: {path} holds a run; choose another --output, continue it with "
+                    f"--resume {path}, or replace it with --force."
+                )
+            shutil.rmtree(path)
+        run = cls(path)
+        path.mkdir(parents=True, exist_ok=True)
+        write_whole(path / CONFIG, config.to_toml().encode())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run.
+
+        Raises:
+            ValueError: if the folder holds no run.
+        """
+        if not (path / CONFIG).is_file():
+            raise ValueError(f"a run folder must hold {CONFIG}: {path} does not; give the folder `trivet train` made.")
+        return cls(path)
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.resolve().name
+
+    def config(self) -> RunConfig:
+        """The settings of the run."""
+        return RunConfig.read(self.path / CONFIG)
+
+    def record(self) -> dict[str, Any]:
+        """What is known of the run so far; empty before the first write."""
+        try:
+            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path / RECORD} must be JSON: {error}; evaluate the run to write it anew."
+            ) from None
+        assert isinstance(record, dict)
+        return record
+
+    def checkpoints(self) -> list[Path]:
+        """Checkpoints, oldest first."""
+        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+
+
+class Metrics:
+    """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty."""
+
+    def __init__(self, path: Path, columns: list[str], *, upto: int = 0) -> None:
+        """Start the file, or keep its rows of steps 1 to `upto` to go on after them."""
+        self.columns = ["step", *columns]
+        self._path = path
+        self.rows = [row for row in self._read() if row["step"] <= upto] if upto else []
+        write_whole(path, "\n".join([",".join(self.columns), *map(self._line, self.rows), ""]).encode())
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Append a row."""
+        row = {"step": step, **values}
+        self.rows.append(row)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(self._line(row) + "\n")
+
+    def series(self, *columns: str) -> dict[str, list[float]]:
+        """The rows that have all these columns, as one list per column, with their steps."""
+        rows = [row for row in self.rows if all(column in row for column in columns)]
+        return {column: [row[column] for row in rows] for column in ("step", *columns)}
+
+    def _line(self, row: Mapping[str, float]) -> str:
+        return ",".join(repr(row[column]) if column in row else "" for column in self.columns)
+
+    def _read(self) -> list[dict[str, float]]:
+        with self._path.open(encoding="utf-8", newline="") as file:
+            return [
+                {key: int(text) if key == "step" else float(text) for key, text in row.items() if text}
+                for row in csv.DictReader(file)
+            ]

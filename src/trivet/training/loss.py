@@ -1,0 +1,193 @@
+"""Settings of the losses, and the loss they describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from trivet.config import Config, nearest
+from trivet.geometry import Distance
+from trivet.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.losses.triplet import Variant
+from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
+from trivet.rows import Reduction, RowLoss
+
+Selector = str | dict[str, str | float | int | None]
+
+_POSITIVES = 'A name, or a table with options: "easy", "hard", "random", "all", "multi-similarity".'
+_NEGATIVES = (
+    'A name, or a table with options such as {name = "semihard", otherwise = "drop"}: "random", "hard", "semihard", '
+    '"semihard-hardest", "violating", "distance-weighted", "multi-similarity", "all".'
+)
+_TRIM = "Share of the terms, those with the largest loss, that is left out."
+
+
+class StrategyConfig(Config, ABC):
+    """What every loss has: whom it compares."""
+
+    name: str
+    positives: Selector = Field(description=_POSITIVES)
+    negatives: Selector = Field(description=_NEGATIVES)
+    trim: float = Field(0.0, ge=0, lt=1, description=_TRIM)
+
+    @abstractmethod
+    def build(self, *, num_classes: int, generator: torch.Generator) -> RowLoss:
+        """The loss; `num_classes` counts the labels it may meet."""
+
+    def _selectors(self) -> tuple[PositiveSelector, NegativeSelector]:
+        positives: PositiveSelector = _selector("positives", self.positives, POSITIVES)
+        negatives: NegativeSelector = _selector("negatives", self.negatives, NEGATIVES)
+        return positives, negatives
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.build(num_classes=2, generator=torch.Generator())
+        return self
+
+
+class TripletConfig(StrategyConfig):
+    """See `trivet.TripletLoss`."""
+
+    name: Literal["triplet"] = "triplet"
+    positives: Selector = Field("random", description=_POSITIVES)
+    negatives: Selector = Field("semihard", description=_NEGATIVES)
+    margin: float = Field(0.2, ge=0, description="In the unit of the distance.")
+    distance: Distance = "squared_euclidean"
+    reduction: Reduction = "mean"
+    variant: Variant = "an"
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> TripletLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return TripletLoss(
+            margin=self.margin,
+            distance=self.distance,
+            positives=positives,
+            negatives=negatives,
+            reduction=self.reduction,
+            variant=self.variant,
+            normalize=_needs_unit_rows(positives, negatives),
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class ContrastiveConfig(StrategyConfig):
+    """See `trivet.ContrastiveLoss`."""
+
+    name: Literal["contrastive"] = "contrastive"
+    positives: Selector = Field("all", description=_POSITIVES)
+    negatives: Selector = Field("all", description=_NEGATIVES)
+    margin: float = Field(ge=0, description="In the unit of the distance.")
+    distance: Distance = "squared_euclidean"
+    reduction: Reduction = "objective"
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> ContrastiveLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return ContrastiveLoss(
+            margin=self.margin,
+            distance=self.distance,
+            positives=positives,
+            negatives=negatives,
+            reduction=self.reduction,
+            normalize=_needs_unit_rows(positives, negatives),
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class MarginConfig(StrategyConfig):
+    """See `trivet.MarginLoss`."""
+
+    name: Literal["margin"] = "margin"
+    positives: Selector = Field("random", description=_POSITIVES)
+    negatives: Selector = Field("distance-weighted", description=_NEGATIVES)
+    margin: float = Field(0.2, ge=0, description="In the unit of the distance.")
+    beta: float = Field(1.2, description="Initial boundary, in the unit of the distance.")
+    beta_per: Literal["class", "set"] = Field("class", description="One boundary for each class, or one in all.")
+    learn_beta: bool = True
+    beta_learning_rate: float = Field(5e-4, ge=0)
+    beta_penalty: float = Field(0.0, ge=0)
+    distance: Distance = "euclidean"
+    normalize: bool = Field(True, description="Scale embeddings to length 1 inside the loss.")
+    reduction: Reduction = "mean-active"
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> MarginLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return MarginLoss(
+            margin=self.margin,
+            beta=self.beta,
+            num_classes=num_classes if self.beta_per == "class" else None,
+            learn_beta=self.learn_beta,
+            beta_learning_rate=self.beta_learning_rate,
+            beta_penalty=self.beta_penalty,
+            distance=self.distance,
+            positives=positives,
+            negatives=negatives,
+            normalize=self.normalize,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class MultiSimilarityConfig(StrategyConfig):
+    """See `trivet.MultiSimilarityLoss`."""
+
+    name: Literal["multi-similarity"] = "multi-similarity"
+    positives: Selector = Field("multi-similarity", description=_POSITIVES)
+    negatives: Selector = Field("multi-similarity", description=_NEGATIVES)
+    positive_scale: float = Field(2.0, gt=0)
+    negative_scale: float = Field(50.0, gt=0)
+    threshold: float = Field(0.5, description="Lambda, a similarity. The papers use 1 and 0.5; see docs/strategies.md.")
+    skip_if_any_empty: bool = False
+    reduction: Reduction = "anchors"
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> MultiSimilarityLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return MultiSimilarityLoss(
+            positive_scale=self.positive_scale,
+            negative_scale=self.negative_scale,
+            threshold=self.threshold,
+            positives=positives,
+            negatives=negatives,
+            skip_if_any_empty=self.skip_if_any_empty,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+LossConfig = Annotated[
+    TripletConfig | ContrastiveConfig | MarginConfig | MultiSimilarityConfig, Field(discriminator="name")
+]
+
+
+def _selector(role: str, value: Selector, table: Mapping[str, type[Any]]) -> Any:
+    """The selector a setting describes."""
+    options = {"name": value} if isinstance(value, str) else dict(value)
+    name = str(options.pop("name", ""))
+    if name not in table:
+        raise ValueError(f"{role} = {name!r} is not a strategy; {nearest(name, table)}")
+    known = [field.name for field in dataclasses.fields(table[name])]
+    for key in options:
+        if key not in known:
+            raise ValueError(f"{role} {name!r} has no option {key!r}; {nearest(key, known)}")
+    try:
+        return TypeAdapter(table[name]).validate_python(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{role} {name!r}: {path} {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _needs_unit_rows(positives: PositiveSelector, negatives: NegativeSelector) -> bool:
+    return positives.unit_rows or negatives.unit_rows

@@ -1,0 +1,332 @@
+"""A run from its settings to its folder: train, go on, evaluate."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+
+import trivet
+from trivet.batching import PKBatches
+from trivet.data import Dataset, Splits, augmentation, load
+from trivet.evaluation import recall_at_k
+from trivet.models import Embedder, build, load_model, save
+from trivet.reports import write_run_report
+from trivet.rows import RowLoss
+from trivet.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed, label_names
+from trivet.training.files import METRICS, RECORD, REPORT, Metrics, RunFolder, write_embeddings, write_json
+from trivet.training.fit import Batches, Task, fit, step_seed
+from trivet.training.measure import measure_splits
+from trivet.training.progress import Display
+
+STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
+
+
+def train(
+    config: RunConfig,
+    path: Path,
+    *,
+    data_root: Path | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train, evaluate and report; returns the record, which is also written to the run folder.
+
+    A run that is stopped by Ctrl-C is left with a checkpoint, its model, a record of status "interrupted" and a
+    report, but without an evaluation.
+
+    Args:
+        path: the run folder; it must be new unless `force` is set.
+        data_root: where data sets lie, see `trivet.data.find_root`.
+        command: what was typed, for the record.
+        progress: show progress on standard error.
+
+    Raises:
+        ValueError: if the settings, the data or the run folder cannot be used.
+        OSError: if the run folder cannot be written; what was written before stays.
+    """
+    config = resolved(config)
+    with Display(show=progress) as display:
+        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        job = _Job(config, splits, display)  # before the folder is made: a setting may not fit the data
+        job.run = RunFolder.create(path, config, force=force)
+        job.start(command)
+        return job.finish(job.fit())
+
+
+def resume(path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False) -> dict[str, Any]:
+    """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
+
+    Raises:
+        ValueError, OSError: as `train`; also if the folder holds no run.
+    """
+    run = RunFolder.open(path)
+    config = run.config()
+    with Display(show=progress) as display:
+        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        job = _Job(config, splits, display)
+        job.run = run
+        job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None)
+        return job.finish(job.fit())
+
+
+def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> dict[str, Any]:
+    """Evaluate the model of a run anew and write embeddings, record and report; returns the record.
+
+    Raises:
+        ValueError, OSError: as `train`; also if the folder holds no run with a model.
+    """
+    run = RunFolder.open(path)
+    config = run.config()
+    with Display(show=progress) as display:
+        model = load_model(run.path / "model")
+        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        record = run.record() or _first_record(run, config, splits, "")
+        _evaluate(run, record, config, splits, model, display)
+        return record
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """The settings with paths made absolute, so that the run folder can be used from anywhere."""
+    if config.data.root is None:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"root": config.data.root.resolve()})})
+
+
+def easy_positive_warnings(config: RunConfig) -> list[str]:
+    """What about the settings would surprise the person who made them."""
+    easy = config.loss.positives == "easy" or (
+        isinstance(config.loss.positives, dict) and config.loss.positives.get("name") == "easy"
+    )
+    if easy and config.batch.samples_per_class == 2:
+        return [
+            "With batch.samples_per_class = 2 each anchor has one positive to choose from, so easy positives change "
+            "nothing; take more samples of fewer classes."
+        ]
+    return []
+
+
+class _Job:
+    """The parts of a run while it trains."""
+
+    run: RunFolder
+    metrics: Metrics
+    record: dict[str, Any]
+
+    def __init__(self, config: RunConfig, splits: Splits, display: Display) -> None:
+        self.config, self.splits, self.display = config, splits, display
+        train_labels = splits.train.labels[splits.level]
+        self.batches = PKBatches(
+            train_labels,
+            num_classes=config.batch.num_classes,
+            samples_per_class=config.batch.samples_per_class,
+            seed=config.seed,
+        )
+        self.model = build(config.model, splits.train.inputs.shape, config.seed)
+        self.loss: RowLoss = config.loss.build(
+            num_classes=len(splits.train.names[splits.level]),
+            generator=torch.Generator().manual_seed(step_seed(config.seed, 0, 3)),
+        )
+        self.task = Task(self.model, self.loss, config.training, seed=config.seed, after_step=self.after_step)
+        self.split, held_out = next(iter(splits.evaluation.items()))
+        order = np.random.default_rng(config.seed).permutation(len(held_out))
+        self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+        self.seconds_before = 0.0
+        self.recall: dict[str, float] = {}
+
+    def start(self, command: str, checkpoint: Path | None = None) -> None:
+        """Begin at the first step, or where a checkpoint was left."""
+        columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in self.sample.labels)]
+        if checkpoint is not None:
+            done = load_checkpoint(checkpoint, self.model, self.loss, self.task.optimizer)
+            self.task.step, self.seconds_before = done.step, done.seconds
+        self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step)
+        self.record = _first_record(self.run, self.config, self.splits, command)
+        self.record["model"] = {"parameters": self.model.num_parameters}
+        self.record["data"]["coverage"] = dict(self.batches.coverage(0)._asdict())
+
+    def fit(self) -> bool:
+        """Train; returns whether the last step was reached."""
+        steps = self.config.training.steps
+        self.began = time.perf_counter()
+        if self.task.step >= steps:
+            return True
+        batches = Batches(
+            self.splits.train,
+            self.splits.level,
+            self.batches,
+            augmentation(self.config.data),
+            seed=self.config.seed,
+            start=self.task.step,
+            steps=steps,
+        )
+        try:
+            finished = fit(self.task, batches, workers=self.config.training.workers)
+        except Exception:
+            self.record["status"] = "failed"
+            self.write_record()
+            raise
+        self.checkpoint()
+        return finished
+
+    def after_step(self) -> None:
+        """Log, look at recall@1 and leave a checkpoint where the settings say so."""
+        config, step = self.config, self.task.step
+        last = step == config.training.steps
+        values: dict[str, float] = {}
+        if step % config.training.log_every == 0 or last:
+            values |= step_values(self.loss, self.task.value)
+        if step % config.evaluation.every == 0 or last:
+            self.recall = look(self.model, self.sample, config.evaluation.distance)
+            values |= {f"recall@1/{level}": share for level, share in self.recall.items()}
+        if values:
+            self.metrics.add(step, values)
+            self.display.update("training", step, config.training.steps, self._note())
+        if step % config.training.checkpoint_every == 0 and not last:
+            self.checkpoint()
+            self.write_record()
+
+    def _note(self) -> str:
+        done = self.loss.last
+        assert done is not None
+        note = (
+            f"loss {self.task.value:.4f}  active {done.active_fraction:.0%}  "
+            f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}"
+        )
+        return note + "".join(f"  R@1 {level} {share:.1%}" for level, share in self.recall.items())
+
+    def checkpoint(self) -> None:
+        """Leave a checkpoint of the current step."""
+        save_checkpoint(self.run, Progress(self.task.step, self.seconds), self.model, self.loss, self.task.optimizer)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, those before a resume included."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    def write_record(self) -> None:
+        """Write what is known so far."""
+        self.record["curves"] = self.metrics.series(*STEP_COLUMNS)
+        recalls = [column for column in self.metrics.columns if column.startswith("recall@1/")]
+        looks = self.metrics.series(*recalls)
+        self.record["validation"] = {
+            "split": self.split,
+            "step": looks.pop("step"),
+            "recall@1": {column.removeprefix("recall@1/"): values for column, values in looks.items()},
+        }
+        self.record["seconds"]["training"] = round(self.seconds, 3)
+        write_json(self.run.path / RECORD, self.record)
+
+    def finish(self, finished: bool) -> dict[str, Any]:
+        """Write the model and, after the last step, evaluate it."""
+        save(self.model, self.config.model, self.splits.train.inputs.shape, self.run.path / "model")
+        self.record["status"] = "finished" if finished else "interrupted"
+        self.record["step"] = self.task.step
+        self.write_record()
+        if finished:
+            _evaluate(self.run, self.record, self.config, self.splits, self.model, self.display)
+        else:
+            write_run_report(self.record, self.run.path / REPORT)
+        return self.record
+
+
+def step_values(loss: RowLoss, value: float) -> dict[str, float]:
+    """A row of `metrics.csv` from the loss's record of its last step; a distance that was not measured is left out."""
+    done = loss.last
+    assert done is not None
+    values = {
+        "loss": value,
+        "active": done.active_fraction,
+        "hard": done.hard_fraction,
+        "d_ap": done.mean_to_positive,
+        "d_an": done.mean_to_negative,
+        "dropped": float(sum(done.dropped.values())),
+    }
+    return {name: number for name, number in values.items() if np.isfinite(number)}
+
+
+def look(model: Embedder, sample: Dataset, distance: Any) -> dict[str, float]:
+    """Recall@1 of a sample at each level."""
+    embeddings = embed(model, sample.inputs)
+    return {
+        level: recall_at_k(embeddings, labels, (1,), distance=distance)[1] for level, labels in sample.labels.items()
+    }
+
+
+def _first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> dict[str, Any]:
+    settings = config.model_dump(mode="json", exclude_none=True)
+    seed = settings.pop("seed")
+    return {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "status": "running",
+        "run": run.name,
+        "command": command,
+        "level": splits.level,
+        "settings": {"run": {"seed": seed}, **settings},
+        "environment": environment(),
+        "data": {
+            "train": _counts(splits.train),
+            "evaluation": {name: _counts(dataset) for name, dataset in splits.evaluation.items()},
+            "skipped": [{"id": skip.id, "reason": skip.reason} for skip in splits.train.skipped],
+        },
+        "warnings": easy_positive_warnings(config),
+        "seconds": {},
+    }
+
+
+def environment() -> dict[str, Any]:
+    """The versions and the hardware, in general words, that a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "numpy": np.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _counts(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "items": len(dataset),
+        "classes": {level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
+    }
+
+
+def _evaluate(
+    run: RunFolder, record: dict[str, Any], config: RunConfig, splits: Splits, model: Embedder, display: Display
+) -> None:
+    def keep(name: str, embeddings: np.ndarray) -> None:
+        dataset: Dataset = splits.evaluation[name]
+        write_embeddings(run.path / "embeddings" / f"{name}.parquet", embeddings, dataset.ids, label_names(dataset))
+
+    untrained = build(config.model, splits.train.inputs.shape, config.seed)
+    sections: Mapping[str, Any] = measure_splits(
+        splits.evaluation,
+        splits.level,
+        model.cpu(),
+        untrained,
+        config.evaluation,
+        seed=config.seed,
+        display=display,
+        keep=keep,
+    )
+    seconds = sections["evaluation_seconds"]
+    record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
+    record["seconds"]["evaluation"] = round(seconds, 3)
+    write_json(run.path / RECORD, record)
+    write_run_report(record, run.path / REPORT)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trivet.data.dataset import Dataset, check_trainable, choose_level
+from trivet.data.inputs import in_memory
+
+
+def dataset(fine: list[int]) -> Dataset:
+    pixels = np.arange(len(fine), dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 2, 3), np.uint8)
+    labels = {"coarse": np.array(fine) // 2, "fine": np.array(fine)}
+    names = {"coarse": ("x", "y"), "fine": ("x/a", "x/b", "y/c", "y/d")}
+    return Dataset("toy", in_memory(pixels, white=255, channels=None), labels, names, tuple(f"id{i}" for i in fine))
+
+
+def test_a_subset_of_a_subset_keeps_inputs_labels_and_ids_together() -> None:
+    subset = dataset([3, 2, 1, 0]).subset(np.array([3, 1, 0])).subset(np.array([2, 0]))
+    assert len(subset) == len(subset.inputs) == 2
+    assert subset.ids == ("id3", "id0")
+    assert subset.labels["fine"].tolist() == [3, 0]
+    assert subset.labels["coarse"].tolist() == [1, 0]
+    assert (subset.inputs.batch(np.array([1, 0])) * 255)[:, 0, 0, 0].tolist() == [3, 0]
+    assert subset.names["fine"] == ("x/a", "x/b", "y/c", "y/d")
+
+
+def test_the_coarsest_level_is_the_default_and_a_wrong_one_lists_the_right_ones() -> None:
+    assert choose_level(None, ["coarse", "fine"]) == "coarse"
+    assert choose_level("fine", ["coarse", "fine"]) == "fine"
+    with pytest.raises(ValueError, match=r"did you mean 'fine'\? Allowed: coarse, fine\."):
+        choose_level("fien", ["coarse", "fine"])
+
+
+def test_training_needs_two_classes_of_two_items() -> None:
+    check_trainable(dataset([0, 0, 2, 2, 2]), "fine")
+    check_trainable(dataset([0, 1, 2, 3]), "coarse")
+    with pytest.raises(ValueError, match=r"'y/c' \(1 of 2 classes at level 'fine'\).*add images"):
+        check_trainable(dataset([0, 0, 2]), "fine")
+    with pytest.raises(ValueError, match=r"two classes.*got \['x'\] at level 'coarse'"):
+        check_trainable(dataset([0, 0, 1, 1]), "coarse")

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trivet.data.images import decode_files, decode_image
+
+
+def test_the_centre_is_cropped_from_the_resized_image(tmp_path: Path) -> None:
+    pixels = np.zeros((20, 60, 3), np.uint8)
+    pixels[:, :20], pixels[:, 20:40], pixels[:, 40:] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    Image.fromarray(pixels.transpose(1, 0, 2)).save(tmp_path / "tall.png")
+    for name in ("wide.png", "tall.png"):
+        decoded = decode_image(tmp_path / name, size=10, channels=3)
+        assert decoded.shape == (3, 10, 10)
+        assert decoded[:, 1:-1, 1:-1].min(axis=(1, 2)).tolist() == [0, 255, 0]
+
+
+def test_upright_as_the_camera_says(tmp_path: Path) -> None:
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    pixels[:16] = 255  # white on top
+    exif = Image.Exif()
+    exif[0x0112] = 3  # held upside down
+    Image.fromarray(pixels).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    decoded = decode_image(tmp_path / "turned.jpg", size=8, channels=1)
+    assert decoded[0, :3].max() < 20
+    assert decoded[0, -3:].min() > 235
+
+
+def test_unusual_pixels(tmp_path: Path) -> None:
+    Image.new("RGBA", (4, 4), (10, 20, 30, 0)).save(tmp_path / "clear.png")
+    assert (decode_image(tmp_path / "clear.png", size=4, channels=3) == 255).all()
+    Image.fromarray(np.full((4, 4), 200 * 256 + 7, np.uint16)).save(tmp_path / "deep.png")
+    assert (decode_image(tmp_path / "deep.png", size=4, channels=1) == 200).all()
+    Image.new("CMYK", (4, 4), (0, 0, 0, 0)).save(tmp_path / "print.jpg")
+    assert (decode_image(tmp_path / "print.jpg", size=4, channels=3) == 255).all()
+    Image.new("L", (4, 4), 90).save(tmp_path / "a.gif", save_all=True, append_images=[Image.new("L", (4, 4), 7)])
+    assert (decode_image(tmp_path / "a.gif", size=4, channels=1) == 90).all()
+
+
+def test_broken_files_are_named_and_the_others_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50 * 50)
+    monkeypatch.setattr("trivet.data.images.CHUNK", 2)
+    good = [tmp_path / f"good{i}.png" for i in range(2)]
+    for i, path in enumerate(good):  # each with broken camera data, of which Pillow warns
+        Image.new("L", (9, 9), 10 + i).save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01")
+    Image.new("L", (60, 60)).save(tmp_path / "bomb.png")  # above the limit: a warning of Pillow
+    Image.new("L", (200, 200)).save(tmp_path / "worse.png")  # above twice the limit: an error of Pillow
+    (tmp_path / "text.jpg").write_text("not an image")
+    whole = good[0].read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) - 20])
+    (tmp_path / "empty.png").touch()
+    names = ("bomb.png", "worse.png", "text.jpg", "cut.png", "empty.png", "absent.png")
+    paths = [good[0], *(tmp_path / name for name in names), good[1]]
+    into = np.zeros((len(paths), 1, 4, 4), np.uint8)
+    calls: list[tuple[int, int]] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        broken = decode_files(
+            paths, size=4, channels=1, into=into, progress=lambda done, count: calls.append((done, count))
+        )
+    assert sorted(broken) == [1, 2, 3, 4, 5, 6]
+    assert "DecompressionBomb" in broken[1]
+    assert "FileNotFoundError" in broken[6]
+    assert (into[0] == 10).all()
+    assert (into[7] == 11).all()
+    assert calls == [(2, 8), (4, 8), (6, 8), (8, 8)]
+    assert not caught

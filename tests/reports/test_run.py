@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trivet.reports import write_run_report
+from trivet.reports.page import duration, image, moment, number, percent, points
+
+
+def page_text(record: dict[str, Any], folder: Path) -> str:
+    """The words of the page: tags and scripts taken out, white space made one."""
+    write_run_report(record, folder / "report.html")
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    body = text[text.index("<main>") : text.index("</main>")]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body)).replace("&nbsp;", " ")
+
+
+def evaluation(trained: float, untrained: float, raw: float, chance: float = 0.25) -> dict[str, Any]:
+    rows = {"trained": trained, "untrained network": untrained, "raw inputs": raw}
+    return {
+        "settings": {"data": {"level": "digit"}},
+        "evaluation": {
+            "unseen": [
+                {"name": name, "levels": {"digit": {"recall@1": share, "chance_recall@1": chance, "items": 714}}}
+                for name, share in rows.items()
+            ]
+        },
+    }
+
+
+BETTER, EQUAL, CHANCE = "did better than the trained network.", "did equally well.", "That is no better than chance."
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (evaluation(0.9, 0.8, 0.7), []),
+        (evaluation(0.9, 0.8, 0.95), [f"The raw inputs {BETTER}"]),
+        (evaluation(0.9, 0.95, 0.7), [f"The untrained network {BETTER}"]),
+        (evaluation(0.9, 0.95, 0.96), [f"The untrained network and the raw inputs {BETTER}"]),
+        (evaluation(0.9, 0.8, 0.9001), [f"The raw inputs {EQUAL}"]),
+        (evaluation(0.25, 0.2, 0.2), [CHANCE]),
+    ],
+    ids=["best", "raw better", "untrained better", "both better", "equal as shown", "chance"],
+)
+def test_the_headline_says_what_did_better(record: dict[str, Any], said: list[str], tmp_path: Path) -> None:
+    text = page_text(record, tmp_path)
+    rows = {row["name"]: row["levels"]["digit"]["recall@1"] for row in record["evaluation"]["unseen"]}
+    shown = {name: f"{100 * share:.1f}" for name, share in rows.items()}
+    sentence = (
+        f"After training, the nearest neighbour has the same digit for {shown['trained']} % of the items, against "
+        f"{shown['untrained network']} % with the untrained network, {shown['raw inputs']} % with the raw inputs "
+        "and 25.0 % by chance. "
+    )
+    assert sentence + " ".join(said) in text
+    for end in (BETTER, EQUAL, CHANCE):
+        assert (end in text) == any(end in part for part in said)
+
+
+def test_the_headline_shows_the_trained_and_the_finest_level(tmp_path: Path) -> None:
+    levels = {level: {"recall@1": share} for level, share in (("a", 0.5), ("b", 0.6), ("c", 0.7))}
+    record = {"settings": {"data": {"level": "b"}}, "evaluation": {"seen": [{"name": "trained", "levels": levels}]}}
+    text = page_text(record, tmp_path)
+    assert "60.0 % recall@1 by b (trained on)" in text
+    assert "70.0 % recall@1 by c (finest level)" in text
+    assert "50.0 % recall@1 by a" not in text
+    record["settings"] = {}
+    assert "50.0 % recall@1 by a (trained on)" in page_text(record, tmp_path)  # the default: the coarsest
+
+
+def test_the_best_of_each_column_is_bold(tmp_path: Path) -> None:
+    def row(name: str, recall: float, nmi: float, plus: float | None) -> dict[str, Any]:
+        return {"name": name, "levels": {"digit": {"recall@10": recall, "recall@2": recall, "nmi": nmi, "nmi+": plus}}}
+
+    rows = [row("trained", 0.91234, 0.5, None), row("raw inputs", 0.91241, 0.5, 0.3), row("other", 0.5, 0.5, 0.4)]
+    write_run_report({"evaluation": {"seen": rows}}, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    table = text[text.index("<table>") : text.index("</table>")]
+    assert re.findall(r'<th scope="col">(.*?)</th>', table) == ["embedding", "R@2", "R@10", "NMI", "NMI+"]
+    trained, raw, other = (re.findall(r"<td>(.*?)</td>", row) for row in re.split("<tr>", table)[2:])
+    assert trained == ["<b>91.2</b>", "<b>91.2</b>", "50.0", "–"]
+    assert raw == ["<b>91.2</b>", "<b>91.2</b>", "50.0", "30.0"]
+    assert other == ["50.0", "50.0", "50.0", "<b>40.0</b>"]
+
+
+def test_missing_parts_are_said_to_be_missing(tmp_path: Path) -> None:
+    text = page_text({}, tmp_path)
+    for part in (
+        *("evaluation", "training curves", "map", "triplet scatter", "nearest neighbours", "data", "settings"),
+        "environment",
+    ):
+        assert f"No {part} in the record" in text
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_an_unfinished_run_says_so(status: str, tmp_path: Path) -> None:
+    record = {"status": status, "curves": {"step": [0, 1], "loss": [0.2, None], "d_ap": []}, "warnings": ["Hot."]}
+    text = page_text(record, tmp_path)
+    assert "the page shows what was recorded until then" in text
+    assert text.index("Hot.") < text.index("Evaluation")
+    assert "Loss" in text
+    assert "Mean distance" not in text
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"maps": {"s": {"coordinates": {"PCA": [[0, 0]]}, "labels": {"a": ["x", "y"]}}}}, "1 PCA coordinates, 2 a"),
+        ({"curves": {"step": [1, 2], "loss": [0.1]}}, "2 steps, 1 loss"),
+        ({"scatter": {"s": {"a": {"s_ap": [1.0], "s_an": []}}}}, "1 s_ap, 0 s_an"),
+    ],
+    ids=["map", "curves", "scatter"],
+)
+def test_series_of_different_length_are_refused(part: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"must have one length: got .*{words}"):
+        write_run_report(part, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new folder" / "report.html"
+    write_run_report({"run": "first"}, path)
+    before = path.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_run_report({"run": "second"}, path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_long_series_are_thinned_with_both_ends_and_the_counts_stay_whole(tmp_path: Path) -> None:
+    count = 9000
+    record = {
+        "curves": {"step": list(range(count)), "loss": [1.0] * count},
+        "scatter": {"s": {"a": {"s_ap": [0.5] * count, "s_an": [0.6] * 100 + [0.4] * (count - 100)}}},
+    }
+    text = page_text(record, tmp_path)
+    assert "Long curves show evenly spread steps" in text
+    assert (
+        "100 of 9\u202f000 items lie above the diagonal; the plot shows 2\u202f000 of them".replace("\u202f", " ")
+        in text
+    )
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    steps = re.search(r'"step":\[([\d,]*)\]', html)
+    assert steps is not None
+    drawn = [int(step) for step in steps[1].split(",")]
+    assert (len(drawn), drawn[0], drawn[-1]) == (2000, 0, count - 1)
+    dots = re.search(r'"s_ap":\[([\d.,]*)\]', html)
+    assert dots is not None
+    assert len(dots[1].split(",")) == 2000
+
+
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("data:image/png;base64,iVBORw0KGgo=", True),
+        ("data:image/svg+xml;base64,iVBORw0KGgo=", False),
+        ("data:text/html;base64,iVBORw0KGgo=", False),
+        ('data:image/png;base64,iVBORw0KGgo=" onerror="alert(1)', False),
+        ("https://example.org/a.png", False),
+        ("javascript:alert(1)", False),
+        (None, False),
+    ],
+)
+def test_only_inline_pictures_are_shown(uri: str | None, kept: bool) -> None:
+    assert image(uri) == (uri if kept else None)
+
+
+def test_classes_are_listed_in_reading_order(tmp_path: Path) -> None:
+    names = ["class10", "class9", "odd", "even", "class9"]
+    write_run_report(
+        {"maps": {"s": {"coordinates": {"PCA": [[0, 0]] * 5}, "labels": {"a": names}}}}, tmp_path / "r.html"
+    )
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '"levels":{"a":{"names":["class9","class10","even","odd"],"classes":[1,0,3,2,0]}}' in html
+
+
+def test_numbers_in_words() -> None:
+    assert [percent(0.87349), percent(1.0), percent(None), percent(float("nan"))] == ["87.3", "100.0", "–", "–"]
+    assert [points(-0.012), points(0.05)] == ["−1.2", "+5.0"]
+    assert [number(1199042), number(None)] == ["1\u202f199\u202f042", "–"]
+    assert [duration(3.14), duration(59.99), duration(72.4), duration(7260)] == [
+        "3.1 s",
+        "1 min 0 s",
+        "1 min 12 s",
+        "2 h 1 min",
+    ]
+    assert [moment("2026-01-03T12:00:00Z"), moment("last week")] == ["3 January 2026, 12:00 UTC", "last week"]
