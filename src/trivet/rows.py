@@ -201,12 +201,8 @@ class RowLoss(nn.Module, ABC):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if distance not in get_args(Distance):
-            raise ValueError(f"distance = {distance!r} is not known; {nearest(distance, get_args(Distance))}")
-        if reduction not in self.reductions:
-            raise ValueError(
-                f"reduction = {reduction!r} is not one of this loss; {nearest(reduction, self.reductions)}"
-            )
+        check_name(distance, get_args(Distance), name="distance")
+        check_name(reduction, self.reductions, name="reduction")
         if not 0 <= trim < 1:
             raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
         if block_size is not None and block_size < 1:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from trivet.evaluation import hits_at_k, nearest_pairs, neighbours, ranks, recall_at_k
-from trivet.evaluation.inputs import as_classes, as_points
+from trivet.evaluation.inputs import as_points
+from trivet.geometry import as_classes
 
 V8 = np.array(
     [

@@ -53,7 +53,7 @@ def test_embeddings_are_rows_of_length_one_unless_told(name: str) -> None:
     images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     unit = build(ModelConfig(name=name, embedding_dim=6), (3, 32, 32), seed=1)
     free = build(ModelConfig(name=name, embedding_dim=6, normalize=False), (3, 32, 32), seed=1)
-    assert unit.training
+    assert all(module.training for module in unit.modules())
     a, b = unit.eval()(images), free.eval()(images)
     assert a.shape == (5, 6)
     assert torch.allclose(a.norm(dim=1), torch.ones(5))

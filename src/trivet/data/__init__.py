@@ -5,6 +5,7 @@ from trivet.data.catalogue import Available, available, load
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits
 from trivet.data.download import download
+from trivet.data.folder import load_images
 from trivet.data.root import find_root
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "download",
     "find_root",
     "load",
+    "load_images",
 ]

@@ -44,12 +44,7 @@ def load_folder(config: DataConfig, progress: Progress | None) -> Splits:
         )
     kept = np.array([i for i in range(len(found)) if i not in broken], np.int64)
     ids = tuple(found[i] for i in kept.tolist())
-    labels, names = {}, {}
-    for depth, name in enumerate(levels, start=1):
-        paths = ["/".join(id.split("/")[skip:-1][:depth]) for id in ids]
-        names[name] = tuple(sorted(set(paths)))
-        number = {path: i for i, path in enumerate(names[name])}
-        labels[name] = np.array([number[path] for path in paths], np.int64)
+    labels, names = _labels(ids, levels, skip)
     whole = Dataset(config.root.resolve().name, inputs.subset(kept), labels, names, ids)
 
     train, evaluation = _split(config, whole, level, given)
@@ -59,6 +54,46 @@ def load_folder(config: DataConfig, progress: Progress | None) -> Splits:
         evaluation={name: whole.subset(index) for name, index in evaluation.items()},
         level=level,
     )
+
+
+def load_images(root: Path, *, size: int, channels: int, progress: Progress | None = None) -> Dataset:
+    """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
+
+    The unreadable ones are listed in `skipped`.
+
+    Raises:
+        ValueError: if `root` is no folder, or holds no readable image.
+    """
+    found = find_images(root)
+    paths = [root / path for path in found]
+    broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
+    kept = np.array([i for i in range(len(found)) if i not in broken], np.int64)
+    if not len(kept):
+        raise ValueError(f"{root} must hold images that can be read: none of {len(found)} can, first {broken[0]}.")
+    ids = tuple(found[i] for i in kept.tolist())
+    depths = {id.count("/") for id in ids}
+    levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
+    labels, names = _labels(ids, levels, 0)
+    inputs = FileInputs(paths, size, channels, np.arange(len(paths))).subset(kept)
+    skipped = tuple(Skipped(found[i], reason) for i, reason in broken.items())
+    return Dataset(root.resolve().name, inputs, labels, names, ids, skipped)
+
+
+def _labels(
+    ids: Sequence[str], levels: Sequence[str], skip: int
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Labels and class names of each level, from the folders of the ids below the first `skip`."""
+    labels, names = {}, {}
+    for depth, name in enumerate(levels, start=1):
+        paths = ["/".join(id.split("/")[skip:-1][:depth]) for id in ids]
+        names[name] = tuple(sorted(set(paths)))
+        number = {path: i for i, path in enumerate(names[name])}
+        labels[name] = np.array([number[path] for path in paths], np.int64)
+    return labels, names
+
+
+def _default_levels(depth: int) -> tuple[str, ...]:
+    return ("class",) if depth == 1 else tuple(f"level{i}" for i in range(1, depth + 1))
 
 
 def find_images(root: Path) -> list[str]:
@@ -120,7 +155,7 @@ def _level_names(config: DataConfig, found: Sequence[str], skip: int) -> tuple[s
         )
     (depth,) = by_depth
     if config.levels is None:
-        return ("class",) if depth == 1 else tuple(f"level{i}" for i in range(1, depth + 1))
+        return _default_levels(depth)
     if len(config.levels) != depth:
         raise ValueError(
             f"data.levels must name each of the {depth} folder levels, as in {by_depth[depth]}: "

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from trivet.evaluation.inputs import Array, as_classes, as_points
+from trivet.evaluation.inputs import as_points
+from trivet.geometry import Array, as_classes
 
 ITERATIONS = 25
 

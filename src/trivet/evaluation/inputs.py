@@ -1,17 +1,14 @@
-"""What every measure checks first: embeddings as float64 points, labels as class numbers."""
+"""Embeddings as points whose Euclidean order is the order a measure asks for."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.geometry import check_embeddings, unit_rows
+from trivet.geometry import Array, as_rows, unit_rows
 
-Array = npt.NDArray[Any] | Tensor
 Metric = Literal["euclidean", "cosine"]
 
 
@@ -24,14 +21,7 @@ def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
     Raises:
         ValueError: if `embeddings` is not a finite floating-point `(N, d)` array, or `distance` is not known.
     """
-    if isinstance(embeddings, np.ndarray):
-        if embeddings.dtype.kind != "f":
-            raise ValueError(
-                f"embeddings must be floating point: got {embeddings.dtype}; convert them with .astype(np.float32)."
-            )
-        embeddings = torch.from_numpy(embeddings.astype(np.float64, order="C"))
-    check_embeddings(embeddings)
-    points = embeddings.detach().to(torch.float64)
+    points = as_rows(embeddings)
     if distance == "cosine":
         points = _directions(points)
     elif distance != "euclidean":
@@ -41,26 +31,6 @@ def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
     if not bool(torch.isfinite(points.square().sum())):
         raise ValueError("embeddings must have finite squares: these are too large; divide them by their largest norm.")
     return points
-
-
-def as_classes(labels: Array, *, count: int, name: str = "labels") -> Tensor:
-    """Labels of any integer dtype as class numbers 0 .. C - 1 `(N,)` int64, exact for every 64-bit value.
-
-    Raises:
-        ValueError: if they are not integers (bool counts as not), or not one per embedding.
-    """
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.shape != (count,):
-        raise ValueError(
-            f"{name} must hold one class per embedding: got shape {values.shape} for {count} embeddings; "
-            "give one integer for each row."
-        )
-    if values.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must be integers: got {values.dtype}; "
-            "number the classes with np.unique(labels, return_inverse=True)[1]."
-        )
-    return torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))
 
 
 def _directions(points: Tensor) -> Tensor:

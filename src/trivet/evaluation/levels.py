@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.clustering import cluster, nmi
-from trivet.evaluation.inputs import Array, Metric, as_classes, as_points
+from trivet.evaluation.inputs import Metric, as_points
 from trivet.evaluation.ranks import ranks
 from trivet.evaluation.retrieval import hits_of, mean_recall
+from trivet.geometry import Array, as_classes
 
 
 @dataclass(frozen=True)

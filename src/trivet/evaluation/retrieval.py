@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.evaluation.inputs import Array, Metric, as_classes, as_points
+from trivet.evaluation.inputs import Metric, as_points
 from trivet.evaluation.ranks import TIE, Ranks, ranks, squared_blocks
+from trivet.geometry import Array, as_classes
 
 Singletons = Literal["miss", "drop"]
 Floats = npt.NDArray[np.float64]

@@ -1,5 +1,6 @@
 """Distances and similarities between rows of `(N, d)` tensors."""
 
+from trivet.geometry.arrays import Array, as_classes, as_rows
 from trivet.geometry.distances import (
     Distance,
     check_embeddings,
@@ -11,7 +12,10 @@ from trivet.geometry.distances import (
 )
 
 __all__ = [
+    "Array",
     "Distance",
+    "as_classes",
+    "as_rows",
     "check_embeddings",
     "distances_between",
     "from_squared",
