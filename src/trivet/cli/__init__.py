@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-import click
 import typer
 
 from trivet.cli.data import data
@@ -17,7 +16,6 @@ from trivet.cli.train import train
 app = typer.Typer(
     name="trivet",
     help="Train embeddings that do not collapse.",
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -30,17 +28,14 @@ app.add_typer(data, name="data")
 def main() -> None:
     """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
     try:
-        code = app(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = 2
-    except click.ClickException as error:
-        code = _say(error.format_message(), error.exit_code)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except typer.TyperException as error:
+        code = _say(f"{error.format_message()} See trivet --help.", error.exit_code)
     except (ValueError, OSError) as error:
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
         code = _say(_sentence(error), 2)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = _say("stopped before there was anything to keep.", 1)
     except Exception as error:
         if os.environ.get("TRIVET_TRACEBACK"):

@@ -8,7 +8,7 @@ import typer
 
 from trivet.cli.output import DataRoot, Json, print_json
 
-data = typer.Typer(help="The data sets: what there is, and how to get it.", no_args_is_help=True, rich_markup_mode=None)
+data = typer.Typer(help="The data sets: what there is, and how to get it.", rich_markup_mode=None)
 
 
 @data.command("list")

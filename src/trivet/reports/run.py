@@ -174,7 +174,7 @@ def _curves(record: Mapping[str, Any]) -> list[dict[str, Any]]:
             {"to the positive (d_ap)": training.get("d_ap"), "to the negative (d_an)": training.get("d_an")},
             None,
         ),
-        ("Recall@1 on the validation items", validation, validation.get("recall@1") or {}, [0, 1]),
+        (_validation_title(validation), validation, validation.get("recall@1") or {}, [0, 1]),
     ]
     if any(training.get("dropped") or []):
         wanted.append(("Dropped anchors", training, {"dropped": training["dropped"]}, None))
@@ -273,3 +273,10 @@ def _gallery(part: Mapping[str, Any]) -> dict[str, Any]:
 def _data_rows(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     rows = [("train", data["train"])] if data.get("train") else []
     return rows + list((data.get("evaluation") or {}).items())
+
+
+def _validation_title(validation: Mapping[str, Any]) -> str:
+    """A sample holds fewer items of each class than the whole, so its recall is lower than the table's."""
+    if "items" not in validation:
+        return "Recall@1 during training"
+    return f"Recall@1 within {validation['items']} of the {validation.get('split', 'evaluated')} items"

@@ -134,10 +134,10 @@ class Metrics:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(self._line(row) + "\n")
 
-    def series(self, *columns: str) -> dict[str, list[float]]:
-        """The rows that have all these columns, as one list per column, with their steps."""
-        rows = [row for row in self.rows if all(column in row for column in columns)]
-        return {column: [row[column] for row in rows] for column in ("step", *columns)}
+    def series(self, *columns: str) -> dict[str, list[float | None]]:
+        """The rows that have the first column, as one list per column, with their steps; None where a row has none."""
+        rows = [row for row in self.rows if columns[0] in row]
+        return {column: [row.get(column) for row in rows] for column in ("step", *columns)}
 
     def _line(self, row: Mapping[str, float]) -> str:
         return ",".join(repr(row[column]) if column in row else "" for column in self.columns)

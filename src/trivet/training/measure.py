@@ -61,7 +61,7 @@ def measure_splits(
         index = collapse_index(embeddings, dataset)
         if index is not None:
             sections["collapse"][name] = index
-        sample = np.sort(np.random.default_rng(seed).permutation(len(dataset))[: config.map_points])
+        sample = map_sample(dataset, config.map_points, seed=seed)
         sections["maps"][name] = embedding_map(embeddings, dataset, sample, seed=seed)
         sections["scatter"][name] = triplet_scatter(embeddings, dataset, seed=seed)
         sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
@@ -95,6 +95,21 @@ def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
     """Whether some coarse class holds two fine ones, so that there is a distance to speak of."""
     pairs = np.unique(np.stack([coarse, fine], axis=1), axis=0)
     return bool((np.unique(pairs[:, 0], return_counts=True)[1] > 1).any())
+
+
+def map_sample(dataset: Dataset, most: int, *, seed: int) -> np.ndarray:
+    """Positions of at most `most` items: some of each finest class, or 20 of each of some classes if there are many.
+
+    A few items of every one of many classes would show no class at all.
+    """
+    if len(dataset) <= most:
+        return np.arange(len(dataset))
+    generator = np.random.default_rng(seed)
+    fine = list(dataset.labels.values())[-1]
+    classes = generator.permutation(np.unique(fine))
+    each = max(20, -(-most // len(classes)))
+    chosen = [generator.permutation(np.flatnonzero(fine == one))[:each] for one in classes[: -(-most // each)]]
+    return np.sort(np.concatenate(chosen)[:most])
 
 
 def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, *, seed: int) -> dict[str, Any]:

@@ -222,6 +222,7 @@ class _Job:
         looks = self.metrics.series(*recalls)
         self.record["validation"] = {
             "split": self.split,
+            "items": len(self.sample),
             "step": looks.pop("step"),
             "recall@1": {column.removeprefix("recall@1/"): values for column, values in looks.items()},
         }
@@ -367,7 +368,7 @@ def embed_data(
             parts = {"": load_images(Path(data), size=size, channels=channels, progress=reading)}
         else:
             raise ValueError(
-                f"DATA must be a folder of images or a data set ({', '.join(known)}): {data} is neither; check the path."
+                f"DATA must be a folder of images or one of {', '.join(known)}: {data} is neither; check the path."
             )
         embeddings = [
             embed(model, part.inputs, lambda done, total: display.update("embedding", done, total))

@@ -133,7 +133,9 @@
       hovertemplate: "%{y:.4g}",
     }));
     const vertical = limits ? { range: [limits[0] - 0.03, limits[1] + 0.03] } : { rangemode: "tozero" };
-    draw(element, traces, layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: traces.length > 1 }));
+    draw(element, traces, layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: traces.length > 1,
+      legend: { orientation: "h", x: 0, y: -0.24, xanchor: "left", yanchor: "top" }, // above, the buttons would hide it
+    }));
   }
 
   function drawMaps(maps) {
@@ -146,7 +148,7 @@
       return [
         { names: Object.keys(maps), first: Object.keys(maps)[0] },
         { names: coordinates, first: coordinates[coordinates.length - 1] },
-        { names: levels, first: (readable.length ? readable : levels)[(readable.length ? readable : levels).length - 1] },
+        { names: levels, first: readable.length ? readable[readable.length - 1] : levels[0] },
       ];
     };
     controls(document.getElementById("map-controls"), ["Split", "Coordinates", "Colour by"], options, (split, coordinate, level) => {

@@ -1,0 +1,217 @@
+"""Commands: exit codes, one JSON object on standard output, one sentence per mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from trivet.cli import main
+
+SETTINGS = """
+[data]
+name = "digits"
+[batch]
+num_classes = 2
+samples_per_class = 6
+[model]
+name = "linear"
+embedding_dim = 3
+[loss]
+name = "triplet"
+positives = "easy"
+[training]
+steps = 4
+accelerator = "cpu"
+[evaluation]
+map_points = 20
+sample = 50
+nmi_plus = 2
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRIVET_DATA", raising=False)
+    (tmp_path / "small.toml").write_text(SETTINGS)
+    return tmp_path / "small.toml"
+
+
+def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+def test_train_evaluate_embed(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    trained = json.loads(out)
+    assert code == 0
+    assert trained["run"] == "runs/small"
+    assert Path(trained["report"]).is_file()
+    assert set(trained["evaluation"]) == {"parity", "digit"}
+    for level in trained["evaluation"].values():
+        for measure in ("recall@1", "recall@2", "recall@4", "recall@8", "nmi", "nmi+"):
+            assert 0 <= level[measure] <= 1
+    assert set(trained["splits"]) == {"seen", "unseen"}
+
+    code, out, _ = call("evaluate", "runs/small", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert json.loads(out)["evaluation"] == trained["evaluation"]
+    code, out, _ = call("evaluate", "runs/small", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "untrained network" in out
+
+    embed = ("embed", "runs/small", "digits", "--output", "all.parquet")
+    code, out, _ = call(*embed, "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, json.loads(out)["items"]) == (0, 1797)
+    code, _, err = call(*embed, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "all.parquet exists" in err
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["embed"], ["demo"], ["data", "list"]])
+def test_help(command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = call(*command, "--help", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "Usage: trivet" in out
+    assert "--json" in out or not command
+
+
+def images(root: Path, classes: dict[str, int]) -> None:
+    for name, count in classes.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (8, 8), (number * 5 % 255, len(name) * 9 % 255, 0)).save(root / name / f"{number}.png")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train"], "train needs a settings file"),
+        (["train", "nowhere.toml"], "must exist: got nowhere.toml"),
+        (["train", "small.toml", "--set", "loss.negatives=seminard"], "did you mean 'semihard'?"),
+        (["train", "small.toml", "--set", "data.name=mnist"], "trivet data download mnist"),
+        (["train", "small.toml", "--set", "data.name=folder", "--set", "data.root=gone"], "gone does not exist"),
+        (["train", "small.toml", "--set", "data.name=folder", "--set", "data.root=lonely"], "has one"),
+        (
+            ["train", "small.toml", "--set", "data.name=folder", "--set", "data.root=same"],
+            "needs at least four classes",
+        ),
+        (
+            [
+                "train",
+                "small.toml",
+                "--set",
+                "data.name=folder",
+                "--set",
+                "data.root=same",
+                "--set",
+                "data.split=in-class",
+            ],
+            "training needs at least two classes, or there is no negative",
+        ),
+        (["train", "small.toml", "--output", "small.toml"], "is no run"),
+        (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
+        (["train", "--resume", "nowhere"], "a run folder must hold config.toml"),
+        (["train", "small.toml", "--resume", "nowhere"], "leave out the settings file"),
+        (["evaluate", "nowhere"], "a run folder must hold config.toml"),
+        (["embed", "nowhere", "digits", "-o", "x.parquet"], "a run folder must hold config.toml"),
+        (["data", "download", "nist"], "did you mean 'mnist'?"),
+        (["train", "--stpes", "3"], "stpes"),
+        (["trian"], "trian"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: list[str], said: str, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images(Path("lonely"), {"a": 3, "b": 1, "c": 3, "d": 3})
+    images(Path("same"), {"a": 9})
+    code, out, err = call(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out) == (2, "")
+    *progress, sentence = err.splitlines()
+    assert all(line.startswith("reading images ") for line in progress)
+    assert sentence.startswith("trivet: ")
+    assert said in sentence
+    assert not Path("runs").exists()
+
+
+def test_corrupt_images_are_listed_or_stop_the_run(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images(Path("photos"), {"a": 30, "b": 30, "c": 30, "d": 30})
+    Path("photos/b/7.png").write_bytes(Path("photos/b/7.png").read_bytes()[:40])
+    change = ["--set", "data.name=folder", "--set", "data.root=photos", "--set", "data.image_size=8"]
+    code, _out, _ = call("train", "small.toml", *change, "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    record = json.loads(Path("runs/small/record.json").read_text())
+    assert [skip["id"] for skip in record["data"]["skipped"]] == ["b/7.png"]
+    Path("photos/a/3.png").write_bytes(b"")
+    code, _, err = call("train", "small.toml", *change, "--force", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert "2 of 120" in err
+    assert json.loads(Path("runs/small/record.json").read_text())["status"] == "finished"
+
+
+def test_an_unexpected_fault_is_exit_code_1(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("trivet.training.run.load", broken)
+    code, out, err = call("train", "small.toml", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out) == (1, "")
+    assert "unexpected RuntimeError: a bug" in err
+
+
+def test_data_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = call("data", "list", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    levels = {one["name"]: one["levels"] for one in json.loads(out)["data"]}
+    assert levels["omniglot"] == ["alphabet", "character"]
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(settings: Path) -> None:
+    command = [sys.executable, "-c", "from trivet.cli import main; main()", "train"]
+    steps = ["--set", "training.steps=100000", "--set", "training.log_every=1"]
+    process = subprocess.Popen(
+        [*command, "small.toml", *steps, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    metrics = Path("runs/small/metrics.csv")
+    for _ in range(600):
+        if metrics.exists() and metrics.read_text().count("\n") > 3:
+            break
+        time.sleep(0.1)  # the only way to know that another process has begun to train
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert json.loads(out)["status"] == "interrupted"
+    assert "go on with trivet train --resume runs/small" in err.splitlines()[-1]
+    record = json.loads(Path("runs/small/record.json").read_text())
+    done = record["step"]
+    assert record["status"] == "interrupted"
+    assert record["curves"]["step"][-1] == done
+    assert Path("runs/small/report.html").is_file()
+
+    # Shorten the run so that the rest takes no time, and go on.
+    text = Path("runs/small/config.toml").read_text()
+    Path("runs/small/config.toml").write_text(text.replace("steps = 100000", f"steps = {done + 2}"))
+    again = subprocess.run([*command, "--resume", "runs/small", "--json"], capture_output=True, text=True, check=True)
+    result = json.loads(again.stdout)
+    assert result["status"] == "finished"
+    steps_logged = [line.split(",")[0] for line in metrics.read_text().splitlines()[1:]]
+    assert steps_logged == [str(step) for step in range(1, done + 3)]

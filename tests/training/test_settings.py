@@ -1,0 +1,111 @@
+"""Settings: errors that help, a whole file that reads back, overrides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from trivet.mining import NEGATIVES, POSITIVES
+from trivet.training import RunConfig, TrainingConfig
+from trivet.training.fit import make_optimizer, rate_factor, step_seed
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trainng": {}}, "unknown setting 'trainng'; did you mean 'training'?"),
+        ({"loss": {"name": "triplet", "margn": 1}}, "unknown setting 'loss.margn'; did you mean 'margin'?"),
+        ({"loss": {"name": "triplt"}}, "loss.name = 'triplt' is not known; did you mean 'triplet'?"),
+        ({"loss": {"name": "triplet", "negatives": "seminard"}}, "did you mean 'semihard'?"),
+        ({"loss": {"name": "triplet", "positives": "eazy"}}, "did you mean 'easy'?"),
+        (
+            {"loss": {"name": "triplet", "negatives": {"name": "semihard", "otherwise": "drp"}}},
+            "otherwise Input should be 'random' or 'drop'",
+        ),
+        ({"loss": {"name": "triplet", "negatives": {"name": "hard", "margin": 1}}}, "'hard' has no option 'margin'"),
+        ({"loss": {"name": "triplet", "distance": "euclid"}}, "did you mean 'euclidean'?"),
+        ({"loss": {}}, "the setting 'loss.name' is missing"),
+        ({"loss": {"name": "contrastive"}}, "the setting 'loss.margin' is missing"),
+        ({"batch": {"samples_per_class": 1}}, "batch.samples_per_class = 1 cannot be used"),
+        ({"model": {"name": "conv22"}}, "did you mean 'conv2'?"),
+        ({"data": {"name": "cifar"}}, "Allowed: digits, fashion-mnist, folder, mnist, omniglot"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^x\.toml: ") as error:
+        RunConfig.parse({**LEAST, **changes}, source="x.toml")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["not toml =", "[data]\nname = 'digits'\n[data]"])
+def test_a_file_that_is_not_toml(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(ValueError, match="must be a TOML file"):
+        RunConfig.read(tmp_path / "x.toml")
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"must exist: got .*nothing\.toml"):
+        RunConfig.read(tmp_path / "nothing.toml")
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_examples_read_and_read_back(example: Path, tmp_path: Path) -> None:
+    config = RunConfig.read(example)
+    (tmp_path / "again.toml").write_text(config.to_toml())
+    assert RunConfig.read(tmp_path / "again.toml") == config
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = EXAMPLES / "omniglot.toml"
+    config = RunConfig.read(path, ["loss.positives=random", "training.steps=7", 'loss.negatives={name="hard"}'])
+    assert (config.loss.positives, config.training.steps) == ("random", 7)
+    assert config.loss.negatives == {"name": "hard"}
+    with pytest.raises(ValueError, match=r"--set needs section\.key=value: got 'steps'"):
+        RunConfig.read(path, ["steps"])
+    with pytest.raises(ValueError, match="'steps' is a value, not a section"):
+        RunConfig.read(path, ["training.steps.x=1"])
+
+
+def test_every_strategy_can_be_named_in_settings() -> None:
+    for positives in POSITIVES:
+        for negatives in NEGATIVES:
+            for name in ("triplet", "margin", "contrastive", "multi-similarity"):
+                loss = {"name": name, "positives": positives, "negatives": negatives}
+                loss |= {"margin": 0.3} if name == "contrastive" else {}
+                built = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss.build(
+                    num_classes=3, generator=torch.Generator()
+                )
+                assert isinstance(built.positives, POSITIVES[positives])
+                assert isinstance(built.negatives, NEGATIVES[negatives])
+
+
+def test_learning_rate_over_steps() -> None:
+    constant = TrainingConfig(steps=10)
+    assert [rate_factor(step, constant) for step in (0, 9)] == [1.0, 1.0]
+    warm = TrainingConfig(steps=12, warmup_steps=2, schedule="cosine")
+    found = [rate_factor(step, warm) for step in range(12)]
+    assert found[:3] == pytest.approx([1 / 3, 2 / 3, 1.0])
+    assert found[7] == pytest.approx(0.5)
+    assert found[2:] == sorted(found[2:], reverse=True)
+
+
+def test_beta_keeps_its_own_rate_in_the_optimiser() -> None:
+    config = RunConfig.parse(
+        {**LEAST, "loss": {"name": "margin"}, "training": {"weight_decay": 0.1, "optimizer": "adamw"}}, source="x"
+    )
+    loss = config.loss.build(num_classes=2, generator=torch.Generator())
+    weights, beta = make_optimizer(torch.nn.Linear(2, 2), loss, config.training).param_groups
+    assert (weights["initial_lr"], weights["weight_decay"]) == (1e-3, 0.1)
+    assert (beta["initial_lr"], beta["weight_decay"]) == (5e-4, 0.0)
+
+
+def test_step_seeds_differ() -> None:
+    seeds = {step_seed(seed, step, stream) for seed in range(3) for step in range(50) for stream in (1, 2)}
+    assert len(seeds) == 300
