@@ -1,6 +1,6 @@
 """Levi, Xiao, Wang, Darrell: Rethinking preventing class-collapsing in metric learning with margin-based losses (2021).
 
-The claim shown here is that of section 6.1 (table 1 and figure 2) on a small set of real images: a network trained on
+The claim shown here is that of section 5.1 (figure 2, table 1) on a small set of real images: a network trained on
 the parity of digits with random positives makes one blob of the three digits of a parity; with easy positives, and
 everything else the same, the digits stay apart.
 """

@@ -17,14 +17,14 @@ class TrainingConfig(Config):
     """How the weights are learned."""
 
     steps: int = Field(800, ge=1, description="Optimiser steps, one batch each.")
-    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
-    learning_rate: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="As torch.optim has them.")
+    learning_rate: float = Field(1e-3, gt=0, description="Of the network; the loss's own parameters have theirs.")
+    weight_decay: float = Field(0.0, ge=0, description="Of the network.")
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd and rmsprop only.")
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine falls to 0 at the last step.")
     warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rate rises from near 0.")
-    precision: Literal["32", "bf16"] = "32"
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    precision: Literal["32", "bf16"] = Field("32", description="bf16: mixed precision; the loss stays in float32.")
+    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto takes a GPU if there is one.")
     workers: int = Field(0, ge=0, description="Processes that prepare batches; 0 prepares them in the main one.")
     log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.csv.")
     checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints; the last two are kept.")
@@ -37,7 +37,7 @@ class EvaluationConfig(Config):
     nmi_plus: int | dict[str, int] = Field(
         10, description="NMI+ takes this many clusters for each class; one number, or one for each label level."
     )
-    distance: Literal["euclidean", "cosine"] = "euclidean"
+    distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Of neighbours and clusters.")
     every: int = Field(100, ge=1, description="Steps between two looks at recall@1 during training.")
     sample: int = Field(2000, ge=2, description="Items of the first evaluation split that such a look takes.")
     map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")

@@ -24,6 +24,8 @@ _NEGATIVES = (
     'A name, or a table with options such as {name = "semihard", otherwise = "drop"}: "random", "hard", "semihard", '
     '"semihard-hardest", "violating", "distance-weighted", "multi-similarity", "all".'
 )
+_DISTANCE = '"cosine" is 1 - similarity, on rows of length 1.'
+_REDUCTION = "What the sum of the terms is divided by; docs/strategies.md says which a loss takes."
 _TRIM = "Share of the terms, those with the largest loss, that is left out."
 
 
@@ -57,9 +59,9 @@ class TripletConfig(StrategyConfig):
     positives: Selector = Field("random", description=_POSITIVES)
     negatives: Selector = Field("semihard", description=_NEGATIVES)
     margin: float = Field(0.2, ge=0, description="In the unit of the distance.")
-    distance: Distance = "squared_euclidean"
-    reduction: Reduction = "mean"
-    variant: Variant = "an"
+    distance: Distance = Field("squared_euclidean", description=_DISTANCE)
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+    variant: Variant = Field("an", description='"pn" takes the distance from the positive to the negative.')
 
     def build(self, *, num_classes: int, generator: torch.Generator) -> TripletLoss:
         """The loss."""
@@ -84,8 +86,8 @@ class ContrastiveConfig(StrategyConfig):
     positives: Selector = Field("all", description=_POSITIVES)
     negatives: Selector = Field("all", description=_NEGATIVES)
     margin: float = Field(ge=0, description="In the unit of the distance.")
-    distance: Distance = "squared_euclidean"
-    reduction: Reduction = "objective"
+    distance: Distance = Field("squared_euclidean", description=_DISTANCE)
+    reduction: Reduction = Field("objective", description=_REDUCTION)
 
     def build(self, *, num_classes: int, generator: torch.Generator) -> ContrastiveLoss:
         """The loss."""
@@ -111,12 +113,12 @@ class MarginConfig(StrategyConfig):
     margin: float = Field(0.2, ge=0, description="In the unit of the distance.")
     beta: float = Field(1.2, description="Initial boundary, in the unit of the distance.")
     beta_per: Literal["class", "set"] = Field("class", description="One boundary for each class, or one in all.")
-    learn_beta: bool = True
-    beta_learning_rate: float = Field(5e-4, ge=0)
-    beta_penalty: float = Field(0.0, ge=0)
-    distance: Distance = "euclidean"
+    learn_beta: bool = Field(True, description="Otherwise beta stays as given.")
+    beta_learning_rate: float = Field(5e-4, ge=0, description="Of beta, which has no weight decay.")
+    beta_penalty: float = Field(0.0, ge=0, description="Weight of the sum of all betas in the loss.")
+    distance: Distance = Field("euclidean", description=_DISTANCE)
     normalize: bool = Field(True, description="Scale embeddings to length 1 inside the loss.")
-    reduction: Reduction = "mean-active"
+    reduction: Reduction = Field("mean-active", description=_REDUCTION)
 
     def build(self, *, num_classes: int, generator: torch.Generator) -> MarginLoss:
         """The loss."""
@@ -144,11 +146,11 @@ class MultiSimilarityConfig(StrategyConfig):
     name: Literal["multi-similarity"] = "multi-similarity"
     positives: Selector = Field("multi-similarity", description=_POSITIVES)
     negatives: Selector = Field("multi-similarity", description=_NEGATIVES)
-    positive_scale: float = Field(2.0, gt=0)
-    negative_scale: float = Field(50.0, gt=0)
-    threshold: float = Field(0.5, description="Lambda, a similarity. The papers use 1 and 0.5; see docs/strategies.md.")
-    skip_if_any_empty: bool = False
-    reduction: Reduction = "anchors"
+    positive_scale: float = Field(2.0, gt=0, description="a: how much the least similar positives count.")
+    negative_scale: float = Field(50.0, gt=0, description="b: how much the most similar negatives count.")
+    threshold: float = Field(1.0, description="Lambda, a similarity; 0.5 is often better, see docs/strategies.md.")
+    skip_if_any_empty: bool = Field(False, description="Leave out anchors without a mined positive or negative.")
+    reduction: Reduction = Field("anchors", description=_REDUCTION)
 
     def build(self, *, num_classes: int, generator: torch.Generator) -> MultiSimilarityLoss:
         """The loss."""

@@ -1,0 +1,43 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trivet
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_settings_are_those_of_the_code() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))["settings"]()
+    assert (ROOT / "docs" / "settings.md").read_text() == made, "run .venv/bin/python docs/make_settings.py"
+    rows = [line.split("|") for line in made.splitlines() if line.startswith("| `")]
+    undescribed = [row[1].strip() for row in rows if not row[4].strip() and row[1].strip() != "`name`"]
+    assert undescribed == []
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"loss \d\.\d{3}, active \d+%, dropped \{.*\}\n", run.stdout)
+
+
+def test_every_strategy_and_loss_is_described() -> None:
+    text = (ROOT / "docs" / "strategies.md").read_text()
+    for name in [*trivet.mining.POSITIVES, *trivet.mining.NEGATIVES]:
+        assert f"`{name}`" in text
+    for name in trivet.losses.__all__:
+        assert f"`{name}`" in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
