@@ -321,12 +321,12 @@ def test_labels_that_are_no_class_numbers(labels: Tensor, said: str) -> None:
         (lambda: trivet.TripletLoss(distance="euclid"), "did you mean 'euclidean'?"),
         (lambda: trivet.TripletLoss(reduction="none"), "Allowed: mean, mean-active, objective, sum"),
         (lambda: trivet.TripletLoss(margin=-1.0), "margin must be a finite number of at least 0"),
-        (lambda: trivet.TripletLoss(margin=5.0, normalize=True), "no triplet can satisfy"),
+        (lambda: trivet.TripletLoss(margin=5.0, normalize=True), "no embedding can satisfy"),
         (lambda: trivet.TripletLoss(reduction="objective"), "positives='all' and negatives='all'"),
         (lambda: trivet.TripletLoss(trim=1.0), r"trim must lie in \[0, 1\)"),
         (lambda: trivet.TripletLoss(block_size=0), "block_size must be at least 1"),
         (lambda: trivet.MarginLoss(reduction="objective"), "positives='all' and negatives='all'"),
-        (lambda: trivet.MultiSimilarityLoss(negative_scale=0.0), "negative_scale must be above 0"),
+        (lambda: trivet.MultiSimilarityLoss(negative_scale=0.0), "negative_scale must be a finite number above 0"),
     ],
 )
 def test_an_option_that_cannot_be_used(make: object, said: str) -> None:

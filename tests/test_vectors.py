@@ -11,6 +11,7 @@ import reference
 import trivet
 from trivet.geometry import squared_distances
 from trivet.mining import Block
+from trivet.mining.batch import check_batch
 
 ROWS = torch.tensor(reference.V8, dtype=torch.float64)
 LABELS = torch.tensor(reference.V8_LABELS)
@@ -209,15 +210,8 @@ def test_distance_weights(k: int, upper: float | None, anchor: int, expected: di
     by_hand = dict(
         zip(negatives, reference.distance_weights([plain.d(anchor, n) for n in negatives], k, upper), strict=True)
     )
-    labels = LABELS[anchor] == LABELS
-    block = Block(
-        squared_distances(ROWS, ROWS)[anchor : anchor + 1],
-        (labels & (torch.arange(8) != anchor))[None],
-        ~labels[None],
-        "euclidean",
-        0.2,
-        2,
-    )
+    batch = check_batch(ROWS, LABELS)
+    block = Block(batch, ROWS[anchor : anchor + 1], ROWS, (anchor, anchor + 1), distance="euclidean", margin=0.2)
     found = trivet.DistanceWeighted(upper_cutoff=upper, dimension=k).probabilities(block)[0]
     largest = sorted(by_hand, key=by_hand.__getitem__, reverse=True)[: len(expected)]
     assert set(largest) == set(expected)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from trivet.geometry import Distance, distances_between, from_squared, squared_distances
-from trivet.mining.batch import Batch, Draws, Selection, check_batch, draw, select
-from trivet.mining.block import Choice
-from trivet.mining.names import check_name
+from trivet.mining.batch import Batch, Draws, check_batch
+from trivet.mining.block import Block, Choice
+from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.triplets import unit_rows_need
+from trivet.mining.selection import Strategy, unit_rows_need
 
 Reduction = Literal["mean", "mean-active", "sum", "anchors", "objective"]
-DIAMETERS: dict[Distance, float] = {"squared_euclidean": 4.0, "euclidean": 2.0, "cosine": 2.0}  # of the unit sphere
 
 
 class Rows:
@@ -42,48 +41,50 @@ class Rows:
         negative_chosen: `(B, S)` bool if paired, else `(B, M)`.
     """
 
-    def __init__(
-        self, anchors: Tensor, references: Tensor, labels: Tensor, selection: Selection, squared: Tensor, kind: Distance
-    ) -> None:
-        self.labels = labels
+    def __init__(self, block: Block, strategy: Strategy, draws: Draws | None) -> None:
+        self.selection = selection = strategy.select(block, draws)
+        self.labels = block.labels
         self.has_candidates = ~(selection.no_positive | selection.no_negative)
         self.paired = isinstance(selection.negatives, Choice)
         self.positive_chosen = selection.positives.chosen
         self.negative_chosen = selection.negatives.chosen
-        self._anchors, self._references = anchors, references
-        self._selection, self._squared, self._kind = selection, squared, kind
+        self._block = block
 
     @cached_property
     def to_positive(self) -> Tensor:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
-        return self._to(self._selection.positives)
+        if self.selection.positives.index is self._block.own_columns:
+            return from_squared(self._block.own_squared, self._block.distance)
+        return self._to(self.selection.positives)
 
     @cached_property
     def to_negative(self) -> Tensor:
         """Distances `(B, S)` to the negative of each positive slot if paired, else `(B, M)` to all references."""
-        if isinstance(self._selection.negatives, Choice):
-            return self._to(self._selection.negatives)
-        return from_squared(self._squared, self._kind)
+        if isinstance(self.selection.negatives, Choice):
+            return self._to(self.selection.negatives)
+        return from_squared(self._block.squared, self._block.distance)
 
     @property
     def positive_to_negative(self) -> Tensor:
         """Distances from each chosen positive to its negative: `(B, S)` if paired, else `(B, S, M)`."""
-        positives = self._references[self._selection.positives.index]  # (B, S, d)
-        if isinstance(self._selection.negatives, Choice):
-            negatives = self._references[self._selection.negatives.index]
-            return distances_between(positives, negatives, distance=self._kind)
-        squared = squared_distances(positives.flatten(0, 1), self._references)
-        return from_squared(squared, self._kind).reshape(*positives.shape[:2], -1)
+        block, positives, negatives = self._block, self.selection.positives, self.selection.negatives
+        if len(block.references) == 0:
+            return block.squared.new_zeros(negatives.chosen.shape if self.paired else (*positives.index.shape, 0))
+        if isinstance(negatives, Choice):
+            return distances_between(
+                block.references[positives.index], block.references[negatives.index], distance=block.distance
+            )
+        squared = squared_distances(block.references[positives.index].flatten(0, 1), block.references)
+        return from_squared(squared, block.distance).reshape(*positives.index.shape, -1)
 
     def _to(self, choice: Choice) -> Tensor:
-        slots, dimension = choice.index.shape[1], self._anchors.shape[1]
-        if len(self._references) == 0:
-            return self._squared.new_zeros(choice.index.shape)
-        if slots * dimension <= max(len(self._references), 4096):
-            return distances_between(
-                self._anchors[:, None], self._references[choice.index], distance=self._kind
-            )  # by differences: exact, and its gradient needs no matrix product
-        return from_squared(self._squared.gather(1, choice.index), self._kind)
+        block = self._block
+        if len(block.references) == 0:
+            return block.squared.new_zeros(choice.index.shape)
+        if choice.index.shape[1] * block.dimension <= max(len(block.references), 4096):
+            # By differences: right for near-duplicates, and the gradient needs no matrix product.
+            return distances_between(block.anchors[:, None], block.references[choice.index], distance=block.distance)
+        return from_squared(block.squared.gather(1, choice.index), block.distance)
 
 
 @dataclass(frozen=True)
@@ -93,30 +94,44 @@ class RowTerms:
     Attributes:
         values: `(B, T)` the terms; where `chosen` is False the value means nothing.
         chosen: `(B, T)` bool.
-        parts: `(B, T)` how many non-zero parts a term has; None where a term is one part.
+        parts: how many parts a term is the sum of.
+        active: `(B, T)` how many parts of a term are not zero; None where a term is one part.
     """
 
     values: Tensor
     chosen: Tensor
-    parts: Tensor | None = None
+    parts: int = 1
+    active: Tensor | None = None
 
     def sum(self) -> RowSum:
         """Add up the chosen terms."""
-        parts = self.values.detach() > 0 if self.parts is None else self.parts
+        active = self.values.detach() > 0 if self.active is None else self.active
         return RowSum(
             total=self.values.where(self.chosen, 0).sum(),
             count=self.chosen.sum(),
-            active=parts.where(self.chosen, 0).sum(),
+            active=active.where(self.chosen, 0).sum(),
+            used=self.chosen.any(dim=1),
+            parts=self.parts,
         )
 
 
 @dataclass(frozen=True)
 class RowSum:
-    """The terms of a block added up: their `total`, their `count` and the number of them that are not zero."""
+    """The terms of a block added up.
+
+    Attributes:
+        total: their sum, differentiable.
+        count: how many there are.
+        active: how many of their parts are not zero.
+        used: `(B,)` bool, the anchors that have a term.
+        parts: how many parts a term is the sum of.
+    """
 
     total: Tensor
     count: Tensor
     active: Tensor
+    used: Tensor
+    parts: int = 1
 
 
 class StepRecord:
@@ -125,12 +140,12 @@ class StepRecord:
     "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none.
     """
 
-    def __init__(self, tally: Tensor, count: Tensor, active: Tensor) -> None:
-        self._tally, self._count, self._active = tally, count, active
+    def __init__(self, tally: Tensor) -> None:
+        self._tally = tally
 
     @cached_property
     def _read(self) -> tuple[float, ...]:
-        return tuple(torch.cat([self._tally, self._count[None].double(), self._active[None].double()]).tolist())
+        return tuple(self._tally.tolist())
 
     @property
     def anchors(self) -> int:
@@ -147,12 +162,12 @@ class StepRecord:
     @property
     def terms(self) -> int:
         """Terms of the loss: triplets, pairs or anchors."""
-        return int(self._read[-2])
+        return int(self._read[10])
 
     @property
     def active_fraction(self) -> float:
-        """Non-zero terms, as a share of the terms (of their parts, for a loss whose terms have several)."""
-        return _ratio(self._read[-1], self._read[-2])
+        """Share of the terms that are not zero; of their parts, for a loss whose terms are sums of several."""
+        return _ratio(self._read[11], self._read[12])
 
     @property
     def hard_fraction(self) -> float:
@@ -207,10 +222,12 @@ class RowLoss(nn.Module, ABC):
             raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
         if block_size is not None and block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {block_size}; None chooses it by memory.")
-        self.distance: Distance = distance
-        self.positives = positive_selector(positives)
-        self.negatives = negative_selector(negatives)
-        self.margin = at_least(0, margin, name="margin")
+        self.strategy = Strategy(
+            positive_selector(positives),
+            negative_selector(negatives),
+            distance=distance,
+            margin=check_at_least(0, margin, name="margin"),
+        )
         self.normalize = normalize or distance == "cosine"
         self.reduction: Reduction = reduction
         self.trim = trim
@@ -228,9 +245,26 @@ class RowLoss(nn.Module, ABC):
         """What the paper's objective divides by; for losses that offer the reduction "objective"."""
         return anchors * references
 
-    def width(self, slots: int) -> int:
-        """How many `(B, M)` matrices the formula holds at once, for the choice of the block size."""
-        return 1
+    def numbers(self, batch: Batch) -> int:
+        """About how many numbers the formula holds for each anchor, for the choice of the block size."""
+        return len(batch.references) + batch.classes.largest * batch.dimension
+
+    def check(self, batch: Batch) -> None:
+        """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
+
+    @property
+    def margin(self) -> float:
+        """The margin, in the unit of the distance."""
+        return self.strategy.margin
+
+    def check_reach(self, value: float, *, name: str) -> None:
+        """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
+        diameter = 4.0 if self.strategy.distance == "squared_euclidean" else 2.0
+        if value > diameter and (self.normalize or unit_rows_need(self.strategy) is not None):
+            raise ValueError(
+                f"{name} must not exceed {diameter:g}, the diameter of the unit sphere in {self.strategy.distance}: "
+                f"got {value:g}, which no embedding can satisfy; choose a smaller one."
+            )
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """Parameter groups for an optimiser, with the loss's own learning rates; empty without parameters."""
@@ -265,70 +299,61 @@ class RowLoss(nn.Module, ABC):
                 ids=ids,
                 reference_ids=reference_ids,
                 normalize=self.normalize,
-                unit_rows_for=unit_rows_need(self.positives, self.negatives),
+                unit_rows_for=unit_rows_need(self.strategy),
             )
-            return self._reduce(batch, draw(batch, self.positives, self.negatives, self.generator))
+            self.check(batch)
+            return self._reduce(batch)
 
-    def _reduce(self, batch: Batch, draws: Draws) -> Tensor:
-        ranges = list(batch.blocks(self.block_size, self.width(draws.positives.shape[1])))
-        kept = self._kept(batch, draws, ranges) if self.trim > 0 else None
+    def _reduce(self, batch: Batch) -> Tensor:
+        draws = self.strategy.draws(self.generator)
+        ranges = list(batch.blocks(self.block_size, self.numbers(batch)))
+
+        def rows_of(anchors: Tensor, references: Tensor, number: int) -> Rows:
+            return Rows(self.strategy.block(batch, anchors, references, ranges[number]), self.strategy, draws)
+
+        kept: list[Tensor] | None = None
+        if self.trim > 0:
+            kept = self._kept(batch, ranges, rows_of)
+            if draws is not None:
+                draws.restart()
         tallies: list[Tensor] = []
 
-        def evaluate(anchors: Tensor, references: Tensor, number: int) -> RowSum:
-            rows, selection = self._rows(batch, anchors, references, draws, ranges[number])
+        def evaluate(anchors: Tensor, references: Tensor, number: int) -> Tensor:
+            rows = rows_of(anchors, references, number)
             terms = self.formula(rows)
             if kept is not None:
                 assert isinstance(terms, RowTerms)
-                terms = RowTerms(terms.values, terms.chosen & kept[number], terms.parts)
-            tallies.append(_tally(rows, selection))
-            return terms.sum() if isinstance(terms, RowTerms) else terms
+                terms = replace(terms, chosen=terms.chosen & kept[number])
+            result = terms.sum() if isinstance(terms, RowTerms) else terms
+            tallies.append(_tally(rows, result))
+            return result.total
 
         if len(ranges) == 1:
-            result = evaluate(batch.embeddings, batch.references, 0)
+            total = evaluate(batch.embeddings, batch.references, 0)
         else:
-            own = batch.references is batch.embeddings
+            references = None if batch.references is batch.embeddings else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            result = RowSum(
-                *_Blocks.apply(evaluate, ranges, batch.embeddings, None if own else batch.references, *parameters)
-            )
-        tally = torch.stack(tallies).sum(dim=0) if tallies else result.total.new_zeros(10, dtype=torch.float64)
-        self.last = StepRecord(tally, result.count, result.active)
-        anchors, references = len(batch.labels), len(batch.references)
+            total = _Blocks.apply(evaluate, ranges, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
+        tally = torch.stack(tallies).sum(dim=0) if tallies else total.new_zeros(13, dtype=torch.float64)
+        self.last = StepRecord(tally)
         divisors: dict[Reduction, Tensor | int] = {
-            "mean": result.count,
-            "mean-active": result.active,
+            "mean": tally[10].clamp_min(1).to(total.dtype),
+            "mean-active": tally[11].clamp_min(1).to(total.dtype),
             "sum": 1,
-            "anchors": anchors,
-            "objective": self.objective_size(anchors, references),
+            "anchors": max(1, len(batch.labels)),
+            "objective": max(1, self.objective_size(len(batch.labels), len(batch.references))),
         }
-        divisor = divisors[self.reduction]
         # The second term is exactly 0: it ties an empty batch to the graph of its embeddings.
-        value = result.total / (divisor.clamp_min(1) if isinstance(divisor, Tensor) else max(divisor, 1))
-        return value + batch.embeddings.sum() * 0
-
-    def _rows(
-        self, batch: Batch, anchors: Tensor, references: Tensor, draws: Draws, span: tuple[int, int]
-    ) -> tuple[Rows, Selection]:
-        squared = squared_distances(anchors, references)
-        selection = select(
-            squared,
-            batch.relations(*span),
-            self.positives,
-            self.negatives,
-            draws.rows(*span),
-            distance=self.distance,
-            margin=self.margin,
-            dimension=anchors.shape[1],
-        )
-        return Rows(anchors, references, batch.labels[slice(*span)], selection, squared, self.distance), selection
+        return total / divisors[self.reduction] + batch.embeddings.sum() * 0
 
     @torch.no_grad()
-    def _kept(self, batch: Batch, draws: Draws, ranges: Sequence[tuple[int, int]]) -> list[Tensor]:
+    def _kept(
+        self, batch: Batch, ranges: Sequence[tuple[int, int]], rows_of: Callable[[Tensor, Tensor, int], Rows]
+    ) -> list[Tensor]:
         """Which terms survive trimming, per block: the smallest losses of the whole batch, ties by index."""
         blocks: list[RowTerms] = []
-        for start, stop in ranges:
-            rows, _ = self._rows(batch, batch.embeddings[start:stop], batch.references, draws, (start, stop))
-            terms = self.formula(rows)
+        for number, span in enumerate(ranges):
+            terms = self.formula(rows_of(batch.embeddings[slice(*span)], batch.references, number))
             assert isinstance(terms, RowTerms)
             blocks.append(terms)
         if not blocks:
@@ -352,41 +377,32 @@ class RowLoss(nn.Module, ABC):
         self.generator.set_state(state["generator"].cpu())
 
 
-def at_least(low: float, value: float, *, name: str) -> float:
-    """The value, or ValueError if it is below `low` or not finite."""
-    if not math.isfinite(value) or value < low:
-        raise ValueError(f"{name} must be a finite number of at least {low}: got {value}.")
-    return value
-
-
 class _Blocks(torch.autograd.Function):
     """Evaluate block after block, with the gradient of each taken at once, so that only one exists at a time."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        evaluate: Callable[[Tensor, Tensor, int], RowSum],
+        evaluate: Callable[[Tensor, Tensor, int], Tensor],
         ranges: Sequence[tuple[int, int]],
+        grad_enabled: bool,
         embeddings: Tensor,
         references: Tensor | None,
         *parameters: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        wants_gradient = any(ctx.needs_input_grad)
+    ) -> Tensor:
+        wants_gradient = grad_enabled and any(ctx.needs_input_grad)
         leaf = embeddings.detach()
         others = leaf if references is None else references.detach()
         gradients = [torch.zeros_like(leaf), torch.zeros_like(others), *map(torch.zeros_like, parameters)]
-        total = leaf.new_zeros(())
-        count, active = total.long(), total.long()
+        sum_of_totals = leaf.new_zeros(())
         for number, (start, stop) in enumerate(ranges):
             with torch.set_grad_enabled(wants_gradient):
                 anchors = leaf[start:stop].detach().requires_grad_(wants_gradient)
                 against = others.detach().requires_grad_(wants_gradient)
-                result = evaluate(anchors, against, number)
-            total += result.total.detach()
-            count += result.count
-            active += result.active
+                total = evaluate(anchors, against, number)
+            sum_of_totals += total.detach()
             if wants_gradient:
-                found = torch.autograd.grad(result.total, [anchors, against, *parameters], allow_unused=True)
+                found = torch.autograd.grad(total, [anchors, against, *parameters], allow_unused=True)
                 for gradient, part in zip([gradients[0][start:stop], *gradients[1:]], found, strict=True):
                     if part is not None:
                         gradient += part
@@ -394,41 +410,44 @@ class _Blocks(torch.autograd.Function):
             gradients[:2] = [gradients[0] + gradients[1]]
         ctx.save_for_backward(*gradients)
         ctx.own = references is None
-        ctx.mark_non_differentiable(count, active)
-        return total, count, active
+        return sum_of_totals
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         first, *rest = (saved * grad for saved in ctx.saved_tensors)
-        return (None, None, first, *([None] if ctx.own else []), *rest)
+        return (None, None, None, first, *([None] if ctx.own else []), *rest)
 
 
 @torch.no_grad()
-def _tally(rows: Rows, selection: Selection) -> Tensor:
-    """Counts and sums `(10,)` float64 behind a `StepRecord`."""
+def _tally(rows: Rows, result: RowSum) -> Tensor:
+    """Counts and sums `(13,)` float64 behind a `StepRecord`, over the anchors that have a term."""
+    used = result.used[:, None]
+    pulled, pushed = rows.positive_chosen & used, rows.negative_chosen & used
     to_positive, to_negative = rows.to_positive.detach(), rows.to_negative.detach()
     if rows.paired:
-        nearest_negative, compared = to_negative, rows.positive_chosen
-        used = compared.any(dim=1)
+        nearest_negative, compared = to_negative, pulled
     else:
-        apart = to_negative.masked_fill(~rows.negative_chosen, torch.inf)
+        apart = to_negative.masked_fill(~pushed, torch.inf)
         nearest_negative = (
             apart.amin(dim=1, keepdim=True) if apart.shape[1] else apart.new_full((len(apart), 1), torch.inf)
         )
-        compared = rows.positive_chosen & nearest_negative.isfinite()
-        used = rows.positive_chosen.any(dim=1) | rows.negative_chosen.any(dim=1)
+        compared = pulled & nearest_negative.isfinite()
+    selection = rows.selection
     numbers = [
         torch.ones_like(used).sum(),
         used.sum(),
-        (selection.no_positive & ~used).sum(),
-        (selection.no_negative & ~selection.no_positive & ~used).sum(),
+        (selection.no_positive & ~result.used).sum(),
+        (selection.no_negative & ~selection.no_positive & ~result.used).sum(),
         ((to_positive > nearest_negative) & compared).sum(),
         compared.sum(),
-        to_positive.where(rows.positive_chosen, 0).sum(),
-        rows.positive_chosen.sum(),
-        to_negative.where(rows.negative_chosen, 0).sum(),
-        rows.negative_chosen.sum(),
+        to_positive.where(pulled, 0).sum(),
+        pulled.sum(),
+        to_negative.where(pushed, 0).sum(),
+        pushed.sum(),
+        result.count,
+        result.active,
+        result.count * result.parts,
     ]
     return torch.stack([number.double() for number in numbers])
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,87 @@ def test_the_size_of_the_tiles_does_not_matter(tile: tuple[int, int]) -> None:
         assert torch.equal(whole.nearer, tiled.nearer)
         assert torch.equal(whole.tied, tiled.tied)
         assert torch.equal(whole.positives, tiled.positives)
+
+
+@pytest.mark.parametrize("rows", [8, 400])
+def test_classes_far_finer_than_the_spread_are_told_apart(rows: int) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(rows) % 4
+    points = np.zeros((rows, 8), dtype=np.float32)
+    points[:, 0] = np.where(labels < 2, 1, -1)
+    points[:, 1] = np.where(labels % 2, 3e-7, -3e-7) + generator.uniform(-3e-8, 3e-8, rows)
+    assert recall_at_k(points, labels, (1,)) == {1: 1}
+    pairs = nearest_pairs(points, labels)
+    np.testing.assert_array_equal(labels[pairs.positive], labels)
+    np.testing.assert_array_equal(labels[pairs.negative], labels ^ 1)
+
+
+def test_a_positive_at_the_edge_of_a_tie_is_no_negative() -> None:
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        gap = 10 ** generator.uniform(-5.2, -4.8)
+        labels = np.arange(200) % 4
+        points = np.zeros((200, 8))
+        points[:, 0] = np.where(labels < 2, 1, -1)
+        points[:, 1] = gap * (np.where(labels % 2, 1, -1) + 0.05 * generator.normal(size=200))
+        assert recall_at_k(points, labels, (1,)) == {1: 1}
+
+
+@settings(deadline=None)
+@given(
+    st.integers(2, 12).flatmap(
+        lambda count: st.tuples(
+            st.lists(
+                st.tuples(st.sampled_from([-1, 1]), st.integers(-2, 2), st.integers(-2, 2)),
+                min_size=count,
+                max_size=count,
+            ),
+            st.lists(st.integers(0, 2), min_size=count, max_size=count),
+        )
+    ),
+    st.sampled_from([1, 2**10, 2**22]),
+    st.sampled_from([(1, 1), (5, 7), (64, 64)]),
+)
+def test_ranks_equal_their_definition_in_exact_arithmetic(
+    data: tuple[list[tuple[int, int, int]], list[int]], grid: int, tile: tuple[int, int]
+) -> None:
+    sides, labels = data
+    exact = [(side + Fraction(x, grid), Fraction(y, grid)) for side, x, y in sides]  # all are float32 numbers
+    points = as_points(np.array(exact, dtype=np.float32))
+    (found,) = ranks.ranks(points, [as_classes(np.array(labels), count=len(labels))], tile=tile)
+    for query, (x, y) in enumerate(exact):
+        squares = {j: (x - u) ** 2 + (y - v) ** 2 for j, (u, v) in enumerate(exact) if j != query}
+        positives = [j for j in squares if labels[j] == labels[query]]
+        nearest = min((squares[j] for j in positives), default=Fraction(0))
+        low, high = (nearest * (1 + sign * Fraction(1, 10**13)) ** 2 for sign in (-1, 1))
+        tied = [j for j in squares if low <= squares[j] <= high] if positives else []
+        assert found.nearer[query] == (sum(square < low for square in squares.values()) if positives else 0)
+        assert found.tied[query] == len(tied)
+        assert found.positives[query] == len(set(tied) & set(positives))
+
+
+def test_many_equal_distances_between_different_rows() -> None:
+    # The corners of a cube in 8 dimensions, off the origin: each has C(8, 4) = 70 others at the distance of its class.
+    corners = np.array(list(product([0.0, 1.0], repeat=8)))
+    middle = corners.sum(axis=1) == 4
+    labels = np.where(middle, 0, np.arange(1, 257))
+    labels[-1] = 0  # all ones, at distance 2 from the middle
+    points = (corners + 100).astype(np.float32)
+    (found,) = ranks.ranks(as_points(points), [as_classes(labels, count=256)])
+    assert (found.nearer[-1], found.tied[-1], found.positives[-1]) == (8 + 28 + 56, 70, 70)
+    assert set(found.nearer[middle].tolist()) == {8}
+    assert set(found.tied[middle].tolist()) == {28}
+    assert set(found.positives[middle].tolist()) == {16}
+    assert set(found.positives[(labels != 0).tolist()].tolist()) == {0}
+
+
+def test_rows_along_one_ray_coincide_in_cosine() -> None:
+    generator = np.random.default_rng(0)
+    rows = np.repeat(generator.normal(size=(5, 37)).astype(np.float32).astype(np.float64), 20, axis=0)
+    stretched = rows * np.tile(np.arange(1, 21), 5)[:, None]
+    labels = np.tile(np.repeat([0, 1], 10), 5)
+    expected = np.full(100, 9 / 19)
+    np.testing.assert_allclose(hits_at_k(stretched, labels, (1,), distance="cosine")[:, 0], expected, atol=1e-12)
 
 
 @settings(deadline=None)

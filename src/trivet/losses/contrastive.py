@@ -72,6 +72,7 @@ class ContrastiveLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
+        self.check_reach(margin, name="margin")
 
     def formula(self, rows: Rows) -> RowTerms:
         """Pairs of the block."""

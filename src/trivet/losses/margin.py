@@ -10,7 +10,9 @@ from torch.nn.functional import relu
 
 from trivet.geometry import Distance
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms, at_least
+from trivet.mining.batch import Batch
+from trivet.mining.names import check_at_least
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
 def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowTerms:
@@ -22,7 +24,7 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     pull = relu(rows.to_positive - beta + margin)  # (B, S)
     push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
     if rows.paired:
-        return RowTerms(pull + push, rows.positive_chosen, (pull > 0).long() + (push > 0).long())
+        return RowTerms(pull + push, rows.positive_chosen, parts=2, active=(pull > 0).long() + (push > 0).long())
     values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))
@@ -104,19 +106,32 @@ class MarginLoss(RowLoss):
         )
         if num_classes is not None and num_classes < 1:
             raise ValueError(f"num_classes must be at least 1: got {num_classes}; None uses one beta for all classes.")
-        if reduction == "objective" and not (self.positives.pairwise and self.negatives.listed):
+        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
             raise ValueError(
                 "reduction = 'objective' is the sum over all pairs: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'anchors'."
             )
         self.num_classes = num_classes
-        self.beta_learning_rate = at_least(0, beta_learning_rate, name="beta_learning_rate")
-        self.beta_penalty = at_least(0, beta_penalty, name="beta_penalty")
+        self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
+        self.check_reach(margin, name="margin")
+        self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
+        self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
         start = torch.full(() if num_classes is None else (num_classes,), float(beta))
         if learn_beta:
             self.beta = nn.Parameter(start)
         else:
             self.register_buffer("beta", start)
+
+    def check(self, batch: Batch) -> None:
+        """Raise ValueError unless every anchor's label has a beta."""
+        if self.num_classes is None or len(batch.labels) == 0:
+            return
+        low, high = torch.stack([batch.labels.min(), batch.labels.max()]).tolist()
+        if low < 0 or high >= self.num_classes:
+            raise ValueError(
+                f"labels must lie in [0, {self.num_classes}) to have a beta each: got {low} to {high}; "
+                "number the classes from 0, or set num_classes to their count."
+            )
 
     def formula(self, rows: Rows) -> RowTerms:
         """Pulls and pushes of the block."""
@@ -135,13 +150,6 @@ class MarginLoss(RowLoss):
         reference_ids: Tensor | None = None,
     ) -> Tensor:
         """As `RowLoss.forward`, plus the penalty on beta."""
-        if self.num_classes is not None and len(labels) > 0:
-            low, high = torch.stack([labels.min(), labels.max()]).tolist()
-            if low < 0 or high >= self.num_classes:
-                raise ValueError(
-                    f"labels must lie in [0, {self.num_classes}) to have a beta each: got {low} to {high}; "
-                    "number the classes from 0, or set num_classes to their count."
-                )
         value = super().forward(
             embeddings,
             labels,

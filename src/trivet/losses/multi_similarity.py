@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms, at_least
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
 def multi_similarity_rows(
@@ -92,10 +94,11 @@ class MultiSimilarityLoss(RowLoss):
             generator=generator,
         )
         for name, scale in (("positive_scale", positive_scale), ("negative_scale", negative_scale)):
-            if not scale > 0:
-                raise ValueError(f"{name} must be above 0: got {scale}.")
-        self.positive_scale = at_least(0, positive_scale, name="positive_scale")
-        self.negative_scale = at_least(0, negative_scale, name="negative_scale")
+            if not 0 < scale < math.inf:
+                raise ValueError(f"{name} must be a finite number above 0: got {scale}.")
+        if not math.isfinite(threshold):
+            raise ValueError(f"threshold must be finite, a similarity: got {threshold}.")
+        self.positive_scale, self.negative_scale = positive_scale, negative_scale
         self.threshold = threshold
         self.skip_if_any_empty = skip_if_any_empty
 

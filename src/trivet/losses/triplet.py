@@ -9,8 +9,9 @@ from torch.nn.functional import pad, relu
 
 from trivet.geometry import Distance
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.batch import Batch
 from trivet.mining.names import check_name
-from trivet.rows import DIAMETERS, Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 Variant = Literal["an", "pn"]
 
@@ -50,6 +51,7 @@ def all_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
         total=sums.where(rows.positive_chosen, 0).sum(),
         count=count.sum(),
         active=number.where(rows.positive_chosen, 0).sum(),
+        used=count > 0,
     )
 
 
@@ -116,12 +118,8 @@ class TripletLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
-        if self.normalize and margin > DIAMETERS[distance]:
-            raise ValueError(
-                f"margin must not exceed {DIAMETERS[distance]:g}, the diameter of the unit sphere in {distance}: "
-                f"got {margin:g}, which no triplet can satisfy; choose a smaller margin."
-            )
-        if reduction == "objective" and not (self.positives.pairwise and self.negatives.listed):
+        self.check_reach(margin, name="margin")
+        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
             raise ValueError(
                 "reduction = 'objective' is the sum over all triplets: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'mean'."
@@ -133,9 +131,15 @@ class TripletLoss(RowLoss):
         """N M^2."""
         return anchors * references**2
 
-    def width(self, slots: int) -> int:
-        """One matrix, or one per positive where every triplet is held."""
-        return slots + 1 if self.negatives.listed and not self._summed(slots) else 1
+    def numbers(self, batch: Batch) -> int:
+        """More where every triplet is held, or the distances from positives to negatives are needed."""
+        slots = batch.classes.largest if self.strategy.positives.pairwise else 1
+        numbers = super().numbers(batch)
+        if self.variant == "pn":
+            numbers += 2 * slots * batch.dimension
+        if self.strategy.negatives.listed and not self._summed(slots):
+            numbers += slots * len(batch.references)
+        return numbers
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, check_embeddings, squared_distances, unit_rows
-from trivet.mining.block import Block, Choice, Everyone
-from trivet.mining.negatives import NegativeSelector
-from trivet.mining.positives import PositiveSelector
+from trivet.geometry import check_embeddings, unit_rows
+from trivet.mining.groups import Groups
 
-ENTRIES_PER_BLOCK = 2**22  # 16 MiB for each float32 matrix of a block
+NUMBERS_PER_BLOCK = 2**20  # a float32 matrix of 4 MiB stays in the processor's cache from one pass to the next
 
 
 @dataclass(frozen=True)
 class Batch:
-    """N anchors and M references with labels; `ids` tell which rows are the same item.
+    """N anchors and M references with labels.
 
     Attributes:
         embeddings: `(N, d)` float32 or float64.
         labels: `(N,)` int64.
         references: `(M, d)`; the embeddings themselves where nothing else was given.
         reference_labels: `(M,)` int64.
-        ids, reference_ids: `(N,)` and `(M,)` int64; None where no anchor is among the references.
+        ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among the
+            references.
+        named: whether ids were given; otherwise an item is the same as its own row only.
     """
 
     embeddings: Tensor
@@ -34,39 +35,47 @@ class Batch:
     reference_labels: Tensor
     ids: Tensor | None
     reference_ids: Tensor | None
+    named: bool
 
-    def relations(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Same class but not the same item, and other class, each `(B, M)` bool, for anchors start to stop."""
-        same_class = self.labels[start:stop, None] == self.reference_labels
-        positive, negative = same_class, ~same_class
-        if self.ids is not None and self.reference_ids is not None:
-            other_item = self.ids[start:stop, None] != self.reference_ids
-            positive, negative = positive & other_item, negative & other_item
-        return positive, negative
+    @cached_property
+    def classes(self) -> Groups:
+        """The references of each class."""
+        return Groups(self.reference_labels)
 
-    def slots(self, positives: PositiveSelector) -> int:
-        """How many positives an anchor may get: the size of the largest class for a pairwise selector, else 1."""
-        if not positives.pairwise or len(self.reference_labels) == 0:
-            return 1
-        return int(torch.unique(self.reference_labels, return_counts=True)[1].max())
+    @cached_property
+    def items(self) -> Groups | None:
+        """The references of each item, where ids were given."""
+        return Groups(self.reference_ids) if self.named and self.reference_ids is not None else None
 
-    def blocks(self, size: int | None, width: int = 1) -> Iterator[tuple[int, int]]:
-        """Ranges of anchors; by default so many that `width` matrices of a block hold about 4 million numbers."""
+    @property
+    def dimension(self) -> int:
+        """d of the embeddings."""
+        return self.embeddings.shape[1]
+
+    def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
+        """Ranges of anchors: `size` each, or so many that a block holds about a million numbers, `numbers` each."""
         if size is None:
-            size = max(1, ENTRIES_PER_BLOCK // max(1, width * len(self.references)))
+            size = max(1, NUMBERS_PER_BLOCK // max(1, numbers))
         yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
 
 
-@dataclass(frozen=True)
 class Draws:
-    """Uniform numbers in [0, 1) for each (anchor, slot), drawn before the batch is cut into blocks."""
+    """Uniform numbers in [0, 1) for each (anchor, slot), the same however the anchors are cut into blocks.
 
-    positives: Tensor
-    negatives: Tensor
+    A source has a stream of its own, so that the choice of a positive tells nothing of the choice of a negative.
+    """
 
-    def rows(self, start: int, stop: int) -> Draws:
-        """The numbers of anchors start to stop."""
-        return Draws(self.positives[start:stop], self.negatives[start:stop])
+    def __init__(self, generator: torch.Generator | None) -> None:
+        self._seeds = torch.randint(2**62, (2,), generator=generator).tolist()
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again with the first anchor."""
+        self._streams = [torch.Generator().manual_seed(seed) for seed in self._seeds]
+
+    def next_rows(self, shape: tuple[int, int], stream: int, device: torch.device) -> Tensor:
+        """The numbers `(B, S)` of the next B anchors."""
+        return torch.rand(shape, dtype=torch.float64, generator=self._streams[stream]).to(device)
 
 
 def check_batch(
@@ -82,8 +91,8 @@ def check_batch(
 ) -> Batch:
     """Check a batch and bring it to the dtypes the selectors work in.
 
-    Half precision becomes float32. Without `references` the batch is compared with itself, and without `ids` an item
-    is the same as another only if it is the same row.
+    Half precision becomes float32. Without `references`, or with the embeddings themselves as references, the batch is
+    compared with itself, and without `ids` an item is the same as another only if it is the same row.
 
     Args:
         normalize: divide rows by their norm.
@@ -92,12 +101,18 @@ def check_batch(
     Raises:
         ValueError: if shapes, dtypes or lengths disagree, a row is not finite, or only one of a pair was given.
     """
+    given = embeddings
     embeddings, labels = _rows(embeddings, labels, "")
     if (references is None) != (reference_labels is None):
         missing = "reference_labels" if reference_labels is None else "references"
         raise ValueError(f"references and reference_labels must come together: got no {missing}; pass both or neither.")
-    own = references is None or reference_labels is None
-    if references is not None and reference_labels is not None:
+    own = references is None
+    if references is None or reference_labels is None:
+        if reference_ids is not None:
+            raise ValueError("reference_ids need references: got none; pass references, or ids alone.")
+    else:
+        if references is given and ids is None and reference_ids is None:
+            ids = reference_ids = torch.arange(len(embeddings), device=embeddings.device)
         references, reference_labels = _rows(references, reference_labels, "reference_")
         if references.shape[1] != embeddings.shape[1]:
             raise ValueError(
@@ -108,14 +123,13 @@ def check_batch(
         if (ids is None) != (reference_ids is None):
             missing = "reference_ids" if reference_ids is None else "ids"
             raise ValueError(f"ids and reference_ids must come together: got no {missing}; pass both or neither.")
-    elif reference_ids is not None:
-        raise ValueError("reference_ids need references: got none; pass references, or ids alone.")
     if unit_rows_for is not None and not normalize:
-        for rows in [embeddings] if own or references is None else [embeddings, references]:
+        for rows in [embeddings] if references is None else [embeddings, references]:
             _check_unit(rows, unit_rows_for)
     if normalize:
         embeddings = unit_rows(embeddings)
         references = None if references is None else unit_rows(references)
+    named = ids is not None
     if ids is not None:
         ids = _integers(ids, "ids", len(embeddings))
     elif own:
@@ -131,63 +145,8 @@ def check_batch(
         labels if reference_labels is None else reference_labels,
         ids,
         reference_ids,
+        named,
     )
-
-
-def draw(
-    batch: Batch, positives: PositiveSelector, negatives: NegativeSelector, generator: torch.Generator | None
-) -> Draws:
-    """The uniform numbers the selectors need for this batch; zeros for a selector that is not random."""
-    shape, device = (len(batch.labels), batch.slots(positives)), batch.embeddings.device
-
-    def numbers(random: bool) -> Tensor:
-        if not random:
-            return torch.zeros(shape, dtype=torch.float64, device=device)
-        return torch.rand(shape, dtype=torch.float64, generator=generator).to(device)
-
-    return Draws(numbers(positives.random), numbers(negatives.random))
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What was chosen for a block of anchors.
-
-    Attributes:
-        positives: `(B, S)`; in a tuple strategy only the slots that also have a negative.
-        negatives: one per positive slot `(B, S)`, or a set of references per anchor `(B, M)`.
-        no_positive, no_negative: `(B,)` bool, anchors without any candidate of that kind.
-    """
-
-    positives: Choice
-    negatives: Choice | Everyone
-    no_positive: Tensor
-    no_negative: Tensor
-
-
-def select(
-    squared: Tensor,
-    relations: tuple[Tensor, Tensor],
-    positives: PositiveSelector,
-    negatives: NegativeSelector,
-    draws: Draws,
-    *,
-    distance: Distance,
-    margin: float,
-    dimension: int,
-) -> Selection:
-    """Choose positives and negatives for a block of anchors from its squared distances `(B, M)`."""
-    block = Block(squared.detach(), *relations, distance, margin, dimension)
-    chosen = positives.choose(block, draws.positives)
-    against = negatives.choose(block, chosen, draws.negatives)
-    if isinstance(against, Choice):
-        both = chosen.chosen & against.chosen
-        chosen, against = replace(chosen, chosen=both), replace(against, chosen=both)
-    return Selection(chosen, against, ~block.positive.any(dim=1), ~block.negative.any(dim=1))
-
-
-def block_distances(batch: Batch, start: int, stop: int) -> Tensor:
-    """Squared distances `(B, M)` of anchors start to stop to all references."""
-    return squared_distances(batch.embeddings[start:stop], batch.references)
 
 
 def _rows(embeddings: Tensor, labels: Tensor, prefix: str) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,9 @@
-"""Names that people type, and what to say when one is unknown."""
+"""Options that people type, and what to say when one cannot be used."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -19,3 +20,10 @@ def check_name(value: str, allowed: Iterable[str], *, name: str) -> None:
     allowed = list(allowed)
     if value not in allowed:
         raise ValueError(f"{name} = {value!r} is not known; {nearest(value, allowed)}")
+
+
+def check_at_least(low: float, value: float, *, name: str) -> float:
+    """The value, or ValueError if it is below `low` or not finite."""
+    if not math.isfinite(value) or value < low:
+        raise ValueError(f"{name} must be a finite number of at least {low:g}: got {value}.")
+    return value

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from trivet.mining.block import Block, Choice, Everyone, nearest_of, nothing, uniform_of
-from trivet.mining.names import check_name, nearest
+from trivet.mining.block import Block, Choice, Everyone, nothing, rank_of, uniform_negative
+from trivet.mining.names import check_at_least, check_name, nearest
 
 NegativeName = Literal[
     "random",
@@ -34,12 +34,17 @@ class NegativeSelector(Protocol):
         listed: whether it gives a whole set of negatives per anchor (`Everyone`) rather than one per positive.
     """
 
-    random: ClassVar[bool]
     unit_rows: ClassVar[bool]
     listed: ClassVar[bool]
 
+    @property
+    def random(self) -> bool: ...
+
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice | Everyone:
-        """One negative per positive slot, `(B, S)`, or a set of negatives per anchor, `(B, M)`."""
+        """One negative per positive slot, `(B, S)`, or a set of negatives per anchor, `(B, M)`.
+
+        `uniform` holds a number in [0, 1) for each positive slot if the selector is random.
+        """
         ...
 
 
@@ -53,7 +58,7 @@ class RandomNegative:
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
-        return uniform_of(block.negative, uniform)
+        return uniform_negative(block, uniform)
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,10 @@ class HardNegative:
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """The same negative for every positive slot, `(B, S)`."""
-        found = nearest_of(block, block.negative)
-        return Choice(found.index.expand_as(uniform), found.chosen.expand_as(uniform))
+        if block.to_negatives.shape[1] == 0:
+            return nothing(positives.index)
+        index = block.to_negatives.argmin(dim=1, keepdim=True)  # the lowest of tied ones
+        return Choice(index.expand_as(positives.index), (block.negatives > 0).expand_as(positives.index))
 
 
 @dataclass(frozen=True)
@@ -87,11 +94,12 @@ class SemihardNegative:
 
     def __post_init__(self) -> None:
         check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+        if self.margin is not None:
+            check_at_least(0, self.margin, name="margin")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
-        ranked = _Ranked(block)
-        to_positive = _squared_to(block, positives)
+        ranked, to_positive = _Ranked(block), _squared_to(block, positives)
         margin = block.margin if self.margin is None else self.margin
         start, stop = ranked.after(to_positive), ranked.before(block.beyond(to_positive, margin))
         return _or_else(ranked.draw(start, stop, uniform), block, uniform, self.otherwise)
@@ -116,6 +124,8 @@ class ViolatingNegative:
 
     def __post_init__(self) -> None:
         check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+        if self.margin is not None:
+            check_at_least(0, self.margin, name="margin")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
@@ -134,18 +144,23 @@ class SemihardHardestNegative:
     """
 
     otherwise: Otherwise = "drop"
-    random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_name(self.otherwise, get_args(Otherwise), name="otherwise")
 
+    @property
+    def random(self) -> bool:
+        """Only the fallback is random."""
+        return self.otherwise == "random"
+
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
         ranked = _Ranked(block)
         start = ranked.after(_squared_to(block, positives))
-        return _or_else(ranked.draw(start, ranked.count, torch.zeros_like(uniform)), block, uniform, self.otherwise)
+        found = ranked.draw(start, block.negatives, torch.zeros_like(start, dtype=torch.float64))
+        return _or_else(found, block, uniform, self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -180,12 +195,16 @@ class DistanceWeighted:
         check_name(self.otherwise, get_args(Otherwise), name="otherwise")
         if not 0 < self.cutoff <= 2:
             raise ValueError(f"cutoff must lie in (0, 2], a distance between unit vectors: got {self.cutoff}.")
+        if self.upper_cutoff is not None:
+            check_at_least(0, self.upper_cutoff, name="upper_cutoff")
+        if self.cap is not None and not self.cap > 0:
+            raise ValueError(f"cap must be above 0, a weight: got {self.cap}.")
         if self.dimension is not None and self.dimension < 2:
             raise ValueError(f"dimension must be at least 2 for a density of distances: got {self.dimension}.")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """One negative per positive slot, `(B, S)`."""
-        if block.squared.shape[1] == 0:
+        if block.to_negatives.shape[1] == 0:
             return nothing(uniform)
         cumulative = self.probabilities(block).cumsum(dim=1)  # (B, M)
         total = cumulative[:, -1:]
@@ -195,11 +214,11 @@ class DistanceWeighted:
 
     def probabilities(self, block: Block) -> Tensor:
         """Probability of each reference `(B, M)`, float64; rows of anchors that have nothing to choose are zero."""
-        if block.squared.shape[1] == 0:
-            return block.squared.double()
+        if block.to_negatives.shape[1] == 0:
+            return block.to_negatives.double()
         k = block.dimension if self.dimension is None else self.dimension
-        distances = block.squared.double().sqrt()
-        allowed = block.negative if self.upper_cutoff is None else block.negative & (distances < self.upper_cutoff)
+        distances = block.to_negatives.double().sqrt()  # infinite where there is no negative
+        allowed = distances < (torch.inf if self.upper_cutoff is None else self.upper_cutoff)
         x = distances.clamp_min(self.cutoff)
         log_weights = (2 - k) * x.log() - (k - 3) / 2 * (1 - x.square() / 4).clamp_min(1e-8).log()
         if self.cap is not None:
@@ -225,18 +244,22 @@ class MultiSimilarityNegatives:
     listed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_at_least(0, self.epsilon, name="epsilon")
         check_name(self.reference, ("least-similar", "chosen"), name="reference")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
         """The mined negatives, `(B, M)`; none for an anchor without a positive."""
-        if block.squared.shape[1] == 0:
-            return Everyone(block.negative)
-        similarities = block.similarities
         if self.reference == "chosen":
-            candidates = similarities.gather(1, positives.index).masked_fill(~positives.chosen, torch.inf)
+            if positives.index.shape[1] == 0:
+                return Everyone(torch.zeros_like(block.negative))
+            reached, chosen = _squared_to(block, positives), positives.chosen
         else:
-            candidates = similarities.masked_fill(~block.positive, torch.inf)
-        return Everyone(block.negative & (similarities > candidates.amin(dim=1, keepdim=True) - self.epsilon))
+            if block.own.shape[1] == 0:
+                return Everyone(torch.zeros_like(block.negative))
+            reached, chosen = block.to_own, block.positive
+        farthest = reached.masked_fill(~chosen, -torch.inf).amax(dim=1, keepdim=True)
+        # S = 1 - D / 2, so S_an > S_ap - epsilon is D_an < D_ap + 2 epsilon; to what is no negative D is infinite.
+        return Everyone(block.to_negatives < farthest + 2 * self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -277,35 +300,37 @@ class _Ranked:
     """The negatives of each anchor from near to far, so that a band of distances is a range of ranks."""
 
     def __init__(self, block: Block) -> None:
-        self.count = block.negative.sum(dim=1, keepdim=True)  # (B, 1)
-        self.squared, self.order = block.squared.masked_fill(~block.negative, torch.inf).sort(dim=1, stable=True)
+        self._count = block.negatives
+        self._squared, self._order = block.to_negatives.sort(dim=1, stable=True)
 
     def after(self, squared: Tensor) -> Tensor:
         """Rank of the first negative strictly beyond `squared (B, S)`."""
-        return torch.searchsorted(self.squared, squared, right=True)
+        return torch.searchsorted(self._squared, squared, right=True)
 
     def before(self, squared: Tensor) -> Tensor:
         """Number of negatives strictly nearer than `squared (B, S)`."""
-        return torch.searchsorted(self.squared, squared)
+        return torch.searchsorted(self._squared, squared)
 
     def draw(self, start: Tensor, stop: Tensor, uniform: Tensor) -> Choice:
         """A negative of rank in [start, stop), drawn uniformly: rank `start` where the uniform number is 0."""
-        if self.order.shape[1] == 0:
+        if self._order.shape[1] == 0:
             return nothing(uniform)
-        size = (torch.minimum(stop, self.count) - start).clamp_min(0)
-        rank = start + (uniform * size).floor().long().clamp_max((size - 1).clamp_min(0))
+        size = (torch.minimum(stop, self._count) - start).clamp_min(0)
         chosen = size > 0
-        return Choice(self.order.gather(1, rank.where(chosen, 0)).where(chosen, 0), chosen)
+        return Choice(self._order.gather(1, (start + rank_of(uniform, size)).where(chosen, 0)), chosen)
 
 
 def _squared_to(block: Block, positives: Choice) -> Tensor:
-    if block.squared.shape[1] == 0:
-        return block.squared.new_zeros(positives.index.shape)
-    return block.squared.gather(1, positives.index)  # (B, S)
+    """Squared distances `(B, S)` to the positives, right for near-duplicates."""
+    if positives.index is block.own_columns:
+        return block.to_own
+    if len(block.references) == 0:
+        return block.to_own.new_zeros(positives.index.shape)
+    return (block.anchors.detach()[:, None] - block.references.detach()[positives.index]).square().sum(dim=-1)
 
 
 def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise) -> Choice:
     if otherwise == "drop":
         return found
-    fallback = uniform_of(block.negative, uniform)
+    fallback = uniform_negative(block, uniform)
     return Choice(found.index.where(found.chosen, fallback.index), found.chosen | fallback.chosen)

@@ -8,17 +8,17 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from trivet.mining.block import Block, Choice, farthest_of, nearest_of, nothing, uniform_of
-from trivet.mining.names import nearest
+from trivet.mining.block import Block, Choice, nothing, uniform_of
+from trivet.mining.names import check_at_least, nearest
 
 PositiveName = Literal["easy", "hard", "random", "all", "multi-similarity"]
 
 
 class PositiveSelector(Protocol):
-    """A rule that picks columns in a row of the distance matrix.
+    """A rule that picks among the references of the anchor's class.
 
     Attributes:
-        pairwise: whether every positive may be chosen; then there are as many slots as the largest class has items.
+        pairwise: whether every positive may be chosen, in the slots of `Block.own`; otherwise one is, in one slot.
         random: whether it uses the uniform numbers it is given.
         unit_rows: whether it means something for embeddings of unit norm only.
     """
@@ -28,7 +28,7 @@ class PositiveSelector(Protocol):
     unit_rows: ClassVar[bool]
 
     def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The positives `(B, S)` of each anchor, one for each slot of `uniform (B, S)`."""
+        """The positives `(B, 1)`, or `(B, S)` of a pairwise selector; `uniform (B, 1)` if it is random."""
         ...
 
 
@@ -41,8 +41,8 @@ class EasyPositive:
     unit_rows: ClassVar[bool] = False
 
     def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The nearest positive, `(B, 1)`."""
-        return nearest_of(block, block.positive)
+        """The nearest positive, `(B, 1)`; the lowest index wins a tie."""
+        return _pick(block, block.to_own.masked_fill(~block.positive, torch.inf), largest=False)
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class HardPositive:
     unit_rows: ClassVar[bool] = False
 
     def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The farthest positive, `(B, 1)`."""
-        return farthest_of(block, block.positive)
+        """The farthest positive, `(B, 1)`; the lowest index wins a tie."""
+        return _pick(block, block.to_own.masked_fill(~block.positive, -torch.inf), largest=True)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ class RandomPositive:
 
     def choose(self, block: Block, uniform: Tensor) -> Choice:
         """One positive, `(B, 1)`."""
-        return uniform_of(block.positive, uniform)
+        slot = uniform_of(block.positive, uniform)
+        if block.own.shape[1] == 0:
+            return slot
+        return Choice(block.own_columns.gather(1, slot.index), slot.chosen)
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ class AllPositives:
     unit_rows: ClassVar[bool] = False
 
     def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """All positives in column order, `(B, S)`."""
-        return _listed(block.positive, uniform)
+        """All positives, `(B, S)`."""
+        return Choice(block.own_columns, block.positive)
 
 
 @dataclass(frozen=True)
@@ -96,13 +99,16 @@ class MultiSimilarityPositives:
     random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        check_at_least(0, self.epsilon, name="epsilon")
+
     def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The mined positives in column order, `(B, S)`."""
-        if block.squared.shape[1] == 0:
-            return nothing(uniform)
-        similarities = block.similarities
-        hardest = similarities.masked_fill(~block.negative, -torch.inf).amax(dim=1, keepdim=True)
-        return _listed(block.positive & (similarities < hardest + self.epsilon), uniform)
+        """The mined positives, `(B, S)`."""
+        if block.to_negatives.shape[1] == 0:
+            return Choice(block.own_columns, block.positive)
+        nearest_negative = block.to_negatives.amin(dim=1, keepdim=True)
+        # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
+        return Choice(block.own_columns, block.positive & (block.to_own > nearest_negative - 2 * self.epsilon))
 
 
 POSITIVES: dict[str, type[PositiveSelector]] = {
@@ -123,11 +129,8 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
     return POSITIVES[selector]()
 
 
-def _listed(mask: Tensor, uniform: Tensor) -> Choice:
-    """The columns of `mask (B, M)` packed to the left of the slots of `uniform (B, S)`, in order."""
-    slots = uniform.shape[1]
-    slot = (mask.cumsum(dim=1) - 1).where(mask, slots)  # (B, M); the last, extra slot takes all that is not chosen
-    columns = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-    index = columns.new_zeros((len(mask), slots + 1)).scatter_(1, slot, columns)[:, :slots]
-    chosen = torch.arange(slots, device=mask.device) < mask.sum(dim=1, keepdim=True)
-    return Choice(index.where(chosen, 0), chosen)
+def _pick(block: Block, distances: Tensor, *, largest: bool) -> Choice:
+    if distances.shape[1] == 0:
+        return nothing(distances.new_zeros((len(distances), 1)))
+    slot = distances.argmax(dim=1, keepdim=True) if largest else distances.argmin(dim=1, keepdim=True)
+    return Choice(block.own_columns.gather(1, slot), block.positive.any(dim=1, keepdim=True))

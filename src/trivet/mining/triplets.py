@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from trivet.geometry import Distance
-from trivet.mining.batch import block_distances, check_batch, draw, select
+from trivet.mining.batch import check_batch
 from trivet.mining.block import Choice
+from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
+from trivet.mining.selection import Strategy, unit_rows_need
 
 
 class Triplets(NamedTuple):
@@ -62,7 +64,13 @@ def mine(
         >>> mine(embeddings, torch.tensor([0, 0, 0, 1]), positives="easy", negatives="hard")
         Triplets(anchor=tensor([0, 1, 2]), positive=tensor([1, 0, 1]), negative=tensor([3, 3, 3]))
     """
-    pulled, pushed = positive_selector(positives), negative_selector(negatives)
+    check_name(distance, get_args(Distance), name="distance")
+    strategy = Strategy(
+        positive_selector(positives),
+        negative_selector(negatives),
+        distance=distance,
+        margin=check_at_least(0, margin, name="margin"),
+    )
     batch = check_batch(
         embeddings,
         labels,
@@ -71,22 +79,16 @@ def mine(
         ids=ids,
         reference_ids=reference_ids,
         normalize=normalize or distance == "cosine",
-        unit_rows_for=unit_rows_need(pulled, pushed),
+        unit_rows_for=unit_rows_need(strategy),
     )
-    draws = draw(batch, pulled, pushed, generator)
+    slots = batch.classes.largest if strategy.positives.pairwise else 1
+    matrices = slots if strategy.negatives.listed else 1  # every combination is written out
+    draws = strategy.draws(generator)
     parts = []
-    for start, stop in batch.blocks(None):
-        selection = select(
-            block_distances(batch, start, stop),
-            batch.relations(start, stop),
-            pulled,
-            pushed,
-            draws.rows(start, stop),
-            distance=distance,
-            margin=margin,
-            dimension=batch.embeddings.shape[1],
-        )
-        chosen = selection.positives
+    for span in batch.blocks(None, matrices * len(batch.references) + batch.classes.largest * batch.dimension):
+        block = strategy.block(batch, batch.embeddings[slice(*span)], batch.references, span)
+        selection = strategy.select(block, draws)
+        chosen, start = selection.positives, span[0]
         if isinstance(selection.negatives, Choice):
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             parts.append((row + start, chosen.index[row, slot], selection.negatives.index[row, slot]))
@@ -98,8 +100,3 @@ def mine(
         nobody = torch.zeros(0, dtype=torch.int64, device=embeddings.device)
         return Triplets(nobody, nobody, nobody)
     return Triplets(*(torch.cat(column) for column in zip(*parts, strict=True)))
-
-
-def unit_rows_need(positives: PositiveSelector, negatives: NegativeSelector) -> str | None:
-    """The name of the selector that means something for unit rows only, or None."""
-    return next((type(selector).__name__ for selector in (positives, negatives) if selector.unit_rows), None)
