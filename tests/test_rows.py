@@ -229,6 +229,42 @@ def test_distances_survive_near_collapse() -> None:
     assert ((found - exact).abs() / exact)[apart].max() < 1e-3
 
 
+@pytest.mark.parametrize(("per_class", "spread"), [(4, 1e-3), (4, 1e-4), (64, 1e-4)])
+def test_choices_and_gradients_survive_class_collapse(per_class: int, spread: float) -> None:
+    """Classes far apart, each collapsed to a blob: what matters inside a blob is far below the matrix's precision."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.nn.functional.normalize(torch.randn(4, 64, generator=generator), dim=1)
+    embeddings = centres.repeat(per_class, 1) + spread * torch.randn(4 * per_class, 64, generator=generator) / 8
+    labels = torch.arange(4).repeat(per_class)
+    exact = torch.cdist(embeddings.double(), embeddings.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    others = (labels[:, None] == labels) & ~torch.eye(len(labels), dtype=torch.bool)
+    mined = trivet.mine(embeddings, labels, positives="easy", negatives="random")
+    assert mined.positive.tolist() == exact.masked_fill(~others, torch.inf).argmin(dim=1).tolist()
+
+    for loss in (
+        trivet.ContrastiveLoss(margin=0.01, distance="euclidean"),
+        trivet.TripletLoss(positives="all", negatives="hard", distance="euclidean", margin=2.0, reduction="sum"),
+    ):
+        found, expected = (
+            torch.autograd.grad(loss(leaf := embeddings.to(dtype).requires_grad_(), labels), leaf)[0].double()
+            for dtype in (torch.float32, torch.float64)
+        )
+        assert (found - expected).norm() / expected.norm() < 1e-3
+
+
+def test_mining_ignores_autocast() -> None:
+    generator = torch.Generator().manual_seed(0)
+    embeddings, labels = torch.randn(256, 16, generator=generator), torch.arange(256) % 64
+    expected = trivet.mine(embeddings, labels, positives="easy", negatives="hard")
+    loss = trivet.ContrastiveLoss(margin=5.0)
+    value = loss(embeddings, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = trivet.mine(embeddings, labels, positives="easy", negatives="hard")
+        assert loss(embeddings, labels).item() == value.item()
+    for a, b in zip(expected, found, strict=True):
+        assert a.tolist() == b.tolist()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype: torch.dtype) -> None:
     embeddings = torch.nn.functional.normalize(torch.randn(24, 8, generator=torch.Generator().manual_seed(0)), dim=1)
@@ -249,6 +285,23 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     embeddings[1, 0], embeddings[4, 1] = math.nan, math.inf
     with pytest.raises(ValueError, match=r"embeddings must be finite: rows 1, 4 hold NaN or infinity \(2 of 5\)"):
         trivet.TripletLoss()(embeddings, torch.tensor([0, 0, 1, 1, 1]))
+
+
+def test_rows_too_large_to_square_are_named() -> None:
+    embeddings = torch.ones(3, 2)
+    embeddings[2] = 1e20
+    for normalize in (False, True):
+        with pytest.raises(ValueError, match="rows 2 hold numbers too large to square"):
+            trivet.TripletLoss(normalize=normalize)(embeddings, torch.tensor([0, 0, 1]))
+
+
+def test_a_row_of_zeros_has_no_gradient_when_normalized() -> None:
+    embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    trivet.TripletLoss(positives="easy", negatives="hard", normalize=True)(
+        embeddings, torch.tensor([0, 0, 1])
+    ).backward()
+    assert embeddings.grad.abs().max() < 10
+    assert embeddings.grad[0].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +338,9 @@ def test_one_positive_and_one_negative_pair() -> None:
     assert loss(embeddings, torch.tensor([0, 0, 1])).item() == pytest.approx((2 + 1 + 3) / 3)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]
+)
 def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
     embeddings = torch.tensor([[0.0], [1.0], [5.0], [3.0]])
     labels = torch.tensor([1, 1, 2, 2], dtype=dtype)
@@ -311,6 +366,8 @@ def test_labels_above_the_floats_stay_apart() -> None:
 def test_labels_that_are_no_class_numbers(labels: Tensor, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         trivet.TripletLoss()(torch.zeros(2, 2), labels)
+    with pytest.raises(ValueError, match=said):
+        trivet.MarginLoss(num_classes=3)(torch.zeros(2, 2), labels)
 
 
 @pytest.mark.parametrize(
@@ -325,6 +382,21 @@ def test_labels_that_are_no_class_numbers(labels: Tensor, said: str) -> None:
         (lambda: trivet.TripletLoss(reduction="objective"), "positives='all' and negatives='all'"),
         (lambda: trivet.TripletLoss(trim=1.0), r"trim must lie in \[0, 1\)"),
         (lambda: trivet.TripletLoss(block_size=0), "block_size must be at least 1"),
+        (lambda: trivet.TripletLoss(margin=4.5, negatives="distance-weighted"), "no embedding can satisfy"),
+        (lambda: trivet.ContrastiveLoss(margin=9.0, normalize=True), "no embedding can satisfy"),
+        (lambda: trivet.MarginLoss(margin=2.5), "margin must not exceed 2"),
+        (lambda: trivet.MarginLoss(beta=2.5), "beta must not exceed 2"),
+        (lambda: trivet.MarginLoss(beta=math.nan), "beta must be a finite number"),
+        (lambda: trivet.MultiSimilarityLoss(threshold=math.nan), "threshold must be finite"),
+        (lambda: trivet.SemihardNegative(margin=-1.0), "margin must be a finite number of at least 0"),
+        (lambda: trivet.SemihardNegative(otherwise="drp"), "did you mean 'drop'?"),
+        (lambda: trivet.DistanceWeighted(cap=0.0), "cap must be above 0"),
+        (lambda: trivet.DistanceWeighted(cutoff=0.0), r"cutoff must lie in \(0, 2\]"),
+        (lambda: trivet.DistanceWeighted(upper_cutoff=-1.0), "upper_cutoff must be above 0"),
+        (lambda: trivet.MultiSimilarityPositives(epsilon=-0.1), "epsilon must be a finite number"),
+        (lambda: trivet.MultiSimilarityNegatives(reference="chosn"), "did you mean 'chosen'?"),
+        (lambda: trivet.mine(UNIT, torch.arange(8), distance="euclid"), "did you mean 'euclidean'?"),
+        (lambda: trivet.mine(UNIT, torch.arange(8), margin=-1.0), "margin must be a finite number"),
         (lambda: trivet.MarginLoss(reduction="objective"), "positives='all' and negatives='all'"),
         (lambda: trivet.MultiSimilarityLoss(negative_scale=0.0), "negative_scale must be a finite number above 0"),
     ],
@@ -350,6 +422,92 @@ def test_inputs_that_do_not_fit_together() -> None:
         trivet.MarginLoss(num_classes=2)(embeddings, torch.tensor([0, 2]))
 
 
+def test_the_embeddings_as_references_are_the_batch_itself() -> None:
+    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1, 0])
+    options = {"positives": "easy", "negatives": "hard"}
+    alone = trivet.mine(UNIT, labels, **options)
+    both = trivet.mine(UNIT, labels, references=UNIT, reference_labels=labels, **options)
+    assert alone.positive.tolist() == both.positive.tolist()
+
+
+def test_an_item_with_two_labels_is_not_its_own_negative() -> None:
+    views = torch.tensor([[0.0], [0.1], [5.0], [9.0]])
+    labels, ids = torch.tensor([0, 1, 0, 1]), torch.tensor([7, 7, 8, 9])  # rows 0 and 1 are one item
+    assert trivet.mine(views, labels, positives="easy", negatives="hard").negative.tolist() == [1, 0, 3, 2]
+    found = trivet.mine(views, labels, positives="easy", negatives="hard", ids=ids)
+    assert found.negative.tolist() == [3, 2, 3, 2]
+    every = trivet.mine(views, labels, positives="easy", negatives="all", ids=ids)
+    assert [0, 1] not in torch.stack([every.anchor, every.negative], dim=1).tolist()
+    drawn = trivet.mine(
+        views.repeat(50, 1), labels.repeat(50), positives="easy", negatives="random", ids=ids.repeat(50)
+    )
+    assert (ids.repeat(50)[drawn.anchor] != ids.repeat(50)[drawn.negative]).all()
+
+
+def test_no_references() -> None:
+    nobody, nothing = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
+    for loss in strategies():
+        leaf = UNIT[:3].clone().requires_grad_()
+        value = loss(leaf, torch.tensor([0, 1, 2]), references=nobody, reference_labels=nothing)
+        value.backward()
+        assert torch.isfinite(value)
+        assert not leaf.grad.any()
+
+
+def test_divisors_against_references() -> None:
+    anchors, labels = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
+    others, other_labels = torch.tensor([[2.0], [4.0], [5.0]]), torch.tensor([0, 0, 1])
+    options = {"references": others, "reference_labels": other_labels}
+    plain = reference.Problem(anchors.tolist(), [0, 1], others.tolist(), [0, 0, 1], lambda a, j: False, "euclidean")
+    pulls = [plain.d(a, p) for a in (0, 1) for p in plain.positives(a)]
+    pushes = [max(0.0, 6 - plain.d(a, n)) for a in (0, 1) for n in plain.negatives(a)]
+    contrastive = trivet.ContrastiveLoss(margin=6.0, distance="euclidean")
+    assert contrastive(anchors, labels, **options).item() == pytest.approx(sum(pulls + pushes) / (2 * 3))
+    everyone = {"positives": "all", "negatives": "all", "distance": "euclidean"}
+    hinges = [reference.hinge(plain, t, 6.0) for t in reference.triplets(plain, "all", "all", 6.0)]
+    hinges += [max(0.0, 6 - plain.d(a, n)) for a in (0, 1) for n in plain.negatives(a)]
+    triplet = trivet.TripletLoss(margin=6.0, reduction="objective", **everyone)
+    assert triplet(anchors, labels, **options).item() == pytest.approx(sum(hinges) / (2 * 3**2))
+    margin = trivet.MarginLoss(margin=1.5, beta=1.0, normalize=False, learn_beta=False, **everyone)
+    margin.reduction = "objective"  # pairs i = j count (1.5 - 1.0)
+    terms = [max(0.0, d + 0.5) for d in pulls] + [
+        max(0.0, 2.5 - plain.d(a, n)) for a in (0, 1) for n in plain.negatives(a)
+    ]
+    assert margin(anchors, labels, **options).item() == pytest.approx((sum(terms) + 2 * 0.5) / (2 * 3))
+    margin.reduction = "anchors"
+    assert margin(anchors, labels, **options).item() == pytest.approx(sum(terms) / 2)
+
+
+def test_trimming_keeps_the_first_of_equal_terms() -> None:
+    embeddings = torch.tensor([[0.0], [1.0], [0.0], [1.0]], requires_grad=True)
+    loss = trivet.TripletLoss(
+        positives="easy", negatives="hard", distance="euclidean", margin=1.0, trim=0.75, reduction="sum"
+    )
+    # Each anchor has the triplet with loss 1 - 0 + 1 = 2; one is kept, that of anchor 0.
+    value = loss(embeddings, torch.tensor([0, 0, 1, 1]))
+    assert value.item() == pytest.approx(2.0)
+    value.backward()
+    assert embeddings.grad.flatten().tolist() == [-1.0, 1.0, 0.0, 0.0]
+
+
+def test_sums_over_all_triplets_keep_their_digits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(600, 4, generator=generator) * 30
+    labels = torch.arange(600) % 20
+    loss = trivet.TripletLoss(positives="all", negatives="all", distance="euclidean", margin=0.01)
+    found, expected = loss(embeddings, labels).item(), loss(embeddings.double(), labels).item()
+    assert found == pytest.approx(expected, rel=2e-6)
+
+
+def test_skipping_anchors_without_a_mined_pair() -> None:
+    embeddings = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.05], [-1.0, 0.1], [-1.0, 0.0]]), dim=1)
+    labels = torch.tensor([0, 0, 1, 1])  # far apart: no negative is mined, so no positive is either
+    for skip, terms in ((False, 4), (True, 0)):
+        loss = trivet.MultiSimilarityLoss(skip_if_any_empty=skip)
+        loss(embeddings, labels)
+        assert loss.last.terms == terms
+
+
 def test_random_choices_resume() -> None:
     labels = torch.arange(8) % 4
     loss = trivet.TripletLoss(negatives="random", generator=torch.Generator().manual_seed(3))
@@ -373,6 +531,15 @@ def test_step_record() -> None:
     assert loss.last.terms == 4
     assert loss.last.active_fraction == 1 / 4
     assert loss.last.hard_fraction == 1 / 4
+    pairs = trivet.MarginLoss(
+        distance="euclidean", normalize=False, positives="easy", negatives="hard", beta=4.0, margin=2.0
+    )
+    pairs(embeddings, labels)
+    # beta 4, margin 2: pulls above 2 are active (7, 7), pushes below 6 (3, 2, 2); two parts for each of four tuples
+    assert pairs.last.active_fraction == 5 / 8
+    listed = trivet.TripletLoss(positives="easy", negatives="all")
+    listed(embeddings, torch.tensor([0, 0, 1, 2, 3]))
+    assert listed.last.dropped == {"no positive": 3, "no negative": 0, "no match": 0}
     assert loss.last.mean_to_positive == pytest.approx((1 + 1 + 7 + 7) / 4)
     assert loss.last.mean_to_negative == pytest.approx((3 + 2 + 2 + 9) / 4)
     dropping = trivet.TripletLoss(

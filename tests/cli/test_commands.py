@@ -124,7 +124,7 @@ def images(root: Path, classes: dict[str, int]) -> None:
             ],
             "training needs at least two classes, or there is no negative",
         ),
-        (["train", "small.toml", "--output", "small.toml"], "is no run"),
+        (["train", "small.toml", "--output", "small.toml"], "is not a run"),
         (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
         (["train", "--resume", "nowhere"], "a run folder must hold config.toml"),
         (["train", "small.toml", "--resume", "nowhere"], "leave out the settings file"),

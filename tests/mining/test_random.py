@@ -109,3 +109,65 @@ def test_distance_weighted_cap_flattens_the_weights() -> None:
     strategy = trivet.DistanceWeighted(cap=1e-30, upper_cutoff=None)
     found = counts(embeddings, labels, 4, positives="easy", negatives=strategy, column="negative")
     check_uniform(found, 0, [1, 3, 5, 7, 9, 11])
+
+
+def test_a_selector_of_its_own_margin_and_fallback() -> None:
+    embeddings, labels = batch(3)
+    plain = reference.batch(embeddings.tolist(), labels.tolist(), "euclidean")
+    (positive,) = reference.chosen_positives(plain, 0, "easy")
+    for strategy, rule in (
+        (trivet.SemihardNegative(margin=0.6), "semihard"),
+        (trivet.ViolatingNegative(margin=0.6), "violating"),
+    ):
+        found = counts(
+            embeddings,
+            labels,
+            5,
+            positives="easy",
+            negatives=strategy,
+            distance="euclidean",
+            margin=0.0,
+            column="negative",
+        )
+        candidates = reference.negative_candidates(plain, 0, positive, rule, 0.6)
+        assert len(candidates) > 1
+        check_uniform(found, 0, candidates)
+    # The farthest positive of all: no negative lies beyond, or below the cutoff, so all are drawn from.
+    line = torch.tensor([[0.0], [9.0], [1.0], [2.0], [3.0]], dtype=torch.float64)
+    everyone = trivet.SemihardHardestNegative(otherwise="random")
+    found = counts(line, torch.tensor([0, 0, 1, 1, 1]), 6, positives="easy", negatives=everyone, column="negative")
+    check_uniform(found, 0, [2, 3, 4])
+    unit = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    found = counts(
+        unit, torch.tensor([0, 0, 1, 1]), 7, positives="easy", negatives="distance-weighted", column="negative"
+    )
+    check_uniform(found, 0, [2, 3])
+
+
+def test_positive_and_negative_are_drawn_independently() -> None:
+    embeddings, labels = batch(3)
+    anchors = embeddings[:1].repeat(DRAWS, 1)
+    mined = trivet.mine(
+        anchors,
+        torch.zeros(DRAWS, dtype=torch.int64),
+        references=embeddings,
+        reference_labels=labels,
+        positives="random",
+        negatives="random",
+        generator=torch.Generator().manual_seed(8),
+    )
+    pairs = torch.stack([mined.positive, mined.negative], dim=1).unique(dim=0, return_counts=True)[1]
+    assert len(pairs) == 36
+    assert chisquare(pairs.tolist()).pvalue > 1e-3
+
+
+def test_cutoff_of_distance_weighting() -> None:
+    embeddings = torch.zeros(5, 128, dtype=torch.float64)
+    for row, d in enumerate((0.0, 0.0, 0.2, 0.6, 0.9)):
+        cosine = 1 - d**2 / 2
+        embeddings[row, 0], embeddings[row, 1] = cosine, (1 - cosine**2) ** 0.5
+    strategy = trivet.DistanceWeighted(cutoff=1.0)
+    found = counts(
+        embeddings, torch.tensor([0, 0, 1, 1, 1]), 9, positives="easy", negatives=strategy, column="negative"
+    )
+    check_uniform(found, 0, [2, 3, 4])  # all lie below the cutoff and weigh the same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"loss": {"name": "contrastive"}}, "the setting 'loss.margin' is missing"),
         ({"batch": {"samples_per_class": 1}}, "batch.samples_per_class = 1 cannot be used"),
         ({"model": {"name": "conv22"}}, "did you mean 'conv2'?"),
+        ({"evaluation": {"k": [0]}}, "evaluation.k.0 = 0 cannot be used"),
+        ({"evaluation": {"nmi_plus": 0}}, "evaluation.nmi_plus"),
+        ({"training": {"workers": 1000}}, "training.workers = 1000 cannot be used"),
         ({"data": {"name": "cifar"}}, "Allowed: digits, fashion-mnist, folder, mnist, omniglot"),
     ],
 )
@@ -82,8 +86,67 @@ def test_every_strategy_can_be_named_in_settings() -> None:
                 built = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss.build(
                     num_classes=3, generator=torch.Generator()
                 )
-                assert isinstance(built.positives, POSITIVES[positives])
-                assert isinstance(built.negatives, NEGATIVES[negatives])
+                assert isinstance(built.strategy.positives, POSITIVES[positives])
+                assert isinstance(built.strategy.negatives, NEGATIVES[negatives])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"name": "triplet", "margin": 0.7, "distance": "euclidean", "reduction": "sum", "variant": "pn", "trim": 0.25},
+        {"name": "contrastive", "margin": 0.7, "distance": "cosine", "reduction": "mean", "trim": 0.25},
+        {
+            "name": "margin",
+            "margin": 0.3,
+            "beta": 1.1,
+            "beta_per": "set",
+            "learn_beta": False,
+            "beta_learning_rate": 0.5,
+            "beta_penalty": 0.1,
+            "distance": "cosine",
+            "normalize": False,
+            "reduction": "anchors",
+            "trim": 0.25,
+        },
+        {
+            "name": "multi-similarity",
+            "positive_scale": 3.0,
+            "negative_scale": 30.0,
+            "threshold": 0.25,
+            "skip_if_any_empty": True,
+            "reduction": "sum",
+            "trim": 0.25,
+        },
+    ],
+)
+def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
+    config = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss
+    fields = type(config).model_fields
+    left_out = {key for key in fields if key not in loss and key not in ("positives", "negatives")}
+    assert left_out == set()
+    built = config.build(num_classes=3, generator=torch.Generator())
+    for key, value in loss.items():
+        assert key == "name" or value != fields[key].default, f"{key} is not changed"
+        if key == "beta_per":
+            assert built.beta.shape == ()
+        elif key == "learn_beta":
+            assert not isinstance(built.beta, torch.nn.Parameter)
+        elif key == "beta":
+            assert built.beta.item() == pytest.approx(value)
+        elif key not in ("name", "distance", "normalize"):
+            found = getattr(built, key)
+            assert found == (pytest.approx(value) if isinstance(value, float) else value), key
+    if "distance" in loss:
+        assert built.strategy.distance == loss["distance"]
+
+
+def test_a_selector_table_reaches_the_selector() -> None:
+    table = {"name": "distance-weighted", "cutoff": 0.7, "upper_cutoff": float("inf"), "otherwise": "drop"}
+    config = RunConfig.parse({**LEAST, "loss": {"name": "margin", "negatives": table}}, source="x")
+    built = config.loss.build(num_classes=3, generator=torch.Generator()).strategy.negatives
+    assert (built.cutoff, built.upper_cutoff, built.otherwise) == (0.7, float("inf"), "drop")
+    again = RunConfig.parse(tomllib.loads(config.to_toml()), source="x")
+    assert again == config
 
 
 def test_learning_rate_over_steps() -> None:

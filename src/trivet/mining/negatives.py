@@ -173,7 +173,7 @@ class DistanceWeighted:
 
     Args:
         cutoff: distances below it are weighted like it, in [0, 2].
-        upper_cutoff: negatives at or beyond this distance are not chosen; None for no limit.
+        upper_cutoff: negatives at or beyond this distance are not chosen; None or infinity for no limit.
         cap: upper limit of 1 / q (unnormalised), or None.
         dimension: k, >= 2; None takes the embeddings' own.
         otherwise: "random" or "drop", for an anchor without a negative below the upper cutoff.
@@ -195,8 +195,8 @@ class DistanceWeighted:
         check_name(self.otherwise, get_args(Otherwise), name="otherwise")
         if not 0 < self.cutoff <= 2:
             raise ValueError(f"cutoff must lie in (0, 2], a distance between unit vectors: got {self.cutoff}.")
-        if self.upper_cutoff is not None:
-            check_at_least(0, self.upper_cutoff, name="upper_cutoff")
+        if self.upper_cutoff is not None and not self.upper_cutoff > 0:
+            raise ValueError(f"upper_cutoff must be above 0, a distance, or infinite: got {self.upper_cutoff}.")
         if self.cap is not None and not self.cap > 0:
             raise ValueError(f"cap must be above 0, a weight: got {self.cap}.")
         if self.dimension is not None and self.dimension < 2:

@@ -8,7 +8,6 @@ everything else the same, the digits stay apart.
 from __future__ import annotations
 
 import datetime
-import shutil
 import statistics
 import time
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from trivet.models import Embedder, ModelConfig, build
 from trivet.reports import Panel, scatter_svg, write_demo_report
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
-from trivet.training.files import RECORD, REPORT, write_json, write_whole
+from trivet.training.files import RECORD, REPORT, claim_folder, write_json, write_whole
 from trivet.training.fit import Batches, Task, fit, step_seed
 from trivet.training.measure import thumbnail
 from trivet.training.progress import Display
@@ -40,6 +39,7 @@ SEEDS = (0, 1, 2)
 STEPS, SAMPLES_PER_CLASS, MARGIN, KS = 300, 60, 0.2, (1, 2, 4, 8)
 NUMBERS = ModelConfig(name="conv2", embedding_dim=8, normalize=True)
 PICTURE = ModelConfig(name="conv2", embedding_dim=2, normalize=False)
+PICTURE_FILE = "picture.svg"
 COARSE, FINE, TRAINED_CLASSES, OTHER_CLASSES = "parity", "digit", "seen", "unseen"
 
 
@@ -79,15 +79,7 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
         ValueError: if the folder holds something and `force` is not set.
         OSError: if it cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not (folder / RECORD).is_file():
-            raise ValueError(
-                f"the folder of the demo must be new: {folder} exists and is none; choose another --output."
-            )
-        if not force:
-            raise ValueError(f"the folder of the demo must be new: {folder} holds one; add --force or choose --output.")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    claim_folder(folder, PICTURE_FILE, what="a demo", force=force)
     began = time.perf_counter()
     splits = load(DataConfig(name="digits"), None)
     total = len(ARMS) * (len(SEEDS) + 1)
@@ -121,7 +113,7 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
         "seconds": round(time.perf_counter() - began, 1),
     }
     record["text"] = sentences(record)
-    write_whole(folder / "picture.svg", picture(record, splits.evaluation[TRAINED_CLASSES]).encode())
+    write_whole(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]).encode())
     write_json(folder / RECORD, record)
     write_demo_report(record, folder / REPORT)
     return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from trivet.batching import BatchConfig
 from trivet.config import Config
@@ -21,11 +21,11 @@ class TrainingConfig(Config):
     learning_rate: float = Field(1e-3, gt=0, description="Of the network; the loss's own parameters have theirs.")
     weight_decay: float = Field(0.0, ge=0, description="Of the network.")
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd and rmsprop only.")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine falls to 0 at the last step.")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine falls to 0 at the end.")
     warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rate rises from near 0.")
     precision: Literal["32", "bf16"] = Field("32", description="bf16: mixed precision; the loss stays in float32.")
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto takes a GPU if there is one.")
-    workers: int = Field(0, ge=0, description="Processes that prepare batches; 0 prepares them in the main one.")
+    workers: int = Field(0, ge=0, le=64, description="Processes that prepare batches; 0 prepares them in the main one.")
     log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.csv.")
     checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints; the last two are kept.")
 
@@ -33,8 +33,8 @@ class TrainingConfig(Config):
 class EvaluationConfig(Config):
     """What is measured, on the evaluation splits only."""
 
-    k: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="K of recall@K.")
-    nmi_plus: int | dict[str, int] = Field(
+    k: tuple[PositiveInt, ...] = Field((1, 2, 4, 8), min_length=1, description="K of recall@K.")
+    nmi_plus: PositiveInt | dict[str, PositiveInt] = Field(
         10, description="NMI+ takes this many clusters for each class; one number, or one for each label level."
     )
     distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Of neighbours and clusters.")

@@ -51,6 +51,25 @@ def write_embeddings(
     write_whole(path, sink.getvalue().to_pybytes())
 
 
+def claim_folder(path: Path, mark: str, *, what: str, force: bool) -> None:
+    """Make `path` an empty folder. What `mark`, a file in it, shows to be `what` is replaced with `force` only.
+
+    Raises:
+        ValueError: if the folder exists and may not be replaced.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if not (path / mark).is_file():
+            raise ValueError(
+                f"the output folder must be new: {path} exists and is not {what}; choose another --output."
+            )
+        if not force:
+            raise ValueError(
+                f"the output folder must be new: {path} holds {what}; choose another --output, or add --force."
+            )
+        shutil.rmtree(path)
+    path.mkdir(parents=True, exist_ok=True)
+
+
 class RunFolder:
     """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report."""
 
@@ -65,17 +84,8 @@ class RunFolder:
             ValueError: if the folder exists and may not be replaced.
             OSError: if it cannot be written.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            if not (path / CONFIG).is_file():
-                raise ValueError(f"the run folder must be new: {path} exists and is no run; choose another --output.")
-            if not force:
-                raise ValueError(
-                    f"the run folder must be new: {path} holds a run; choose another --output, continue it with "
-                    f"--resume {path}, or replace it with --force."
-                )
-            shutil.rmtree(path)
+        claim_folder(path, CONFIG, what="a run", force=force)
         run = cls(path)
-        path.mkdir(parents=True, exist_ok=True)
         write_whole(path / CONFIG, config.to_toml().encode())
         return run
 

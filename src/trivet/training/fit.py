@@ -150,13 +150,13 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    with warnings.catch_warnings(), _stop_signals(trainer) as stopped:
-        # Batches are prepared in the main process on purpose: they are small, and workers cost more than they save.
+    with warnings.catch_warnings(), _stop_signals(trainer):
+        # The number of workers is a setting, and 0 is right for images in memory.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         # Lightning 2.6 uses a name that torch 2.15 has deprecated.
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         trainer.fit(task, loader)
-    return not stopped
+    return task.step >= batches.steps
 
 
 class _stop_signals:  # noqa: N801  # used like a function

@@ -17,7 +17,7 @@ from trivet.losses.triplet import Variant
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
 from trivet.rows import Reduction, RowLoss
 
-Selector = str | dict[str, str | float | int | None]
+Selector = str | dict[str, str | float | int]
 
 _POSITIVES = 'A name, or a table with options: "easy", "hard", "random", "all", "multi-similarity".'
 _NEGATIVES = (

@@ -46,11 +46,13 @@ def measure_splits(
         embeddings = embed(model, dataset.inputs)
         keep(name, embeddings)
         display.update("evaluation", number, len(splits), f"measuring {name}")
-        multiple = config.nmi_plus
-        if not isinstance(multiple, int):
-            multiple = {key: value for key, value in multiple.items() if key in dataset.labels}
         found = evaluate(
-            embeddings, dataset.labels, ks=config.k, nmi_plus_multiple=multiple, seed=seed, distance=config.distance
+            embeddings,
+            dataset.labels,
+            ks=config.k,
+            nmi_plus_multiple=config.nmi_plus,
+            seed=seed,
+            distance=config.distance,
         )
         rows = [{"name": "trained", "levels": {key: value.as_json() for key, value in found.items()}}]
         references = {"untrained network": embed(untrained, dataset.inputs)}

@@ -18,6 +18,7 @@ import trivet
 from trivet.batching import PKBatches
 from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images
 from trivet.evaluation import recall_at_k
+from trivet.mining.names import check_name
 from trivet.models import Embedder, build, load_model, save
 from trivet.reports import write_run_report
 from trivet.rows import RowLoss
@@ -92,7 +93,11 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     with Display(show=progress) as display:
         model = load_model(run.path / "model")
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        record = run.record() or _first_record(run, config, splits, "")
+        try:
+            record = run.record()
+        except ValueError:  # a broken record is written anew
+            record = {}
+        record = record or _first_record(run, config, splits, "")
         _evaluate(run, record, config, splits, model, display)
         return record
 
@@ -126,6 +131,9 @@ class _Job:
 
     def __init__(self, config: RunConfig, splits: Splits, display: Display) -> None:
         self.config, self.splits, self.display = config, splits, display
+        if not isinstance(config.evaluation.nmi_plus, int):
+            for level in config.evaluation.nmi_plus:
+                check_name(level, splits.train.labels, name="the level of evaluation.nmi_plus")
         train_labels = splits.train.labels[splits.level]
         self.batches = PKBatches(
             train_labels,
