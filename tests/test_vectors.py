@@ -74,6 +74,7 @@ def test_triplet(
     assert engine(reduction="objective") == close(objective)
     assert engine() == close(mean)
     assert engine(variant="pn") == close(mean)
+    assert engine(reduction="objective", variant="pn") == close(objective)
     assert engine(reduction="mean-active") == close(mean_active)
 
 

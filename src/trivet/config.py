@@ -18,7 +18,7 @@ __all__ = ["Config", "nearest"]
 class Config(BaseModel):
     """A frozen group of settings; an unknown key is an error, a derived value is a property."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
@@ -86,6 +86,8 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         return f"{path}.name = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
     if kind == "union_tag_not_found":
         return f"the setting '{path}.name' is missing; add it."
+    if kind in ("model_type", "model_attributes_type"):
+        return f"{path} must be a section, [{path}] in a file: got {first['input']!r}."
     if kind == "missing":
         return f"the setting {path!r} is missing; add it."
     if kind == "value_error":

@@ -124,7 +124,8 @@ def images(root: Path, classes: dict[str, int]) -> None:
             ],
             "training needs at least two classes, or there is no negative",
         ),
-        (["train", "small.toml", "--output", "small.toml"], "is not a run"),
+        (["train", "small.toml", "--output", "small.toml"], "is not just a run, it holds small.toml"),
+        (["embed", "nowhere", "digits", "-o", "."], "must name a file"),
         (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
         (["train", "--resume", "nowhere"], "a run folder must hold config.toml"),
         (["train", "small.toml", "--resume", "nowhere"], "leave out the settings file"),
@@ -185,7 +186,12 @@ def test_data_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert levels["omniglot"] == ["alphabet", "character"]
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(settings: Path) -> None:
+def test_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("--version", capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, "trivet 0.1.0\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_run_that_goes_on(number: signal.Signals, settings: Path) -> None:
     command = [sys.executable, "-c", "from trivet.cli import main; main()", "train"]
     steps = ["--set", "training.steps=100000", "--set", "training.log_every=1"]
     process = subprocess.Popen(
@@ -196,7 +202,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(settings: Path) -> None:
         if metrics.exists() and metrics.read_text().count("\n") > 3:
             break
         time.sleep(0.1)  # the only way to know that another process has begun to train
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert json.loads(out)["status"] == "interrupted"

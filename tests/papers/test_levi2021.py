@@ -55,6 +55,6 @@ def test_files(shown: tuple[dict[str, object], Path]) -> None:
 @pytest.mark.parametrize("name", ["thesis.txt", "record.json"])
 def test_a_folder_of_something_else_is_kept(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(ValueError, match="is not a demo"):
+    with pytest.raises(ValueError, match="is not just a demo"):
         demonstrate(tmp_path, force=True)
     assert (tmp_path / name).exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from trivet.evaluation import recall_at_k
@@ -45,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_run_folder(finished: Path) -> None:
     assert {item.name for item in finished.iterdir()} == {
-        "config.toml", "metrics.csv", "checkpoints", "model", "embeddings", "record.json", "report.html",
+        ".lock", "config.toml", "metrics.csv", "checkpoints", "model", "embeddings", "record.json", "report.html",
     }  # fmt: skip
     assert RunFolder.open(finished).config() == config()
     record = json.loads((finished / "record.json").read_text())
@@ -120,9 +121,73 @@ def test_an_existing_run_is_replaced_on_demand_only(finished: Path, tmp_path: Pa
 
 def test_a_folder_that_is_no_run_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is not a run"):
+    with pytest.raises(ValueError, match=r"it holds thesis\.txt"):
+        train(config(), tmp_path, force=True)
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(ValueError, match=r"it holds thesis\.txt"):
         train(config(), tmp_path, force=True)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_replaced_run_comes_back_if_the_new_one_fails_at_once(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with pytest.raises(ValueError, match="embeddings must be finite"):
+        train(
+            config(model={"normalize": False}, loss={"normalize": False, "negatives": "random"},
+                   training={"learning_rate": 1e30}),
+            path, force=True,
+        )  # fmt: skip
+    assert (path / "metrics.csv").read_bytes() == (finished / "metrics.csv").read_bytes()
+    assert [item.name for item in tmp_path.iterdir()] == ["run"]
+
+
+def test_one_process_at_a_time(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with RunFolder(path).locked():
+        for work in (resume, evaluate_run):
+            with pytest.raises(ValueError, match="is in use"):
+                work(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("seed = 3", "seed = 4"), ('"sgd"', '"rmsprop"'), ("learning_rate = 0.01", "learning_rate = 0.02")]
+)
+def test_a_run_goes_on_with_its_own_settings_only(old: str, new: str, finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    text = (path / "config.toml").read_text()
+    assert old in text
+    (path / "config.toml").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match="was written with other settings or data"):
+        resume(path)
+
+
+def test_fewer_steps_than_are_done(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    train(config(training={"schedule": "constant"}), path)
+    text = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(text.replace("steps = 12", "steps = 6"))
+    with pytest.raises(ValueError, match="got 6, and 12 are"):
+        resume(path)
+    (path / "config.toml").write_text(text.replace("steps = 12", "steps = 14"))
+    assert resume(path)["curves"]["step"][-1] == 14
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a GPU"):
+        train(config(training={"accelerator": "gpu"}), tmp_path / "run")
+
+
+def test_a_run_without_a_model_says_how_to_go_on(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    shutil.rmtree(path / "model")
+    for work in (evaluate_run, lambda run: embed_data(run, "digits", tmp_path / "x.parquet")):
+        with pytest.raises(ValueError, match="trivet train --resume"):
+            work(path)
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +278,7 @@ def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, path)
     last = path / "checkpoints" / "step-00000012.safetensors"
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a checkpoint .* delete it"):
+    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a whole checkpoint: .* delete it"):
         resume(path)
 
 

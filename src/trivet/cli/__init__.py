@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -19,7 +21,20 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Train embeddings that do not collapse."""
+    if show:
+        typer.echo(f"trivet {metadata.version('trivet')}")
+        raise typer.Exit
+
+
 for command in (demo, train, evaluate, embed):
     app.command()(command)
 app.add_typer(data, name="data")
@@ -28,7 +43,7 @@ app.add_typer(data, name="data")
 def main() -> None:
     """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="trivet", standalone_mode=False)
     except typer.TyperException as error:
         code = _say(f"{error.format_message()} See trivet --help.", error.exit_code)
     except (ValueError, OSError) as error:
@@ -36,21 +51,24 @@ def main() -> None:
             raise
         code = _say(_sentence(error), 2)
     except (KeyboardInterrupt, typer.Abort):
-        code = _say("stopped before there was anything to keep.", 1)
+        code = 130
     except Exception as error:
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())
         code = _say(f"unexpected {text} (set TRIVET_TRACEBACK=1 to see where)", 1)
+    if code == 130:  # what typer makes of Ctrl-C
+        code = _say("stopped; a run folder keeps its checkpoints, and trivet train --resume goes on from them.", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _sentence(error: ValueError | OSError) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} must be readable and writable: {error.strerror}; free it, or choose another place."
-    if isinstance(error, OSError) and error.strerror:
-        return f"a file could not be read or written: {error.strerror}; what was written before is kept."
-    return str(error)
+        return (
+            f"{error.filename} must be readable and writable: {error.strerror}; make room or give access, or choose "
+            "another place (what was written before is kept)."
+        )
+    return " ".join(str(error).split())
 
 
 def _say(sentence: str, code: int) -> int:

@@ -23,6 +23,8 @@ def embed(
     """Embed images with the model of a run: a parquet file with columns id, one per label level, embedding."""
     from trivet.training.run import embed_data  # here: it loads the training stack
 
+    if output.is_dir() or not output.parent.is_dir():
+        raise ValueError(f"--output must name a file in a folder that exists: got {output}; make the folder first.")
     if output.exists() and not force:
         raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")
     result = embed_data(run, data, output, data_root=data_root, progress=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 DataRoot = Annotated[
@@ -59,13 +60,15 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
     for split, rows in record.get("evaluation", {}).items():
         measures = [key for key in next(iter(rows[0]["levels"].values())) if key.startswith(("recall@", "nmi"))]
         measures = [key for key in measures if not key.startswith("nmi+_")]
-        table = Table(title=f"{split}: per cent", title_justify="left")
+        table = Table(title=Text(f"{split}: per cent"), title_justify="left")
         for column in ("level", "", *(key.replace("recall", "R") for key in measures)):
             table.add_column(column, justify="left" if column in ("level", "") else "right")
         for level in rows[0]["levels"]:
             for row in rows:
                 shares = [row["levels"][level].get(key) for key in measures]
-                table.add_row(level, row["name"], *("–" if share is None else f"{share:.1%}"[:-1] for share in shares))
+                table.add_row(
+                    Text(level), row["name"], *("–" if share is None else f"{share:.1%}"[:-1] for share in shares)
+                )
             table.add_section()
         console.print(table)
     for warning in record["warnings"]:

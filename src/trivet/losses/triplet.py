@@ -30,6 +30,8 @@ def triplet_rows(rows: Rows, *, margin: float, variant: Variant = "an", with_sel
         to_negative = to_negative[:, None]  # (B, 1, M)
     if with_self:
         to_positive, chosen = pad(to_positive, (0, 1)), pad(chosen, (0, 1), value=True)
+        if variant == "pn":  # of the anchor as its own positive
+            to_negative = torch.cat([to_negative, rows.to_negative[:, None]], dim=1)
     hinge = relu(to_positive[:, :, None] - to_negative + margin)  # (B, S, M)
     return RowTerms(hinge.flatten(1), (chosen[:, :, None] & rows.negative_chosen[:, None]).flatten(1))
 

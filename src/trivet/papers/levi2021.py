@@ -27,7 +27,7 @@ from trivet.models import Embedder, ModelConfig, build
 from trivet.reports import Panel, scatter_svg, write_demo_report
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
-from trivet.training.files import RECORD, REPORT, claim_folder, write_json, write_whole
+from trivet.training.files import RECORD, REPORT, new_folder, write_json, write_whole
 from trivet.training.fit import Batches, Task, fit, step_seed
 from trivet.training.measure import thumbnail
 from trivet.training.progress import Display
@@ -79,7 +79,17 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
         ValueError: if the folder holds something and `force` is not set.
         OSError: if it cannot be written.
     """
-    claim_folder(folder, PICTURE_FILE, what="a demo", force=force)
+    threads = torch.get_num_threads()
+    names = frozenset((PICTURE_FILE, RECORD, REPORT))
+    try:
+        torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a busy machine
+        with new_folder(folder, names, mark=PICTURE_FILE, what="a demo", force=force, worth_keeping=lambda: False):
+            return _demonstrate(folder, command=command, progress=progress)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any]:
     began = time.perf_counter()
     splits = load(DataConfig(name="digits"), None)
     total = len(ARMS) * (len(SEEDS) + 1)

@@ -23,34 +23,52 @@ class Progress(NamedTuple):
 
 
 def save_checkpoint(
-    run: RunFolder, progress: Progress, model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer
+    run: RunFolder,
+    progress: Progress,
+    model: nn.Module,
+    loss: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    fingerprint: str,
 ) -> None:
-    """Write a checkpoint, whole or not at all; the last two are kept."""
+    """Write a checkpoint, whole or not at all; the last two are kept.
+
+    Args:
+        fingerprint: of the settings and the data, see `load_checkpoint`.
+    """
     state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
     tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
-    data = save(tensors, metadata={"progress": json.dumps(progress)})
+    data = save(tensors, metadata={"progress": json.dumps(progress), "fingerprint": fingerprint})
     write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
     for old in run.checkpoints()[:-2]:
         old.unlink()
 
 
-def load_checkpoint(path: Path, model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def load_checkpoint(
+    path: Path, model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer, *, fingerprint: str
+) -> Progress:
     """Restore model, loss and optimiser; returns how far the run was.
 
     Raises:
-        ValueError: if the file is broken or belongs to other settings.
+        ValueError: if the file is broken, or was written with other settings or data.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            progress = Progress(*json.loads(file.metadata()["progress"]))
+            metadata = file.metadata()
+            progress = Progress(*json.loads(metadata["progress"]))
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
-        model.load_state_dict(state["model"])
-        loss.load_state_dict(state["loss"])
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} must be a checkpoint of this run: {' '.join(str(error).split())}; "
-            "delete it to continue from the one before."
+            f"{path} must be a whole checkpoint: {' '.join(str(error).split())}; delete it to go on from the one "
+            "before, or from the start."
         ) from None
+    if metadata.get("fingerprint") != fingerprint:
+        raise ValueError(
+            f"{path} was written with other settings or data than the run folder now has; restore config.toml and the "
+            "data to go on, or start a new run."
+        )
+    model.load_state_dict(state["model"])
+    loss.load_state_dict(state["loss"])
     groups = optimizer.state_dict()["param_groups"]
     slots = {int(number): values for number, values in state.get("optimizer", {}).items()}
     optimizer.load_state_dict({"state": slots, "param_groups": groups})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from trivet.batching import BatchConfig
 from trivet.config import Config
@@ -29,6 +29,12 @@ class TrainingConfig(Config):
     log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.csv.")
     checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints; the last two are kept.")
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
+            raise ValueError(f"momentum is for sgd and rmsprop only: remove it for {self.optimizer}.")
+        return self
+
 
 class EvaluationConfig(Config):
     """What is measured, on the evaluation splits only."""
@@ -46,7 +52,7 @@ class EvaluationConfig(Config):
 class RunConfig(Config):
     """A whole run: everything its result depends on, but for the versions of the software."""
 
-    seed: int = Field(0, ge=0, description="Of the weights, the batches and every random choice.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="Of the weights, the batches and every random choice.")
     data: DataConfig
     batch: BatchConfig = BatchConfig()
     model: ModelConfig = ModelConfig()

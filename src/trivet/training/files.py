@@ -6,17 +6,20 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from trivet.training.config import RunConfig
 
-CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
+CONFIG, METRICS, RECORD, REPORT, LOCK = "config.toml", "metrics.csv", "record.json", "report.html", ".lock"
+NAMES = frozenset((CONFIG, METRICS, RECORD, REPORT, LOCK, "checkpoints", "model", "embeddings"))
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -29,6 +32,8 @@ def write_whole(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -51,23 +56,45 @@ def write_embeddings(
     write_whole(path, sink.getvalue().to_pybytes())
 
 
-def claim_folder(path: Path, mark: str, *, what: str, force: bool) -> None:
-    """Make `path` an empty folder. What `mark`, a file in it, shows to be `what` is replaced with `force` only.
+@contextmanager
+def new_folder(
+    path: Path, names: frozenset[str], *, mark: str, what: str, force: bool, worth_keeping: Callable[[], bool]
+) -> Iterator[None]:
+    """Make `path` an empty folder for the block; an older one of the same kind gives way with `force` only.
+
+    A folder is of the kind if it holds `mark` and nothing but `names`. The old one is kept aside until the block ends,
+    and put back if the block fails before there is anything `worth_keeping`.
 
     Raises:
         ValueError: if the folder exists and may not be replaced.
     """
+    path = path.resolve()
+    aside: Path | None = None
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        if not (path / mark).is_file():
+        held = {item.name for item in path.iterdir()} if path.is_dir() else {path.name}
+        if mark not in held or not held <= names:
+            other = sorted(held - names or held)[0]
             raise ValueError(
-                f"the output folder must be new: {path} exists and is not {what}; choose another --output."
+                f"the output folder must be new: {path} is not just {what}, it holds {other}; choose another --output."
             )
         if not force:
             raise ValueError(
                 f"the output folder must be new: {path} holds {what}; choose another --output, or add --force."
             )
-        shutil.rmtree(path)
-    path.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.replaced-{os.getpid()}")
+        path.rename(aside)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        if aside is not None and not worth_keeping():
+            shutil.rmtree(path, ignore_errors=True)
+            aside.rename(path)
+        elif aside is not None:
+            shutil.rmtree(aside)
+        raise
+    if aside is not None:
+        shutil.rmtree(aside)
 
 
 class RunFolder:
@@ -76,18 +103,35 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @classmethod
-    def create(cls, path: Path, config: RunConfig, *, force: bool) -> RunFolder:
-        """Make a new run folder; an existing run is replaced with `force` only, and other folders never are.
+    @contextmanager
+    def new(self, config: RunConfig, *, force: bool) -> Iterator[None]:
+        """Make the folder, which must be new unless `force` is set, for the block that fills it.
 
         Raises:
             ValueError: if the folder exists and may not be replaced.
             OSError: if it cannot be written.
         """
-        claim_folder(path, CONFIG, what="a run", force=force)
-        run = cls(path)
-        write_whole(path / CONFIG, config.to_toml().encode())
-        return run
+        with (
+            new_folder(
+                self.path, NAMES, mark=CONFIG, what="a run", force=force, worth_keeping=lambda: bool(self.checkpoints())
+            ),
+            self.locked(),
+        ):
+            write_whole(self.path / CONFIG, config.to_toml().encode())
+            yield
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing this run meanwhile.
+
+        Raises:
+            ValueError: if another process is writing it.
+        """
+        try:
+            with FileLock(self.path / LOCK, timeout=0):
+                yield
+        except Timeout:
+            raise ValueError(f"only one process may write a run: {self.path} is in use; wait for it to end.") from None
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -110,17 +154,14 @@ class RunFolder:
         return RunConfig.read(self.path / CONFIG)
 
     def record(self) -> dict[str, Any]:
-        """What is known of the run so far; empty before the first write."""
+        """What is known of the run so far; empty where nothing, or nothing readable, was written."""
         try:
             record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except ValueError as error:
-            raise ValueError(
-                f"{self.path / RECORD} must be JSON: {error}; evaluate the run to write it anew."
-            ) from None
-        assert isinstance(record, dict)
-        return record
+        except ValueError:
+            return {}
+        return record if isinstance(record, dict) else {}
 
     def checkpoints(self) -> list[Path]:
         """Checkpoints, oldest first."""
@@ -153,8 +194,13 @@ class Metrics:
         return ",".join(repr(row[column]) if column in row else "" for column in self.columns)
 
     def _read(self) -> list[dict[str, float]]:
-        with self._path.open(encoding="utf-8", newline="") as file:
-            return [
-                {key: int(text) if key == "step" else float(text) for key, text in row.items() if text}
-                for row in csv.DictReader(file)
-            ]
+        try:
+            with self._path.open(encoding="utf-8", newline="") as file:
+                return [
+                    {key: int(text) if key == "step" else float(text) for key, text in row.items() if text}
+                    for row in csv.DictReader(file)
+                ]
+        except (FileNotFoundError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self._path} must hold the metrics of the run so far: {error}; restore it, or start a new run."
+            ) from None

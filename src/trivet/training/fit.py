@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import lightning
 import numpy as np
@@ -77,6 +77,7 @@ class Task(lightning.LightningModule):
         super().__init__()
         self.model, self.loss, self.config, self.seed = model, loss, config, seed
         self.after_step = after_step
+        self.on_start: Callable[[], None] = lambda: None
         self.step = 0
         self.optimizer = make_optimizer(model, loss, config)
 
@@ -86,6 +87,9 @@ class Task(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self.optimizer
+
+    def on_train_start(self) -> None:
+        self.on_start()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Dropout and the like draw from the global generator: seeded by the step, they are the same after a resume.
@@ -150,7 +154,8 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    with warnings.catch_warnings(), _stop_signals(trainer):
+    with warnings.catch_warnings(), _Signals(trainer) as signals:
+        task.on_start = signals.listen
         # The number of workers is a setting, and 0 is right for images in memory.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         # Lightning 2.6 uses a name that torch 2.15 has deprecated.
@@ -159,19 +164,23 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
     return task.step >= batches.steps
 
 
-class _stop_signals:  # noqa: N801  # used like a function
-    """While training, let SIGINT and SIGTERM end it after the step in progress; falsy until one came."""
+class _Signals:
+    """Lets SIGINT and SIGTERM end the training after the step in progress."""
 
     def __init__(self, trainer: lightning.Trainer) -> None:
         self._trainer = trainer
-        self._came: list[int] = []
+        self._came = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> list[int]:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._stop)
-        return self._came
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def listen(self) -> None:
+        """Take the signals over; called once Lightning has set up handlers of its own."""
+        for number in self._before:
+            signal.signal(number, self._stop)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
@@ -180,5 +189,5 @@ class _stop_signals:  # noqa: N801  # used like a function
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._came:
             raise KeyboardInterrupt
-        self._came.append(number)
+        self._came = True
         self._trainer.should_stop = True

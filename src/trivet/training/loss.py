@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AllowInfNan, Field, TypeAdapter, ValidationError, model_validator
 
 from trivet.config import Config, nearest
 from trivet.geometry import Distance
@@ -17,7 +17,7 @@ from trivet.losses.triplet import Variant
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
 from trivet.rows import Reduction, RowLoss
 
-Selector = str | dict[str, str | float | int]
+Selector = str | dict[str, str | Annotated[float, AllowInfNan(True)] | int]
 
 _POSITIVES = 'A name, or a table with options: "easy", "hard", "random", "all", "multi-similarity".'
 _NEGATIVES = (
@@ -176,19 +176,25 @@ LossConfig = Annotated[
 def _selector(role: str, value: Selector, table: Mapping[str, type[Any]]) -> Any:
     """The selector a setting describes."""
     options = {"name": value} if isinstance(value, str) else dict(value)
-    name = str(options.pop("name", ""))
+    if "name" not in options:
+        raise ValueError(f"{role} as a table needs a name: got {options}; add name, one of {', '.join(sorted(table))}.")
+    name = str(options.pop("name"))
     if name not in table:
         raise ValueError(f"{role} = {name!r} is not a strategy; {nearest(name, table)}")
     known = [field.name for field in dataclasses.fields(table[name])]
     for key in options:
         if key not in known:
-            raise ValueError(f"{role} {name!r} has no option {key!r}; {nearest(key, known)}")
+            raise ValueError(
+                f"{role} {name!r} has no option {key!r}; {nearest(key, known) if known else 'it has none.'}"
+            )
     try:
         return TypeAdapter(table[name]).validate_python(options)
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{role} {name!r}: {path} {first['msg'].removeprefix('Value error, ')}") from None
+        key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        if key:
+            message = f"{key} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
+        raise ValueError(f"{role} {name!r}: {message}") from None
 
 
 def _needs_unit_rows(positives: PositiveSelector, negatives: NegativeSelector) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 import os
 import platform
 import time
@@ -60,10 +62,10 @@ def train(
     config = resolved(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = _Job(config, splits, display)  # before the folder is made: a setting may not fit the data
-        job.run = RunFolder.create(path, config, force=force)
-        job.start(command)
-        return job.finish(job.fit())
+        job = _Job(RunFolder(path), config, splits, display)  # before the folder is made: settings may not fit the data
+        with job.run.new(config, force=force):
+            job.start(command)
+            return job.finish(job.fit())
 
 
 def resume(path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False) -> dict[str, Any]:
@@ -76,10 +78,10 @@ def resume(path: Path, *, data_root: Path | None = None, command: str = "", prog
     config = run.config()
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = _Job(config, splits, display)
-        job.run = run
-        job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None)
-        return job.finish(job.fit())
+        job = _Job(run, config, splits, display)
+        with run.locked():
+            job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None)
+            return job.finish(job.fit())
 
 
 def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> dict[str, Any]:
@@ -90,16 +92,37 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     """
     run = RunFolder.open(path)
     config = run.config()
-    with Display(show=progress) as display:
-        model = load_model(run.path / "model")
+    with Display(show=progress) as display, run.locked():
+        model = trained_model(run)
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        try:
-            record = run.record()
-        except ValueError:  # a broken record is written anew
-            record = {}
-        record = record or _first_record(run, config, splits, "")
+        record = run.record() or _first_record(run, config, splits, "")
+        if record["status"] == "running":  # the record was lost: what is left tells
+            done = f"step-{config.training.steps:08d}.safetensors" in [file.name for file in run.checkpoints()]
+            record["status"] = "finished" if done else "interrupted"
         _evaluate(run, record, config, splits, model, display)
         return record
+
+
+def trained_model(run: RunFolder) -> Embedder:
+    """The model of a run, in evaluation mode.
+
+    Raises:
+        ValueError: if the run has none, or it is broken.
+    """
+    if not (run.path / "model").is_dir():
+        raise ValueError(
+            f"a run has a model once it has ended: {run.path} has none; go on with trivet train --resume {run.path}."
+        )
+    return load_model(run.path / "model")
+
+
+def fingerprint(config: RunConfig, splits: Splits) -> str:
+    """What a checkpoint depends on: the settings, but for those that change no step before it, and the items."""
+    changes_nothing = {"steps"} if config.training.schedule == "constant" else set()
+    changes_nothing |= {"log_every", "checkpoint_every", "workers"}
+    settings = config.model_dump(mode="json", exclude={"evaluation": True, "training": changes_nothing})
+    text = json.dumps([settings, splits.train.ids], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def resolved(config: RunConfig) -> RunConfig:
@@ -125,12 +148,14 @@ def easy_positive_warnings(config: RunConfig) -> list[str]:
 class _Job:
     """The parts of a run while it trains."""
 
-    run: RunFolder
     metrics: Metrics
     record: dict[str, Any]
 
-    def __init__(self, config: RunConfig, splits: Splits, display: Display) -> None:
-        self.config, self.splits, self.display = config, splits, display
+    def __init__(self, run: RunFolder, config: RunConfig, splits: Splits, display: Display) -> None:
+        self.run, self.config, self.splits, self.display = run, config, splits, display
+        if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
+            raise ValueError('training.accelerator = "gpu" needs a GPU: torch sees none here; use "auto" or "cpu".')
+        self.fingerprint = fingerprint(config, splits)
         if not isinstance(config.evaluation.nmi_plus, int):
             for level in config.evaluation.nmi_plus:
                 check_name(level, splits.train.labels, name="the level of evaluation.nmi_plus")
@@ -157,7 +182,12 @@ class _Job:
         """Begin at the first step, or where a checkpoint was left."""
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in self.sample.labels)]
         if checkpoint is not None:
-            done = load_checkpoint(checkpoint, self.model, self.loss, self.task.optimizer)
+            done = load_checkpoint(checkpoint, self.model, self.loss, self.task.optimizer, fingerprint=self.fingerprint)
+            if done.step > self.config.training.steps:
+                raise ValueError(
+                    f"training.steps must not lie below the steps that are done: got {self.config.training.steps}, "
+                    f"and {done.step} are; restore config.toml, or start a new run."
+                )
             self.task.step, self.seconds_before = done.step, done.seconds
         self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step)
         self.record = _first_record(self.run, self.config, self.splits, command)
@@ -216,7 +246,14 @@ class _Job:
 
     def checkpoint(self) -> None:
         """Leave a checkpoint of the current step."""
-        save_checkpoint(self.run, Progress(self.task.step, self.seconds), self.model, self.loss, self.task.optimizer)
+        save_checkpoint(
+            self.run,
+            Progress(self.task.step, self.seconds),
+            self.model,
+            self.loss,
+            self.task.optimizer,
+            fingerprint=self.fingerprint,
+        )
 
     @property
     def seconds(self) -> float:
@@ -353,7 +390,7 @@ def embed_data(
     """
     run = RunFolder.open(path)
     config = run.config()
-    model = load_model(run.path / "model")
+    model = trained_model(run)
     channels, size, _ = model.input_shape
     known = [one.name for one in available() if one.name != "folder"]
     with Display(show=progress) as display:
