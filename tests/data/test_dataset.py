@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trivet.data.dataset import Dataset, check_trainable, choose_level
+from trivet.data.dataset import Dataset, check_evaluable, check_trainable, choose_level
 from trivet.data.inputs import in_memory
 
 
 def dataset(fine: list[int]) -> Dataset:
     pixels = np.arange(len(fine), dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 2, 3), np.uint8)
-    labels = {"coarse": np.array(fine) // 2, "fine": np.array(fine)}
+    labels = {"coarse": np.array(fine, np.int64) // 2, "fine": np.array(fine, np.int64)}
     names = {"coarse": ("x", "y"), "fine": ("x/a", "x/b", "y/c", "y/d")}
     return Dataset("toy", in_memory(pixels, white=255, channels=None), labels, names, tuple(f"id{i}" for i in fine))
 
@@ -38,3 +38,10 @@ def test_training_needs_two_classes_of_two_items() -> None:
         check_trainable(dataset([0, 0, 2]), "fine")
     with pytest.raises(ValueError, match=r"two classes.*got \['x'\] at level 'coarse'"):
         check_trainable(dataset([0, 0, 1, 1]), "coarse")
+
+
+@pytest.mark.parametrize("fine", [[], [2]])
+def test_evaluation_needs_two_items_in_every_split(fine: list[int]) -> None:
+    check_evaluable({"seen": dataset([0, 1])})
+    with pytest.raises(ValueError, match=rf"at least two images.*'val' has {len(fine)}; add images to its folder"):
+        check_evaluable({"seen": dataset([0, 1]), "val": dataset(fine)})

@@ -33,6 +33,13 @@ def test_without_a_network_the_files_to_copy_are_named_and_nothing_is_left(
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_the_list_of_mirrors_tried_is_cut_to_the_last_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RuntimeError("Error downloading x:\nTried http://a/, got:\n<refused>\nTried http://b/, got:\n<no name>\n")
+    monkeypatch.setattr(datasets, "MNIST", fake(FILES, "MNIST/raw", error))
+    with pytest.raises(ValueError, match=r"^mnist could not be downloaded \(no name\): connect"):
+        download("mnist", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "subfolder", "files"),
     [

@@ -74,21 +74,21 @@ def test_in_class_holds_out_a_seeded_share_of_every_class(tmp_path: Path) -> Non
 )
 @pytest.mark.parametrize("folder", ["test", "val"])
 def test_given_folders_are_the_split(test: list[str], relation: str, folder: str, tmp_path: Path) -> None:
-    make(tmp_path, {"train/a": 2, "train/b": 2, **{f"{folder}/{name}": 1 for name in test}})
+    make(tmp_path, {"train/a": 2, "train/b": 2, **{f"{folder}/{name}": 2 for name in test}})
     splits = read(tmp_path)
     assert splits.train.ids == ("train/a/00.png", "train/a/01.png", "train/b/00.png", "train/b/01.png")
     assert list(splits.evaluation) == [relation]
     evaluated = splits.evaluation[relation]
-    assert [evaluated.names["class"][i] for i in evaluated.labels["class"]] == test
+    assert [evaluated.names["class"][i] for i in evaluated.labels["class"][::2]] == test
     assert evaluated.names == splits.train.names
 
 
 def test_val_beside_test_is_a_second_split(tmp_path: Path) -> None:
-    make(tmp_path, {"train/a": 2, "train/b": 2, "test/c": 2, "val/a": 1})
+    make(tmp_path, {"train/a": 2, "train/b": 2, "test/c": 2, "val/a": 2})
     splits = read(tmp_path)
     assert {name: data.ids for name, data in splits.evaluation.items()} == {
         "unseen": ("test/c/00.png", "test/c/01.png"),
-        "val": ("val/a/00.png",),
+        "val": ("val/a/00.png", "val/a/01.png"),
     }
     with pytest.raises(ValueError, match="are a split already"):
         read(tmp_path, split="in-class")
@@ -128,7 +128,13 @@ def test_data_too_large_for_memory_are_read_from_their_files(tmp_path: Path) -> 
     [
         ({"a": 2, "b": 1, "c": 2, "d": 2}, {}, r"'b' \(1 of 2 classes at level 'class'\) has one; add images"),
         ({"a": 2}, {}, "needs at least four classes"),
-        ({"a": 2, "b": 2, "c": 2}, {}, 'needs at least four classes.*data.split = "in-class"'),
+        ({"a": 2, "b": 2, "c": 2}, {}, 'needs at least four classes.*; add classes, or set data.split = "in-class"'),
+        ({"train/a": 2, "train/b": 2, "test/a": 1}, {}, "at least two images.*'seen' has 1; add images"),
+        (
+            {"a/b/c": 2, "a/b/d": 2, "a/e/f": 2, "g/h/i": 2},
+            {},
+            r'has 2 at level .level1.; add classes, train on a finer level \(data.level = "level3" has 4\), or set',
+        ),
         ({"a": 9}, {"split": "in-class"}, r"at least two classes.*\['a'\]"),
         ({"a": 3, "b": 3}, {"split": "in-class"}, "classes of at least four images"),
         ({".": 3}, {}, "every image must lie in the folder of its class: 00.png"),

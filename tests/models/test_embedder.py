@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import logging
+import socket
+import time
+from pathlib import Path
+
+import huggingface_hub
 import pytest
 import timm
 import torch
@@ -98,11 +104,37 @@ def test_images_that_do_not_fit() -> None:
         build(ModelConfig(name="conv3"), (1, 8, 8), seed=0)(torch.rand(2, 1, 9, 8))
 
 
-def test_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where downloads of resnet10t would lie; there is no network."""
+
+    def unreachable(*args: object, **options: object) -> None:
+        raise OSError("unreachable")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path / "models--timm--resnet10t.c3_in1k" / "snapshots"
+
+
+def test_a_missing_network_is_met_at_once(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(ValueError, match=r"timm:resnet10t could not be had \(ConnectError: unreachable\); set"):
+        build(ModelConfig(name="timm:resnet10t", pretrained=True), (3, 32, 32), seed=0)
+    assert pauses == []
+    assert not hub_cache.exists()
+
+
+def test_weights_that_cannot_be_had(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub_cache.mkdir(parents=True)  # weights that were downloaded are looked for without a network
+    logger = logging.getLogger("huggingface_hub.file_download")
+
     def fail(name: str, **options: object) -> None:
         assert options["pretrained"] is True
+        assert not logger.isEnabledFor(logging.WARNING)
         raise OSError("no route to host\nand more lines")
 
     monkeypatch.setattr(timm, "create_model", fail)
     with pytest.raises(ValueError, match=r"timm:resnet10t .*OSError: no route to host\); set model.pretrained = false"):
         build(ModelConfig(name="timm:resnet10t", pretrained=True), (3, 32, 32), seed=0)
+    assert logger.isEnabledFor(logging.WARNING)

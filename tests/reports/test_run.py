@@ -65,11 +65,11 @@ def test_the_headline_shows_the_trained_and_the_finest_level(tmp_path: Path) -> 
     levels = {level: {"recall@1": share} for level, share in (("a", 0.5), ("b", 0.6), ("c", 0.7))}
     record = {"settings": {"data": {"level": "b"}}, "evaluation": {"seen": [{"name": "trained", "levels": levels}]}}
     text = page_text(record, tmp_path)
-    assert "60.0 % recall@1 by b (trained on)" in text
+    assert "60.0 % recall@1 by b (level trained on)" in text
     assert "70.0 % recall@1 by c (finest level)" in text
     assert "50.0 % recall@1 by a" not in text
     record["settings"] = {}
-    assert "50.0 % recall@1 by a (trained on)" in page_text(record, tmp_path)  # the default: the coarsest
+    assert "50.0 % recall@1 by a (level trained on)" in page_text(record, tmp_path)  # the default: the coarsest
 
 
 def test_the_best_of_each_column_is_bold(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trivet.data.config import DataConfig
-from trivet.data.dataset import Splits, check_trainable
+from trivet.data.dataset import Splits, check_evaluable, check_trainable
 from trivet.data.digits import load_digits
 from trivet.data.folder import load_folder
 from trivet.data.images import Progress
@@ -44,7 +44,8 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
 
     Raises:
         ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
-            a training class has one image only, or there is only one training class.
+            a training class has one image only, there is only one training class, or an evaluation split has fewer than
+            two images.
     """
     if config.name == "digits":
         splits = load_digits(config)
@@ -55,4 +56,5 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
     else:
         splits = {"mnist": load_mnist, "fashion-mnist": load_fashion_mnist}[config.name](config, find_root(data_root))
     check_trainable(splits.train, splits.level)
+    check_evaluable(splits.evaluation)
     return splits

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from trivet.config import Config
 
 FOLDER_ONLY = ("root", "levels", "split", "holdout", "seed", "allow_corrupt", "memory_gb")
+RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
 
 
 class DataConfig(Config):
@@ -61,6 +62,11 @@ class DataConfig(Config):
                 )
             if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not all(self.levels)):
                 raise ValueError(f"levels must be different, non-empty names: got {list(self.levels)}; rename them.")
+            if clash := [name for name in self.levels or () if name in RESERVED_LEVELS]:
+                raise ValueError(
+                    f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
+                    f"got {clash[0]!r}; rename it."
+                )
             in_class = self.split == "in-class"
             unused = [key for key in ("holdout", "seed") if not in_class and self._is_set(key)]
             if unused:

@@ -125,3 +125,13 @@ def check_trainable(train: Dataset, level: str) -> None:
             f"({len(single)} of {int((counts > 0).sum())} classes at level {level!r}) has one; "
             "add images, or remove the class."
         )
+
+
+def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
+    """Raise ValueError unless every evaluation split holds two items or more."""
+    for split, data in evaluation.items():
+        if len(data) < 2:
+            raise ValueError(
+                f"an evaluation split needs at least two images, or there is nothing to retrieve: {split!r} has "
+                f"{len(data)}; add images to its folder (test/ or val/)."
+            )

@@ -42,13 +42,19 @@ def download(name: str, data_root: Path | None) -> Path | None:
             raw = _fetch(name, Path(temporary))
         except (OSError, RuntimeError) as error:
             raise ValueError(
-                f"{name} could not be downloaded ({error}): connect to the network, "
+                f"{name} could not be downloaded ({_last_cause(error)}): connect to the network, "
                 f"or copy {', '.join(_FILES[name])} to {target}."
             ) from None
         target.mkdir(exist_ok=True)
         for file in _FILES[name]:
             os.replace(raw / file, target / file)
     return target
+
+
+def _last_cause(error: Exception) -> str:
+    """One line: torchvision lists every mirror that it tried, each with what went wrong."""
+    lines = str(error).split("\n")
+    return next((line.strip(" <>") for line in reversed(lines) if line.strip()), type(error).__name__)
 
 
 def _fetch(name: str, folder: Path) -> Path:

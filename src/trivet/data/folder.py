@@ -192,9 +192,13 @@ def _split(
         return _hold_out(config, whole)
     classes = len(whole.names[level])
     if classes < 4:
+        finer = list(whole.names)[list(whole.names).index(level) + 1 :]
+        enough = next((name for name in finer if len(whole.names[name]) >= 4), None)
         raise ValueError(
             f'split = "class-disjoint" needs at least four classes, two to train on and two unseen: {config.root} has '
-            f'{classes} at level {level!r}; add classes, or set data.split = "in-class".'
+            f"{classes} at level {level!r}; add classes, "
+            + (f'train on a finer level (data.level = "{enough}" has {len(whole.names[enough])}), ' if enough else "")
+            + 'or set data.split = "in-class".'
         )
     trained_classes = (classes + 1) // 2
     return np.flatnonzero(labels < trained_classes), {"unseen": np.flatnonzero(labels >= trained_classes)}

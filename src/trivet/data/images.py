@@ -53,6 +53,8 @@ def decode_files(
     def decode(position: int) -> str | None:
         try:
             pixels = decode_image(paths[position], size=size, channels=channels)
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+            return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
         except Exception as error:  # Pillow's readers raise many kinds on broken files
             return f"{type(error).__name__}: {error}"
         if into is not None:

@@ -21,12 +21,13 @@ class ModelConfig(Config):
         description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", or "timm:NAME" for a '
         'backbone of the timm library, such as "timm:resnet18".',
     )
-    embedding_dim: int = Field(64, ge=1, description="Length of an embedding.")
+    embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
     normalize: bool = Field(True, description="Scale each embedding to Euclidean length 1.")
     pretrained: bool = Field(False, description="timm only: start from published weights, which are downloaded once.")
     width: int | None = Field(
         None,
         ge=1,
+        le=4096,
         description="Channels of the first layer of conv2 (32), conv3 (16) and conv4 (32), hidden units of mlp (256).",
     )
 

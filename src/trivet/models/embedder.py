@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -109,7 +111,7 @@ def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
     channels = input_shape[0]
     if config.pretrained:
         try:
-            backbone = timm.create_model(name, pretrained=True, num_classes=0, in_chans=channels)
+            backbone = _with_published_weights(name, channels)
         except Exception as error:  # the network, the hub's client and timm raise many kinds
             reason = str(error).strip().partition("\n")[0]
             raise ValueError(
@@ -130,3 +132,34 @@ def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
     mean, std = (torch.tensor(cfg[key]) if channels == 3 and key in cfg else None for key in ("mean", "std"))
     body = nn.Sequential(backbone.train(), nn.Linear(features, config.embedding_dim))
     return Embedder(body, input_shape=input_shape, normalize=config.normalize, mean=mean, std=std)
+
+
+def _with_published_weights(name: str, channels: int) -> nn.Module:
+    """The backbone with its weights; unlike the hub's client alone, a missing network is met once, without warnings."""
+    import huggingface_hub as hub
+    import timm
+    from huggingface_hub.utils import logging as hub_logging
+
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.ERROR)
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+        repository = cfg.hf_hub_id if cfg is not None else None
+        if repository is not None:
+            cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
+            if not cached.exists():
+                _reach(repository)
+        return timm.create_model(name, pretrained=True, num_classes=0, in_chans=channels)
+    finally:
+        hub_logging.set_verbosity(verbosity)
+
+
+def _reach(repository: str) -> None:
+    """Ask the hub one thing, because its downloads repeat a failed connection for a minute."""
+    import huggingface_hub as hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        hub.get_hf_file_metadata(hub.hf_hub_url(repository, "config.json"))
+    except HfHubHTTPError:  # an answer; whether the weights are there is for the download to say
+        return

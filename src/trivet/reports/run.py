@@ -78,7 +78,9 @@ def _result(split: str, rows: Sequence[Mapping[str, Any]], trained_level: str | 
             {
                 "level": level,
                 "role": ", ".join(
-                    role for role, level_of in (("trained on", main), ("finest level", finest)) if level_of == level
+                    role
+                    for role, level_of in (("level trained on", main), ("finest level", finest))
+                    if level_of == level
                 ),
                 "items": result.get("items"),
                 "classes": result.get("classes"),
