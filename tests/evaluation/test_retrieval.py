@@ -131,11 +131,12 @@ def test_a_nearly_collapsed_embedding_is_still_ranked(spread: float) -> None:
 
 
 @pytest.mark.parametrize("tile", [(1, 1), (3, 5), (7, 2), (64, 64)])
-def test_the_size_of_the_tiles_does_not_matter(tile: tuple[int, int]) -> None:
+def test_neither_tiles_nor_other_levels_matter(tile: tuple[int, int]) -> None:
     generator = np.random.default_rng(0)
     points = as_points(generator.integers(0, 3, (40, 3)).astype(np.float64))
     levels = [as_classes(generator.integers(0, classes, 40), count=40) for classes in (2, 30)]
-    for whole, tiled in zip(ranks.ranks(points, levels), ranks.ranks(points, levels, tile=tile), strict=True):
+    alone = [ranks.ranks(points, [level])[0] for level in levels]
+    for whole, tiled in zip(alone, ranks.ranks(points, levels, tile=tile), strict=True):
         assert torch.equal(whole.nearer, tiled.nearer)
         assert torch.equal(whole.tied, tiled.tied)
         assert torch.equal(whole.positives, tiled.positives)
@@ -150,8 +151,12 @@ def test_classes_far_finer_than_the_spread_are_told_apart(rows: int) -> None:
     points[:, 1] = np.where(labels % 2, 3e-7, -3e-7) + generator.uniform(-3e-8, 3e-8, rows)
     assert recall_at_k(points, labels, (1,)) == {1: 1}
     pairs = nearest_pairs(points, labels)
-    np.testing.assert_array_equal(labels[pairs.positive], labels)
-    np.testing.assert_array_equal(labels[pairs.negative], labels ^ 1)
+    # On each side the angles are as the second coordinates.
+    apart = np.abs(points[:, 1, None].astype(np.float64) - points[:, 1]) + 9 * (points[:, 0, None] != points[:, 0])
+    np.fill_diagonal(apart, 9)
+    same = labels[:, None] == labels
+    np.testing.assert_array_equal(pairs.positive, np.where(same, apart, 99).argmin(axis=1))
+    np.testing.assert_array_equal(pairs.negative, np.where(same, 99, apart).argmin(axis=1))
 
 
 def test_a_positive_at_the_edge_of_a_tie_is_no_negative() -> None:

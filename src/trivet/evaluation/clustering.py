@@ -76,6 +76,7 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed must be between 0 and 2^31 - 1: got {seed}.")
     started = time.perf_counter()
+    points = points - points.mean(dim=0)
     scale = float(points.abs().max()) or 1.0
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
     means = faiss.Kmeans(

@@ -13,7 +13,7 @@ Metric = Literal["euclidean", "cosine"]
 
 
 def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
-    """Centred float64 points `(N, d)` whose Euclidean order is the order of `distance`, on the device of `embeddings`.
+    """Float64 points `(N, d)` whose Euclidean order is the order of `distance`, on the device of `embeddings`.
 
     For "cosine" the rows are first divided by their norm; rows of zeros get one direction of their own, at right
     angles to every other, so that their similarity to other rows is 0 and they coincide with each other.
@@ -26,8 +26,6 @@ def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
         points = _directions(points)
     elif distance != "euclidean":
         raise ValueError(f"distance must be 'euclidean' or 'cosine': got {distance!r}.")
-    if len(points):
-        points = points - points.mean(dim=0)
     if not bool(torch.isfinite(points.square().sum())):
         raise ValueError("embeddings must have finite squares: these are too large; divide them by their largest norm.")
     return points

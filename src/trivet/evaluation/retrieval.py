@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Metric, as_points
-from trivet.evaluation.ranks import TIE, Ranks, ranks, squared_blocks
+from trivet.evaluation.ranks import Points, Ranks, along, ranks
 from trivet.geometry import Array, as_classes
 
 Singletons = Literal["miss", "drop"]
@@ -125,21 +125,20 @@ def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
     """
     points, classes = _checked(embeddings, labels, "cosine")
     classes = classes.to(points.device)
-    squares = points.square().sum(dim=1, keepdim=True)
+    rows = Points(points)
+    order = along(points)
     # Written in place: small results kept from each block would pin the freed blocks between them.
     found = torch.empty(2, len(points), dtype=torch.int64, device=points.device)
     similarities = torch.empty(2, len(points), dtype=torch.float64, device=points.device)
-    for start, stop, squared in squared_blocks(points):
-        same = classes[start:stop, None] == classes
+    for block, squares, squared in rows.blocks(order):
+        same = classes[block, None] == classes[order]
         for side, others in enumerate((same, ~same)):
-            candidates = torch.where(others, squared, torch.inf)
-            least = candidates.amin(dim=1, keepdim=True)
-            first = (candidates <= least + TIE * (squares[start:stop] + least)).view(torch.uint8).argmax(dim=1)
-            paired = least.flatten().isfinite()
-            # Between unit rows D = 2 - 2 S; the difference of two rows keeps the digits of near-duplicates.
-            similarity = (1 - (points[start:stop] - points[first]).square().sum(dim=1) / 2).clamp(-1, 1)
-            found[side, start:stop] = torch.where(paired, first, -1)
-            similarities[side, start:stop] = torch.where(paired, similarity, torch.nan)
+            distance, first = rows.nearest(block, order, squares, torch.where(others, squared, torch.inf))
+            paired = distance.isfinite()
+            # Between unit rows D = 2 - 2 S, and D keeps the digits of near-duplicates.
+            similarity = (1 - distance.square() / 2).clamp(-1, 1)
+            found[side, block] = torch.where(paired, first, -1)
+            similarities[side, block] = torch.where(paired, similarity, torch.nan)
     positive, negative = found.cpu().numpy()
     s_ap, s_an = similarities.cpu().numpy()
     return NearestPairs(positive=positive, negative=negative, s_ap=s_ap, s_an=s_an)
