@@ -52,7 +52,7 @@ def main() -> None:
         code = _say(_sentence(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except Exception as error:
+    except Exception as error:  # a fault of ours: said in one sentence, with exit code 1
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())
