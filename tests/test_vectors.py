@@ -276,3 +276,30 @@ def test_multi_similarity(
         assert fmean(terms) == close(by_kept)
         kept = trivet.MultiSimilarityLoss(reduction="mean", block_size=block_size, **options)
         assert kept(ROWS, LABELS).item() == close(by_kept)
+
+
+@pytest.mark.parametrize("block_size", BLOCKS)
+def test_every_loss_can_be_trimmed(block_size: int | None) -> None:
+    squared, plain, cosine = (problem(kind) for kind in ("squared_euclidean", "euclidean", "cosine"))
+    options = {"reduction": "mean", "trim": 0.25, "block_size": block_size}
+    pairs = [
+        term
+        for a in range(8)
+        for term in [squared.d(a, p) for p in squared.positives(a)]
+        + [max(0.0, 1 - squared.d(a, n)) for n in squared.negatives(a)]
+    ]
+    contrastive = trivet.ContrastiveLoss(margin=1.0, **options)
+    assert contrastive(ROWS, LABELS).item() == close(fmean(reference.trimmed(pairs, 0.25)))
+    tuples = [
+        max(0.0, plain.d(a, p) - 1.0) + max(0.0, 1.4 - plain.d(a, n))
+        for a, p, n in reference.triplets(plain, "easy", "hard", 0.2)
+    ]
+    margin = trivet.MarginLoss(positives="easy", negatives="hard", learn_beta=False, **options).double()
+    margin.beta.fill_(1.2)
+    assert margin(ROWS, LABELS).item() == close(fmean(reference.trimmed(tuples, 0.25)))
+    everyone = range(8)
+    anchors = reference.multi_similarity(
+        cosine, [cosine.positives(a) for a in everyone], [cosine.negatives(a) for a in everyone]
+    )
+    similarity = trivet.MultiSimilarityLoss(**ALL, **options)
+    assert similarity(ROWS, LABELS).item() == close(fmean(reference.trimmed(anchors, 0.25)))

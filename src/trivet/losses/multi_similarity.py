@@ -40,8 +40,8 @@ class MultiSimilarityLoss(RowLoss):
 
     Args:
         positive_scale, negative_scale: a and b, > 0.
-        threshold: lambda of the paper, t above, a similarity. At 1, negatives of similarity below about 0.95 get hardly
-            any gradient; 0.5 is often better.
+        threshold: lambda of the paper, t above, a similarity. At 1 the weight of a negative is at most
+            exp(b (S_an - 1)): with b = 50, less than a tenth below a similarity of 0.95.
         positives: "multi-similarity" (mined), "easy" (Levi et al.), "all" or another.
         negatives: "multi-similarity" (mined), "all" or another.
         skip_if_any_empty: leave out an anchor with no chosen positive or no chosen negative, as widely used code does.

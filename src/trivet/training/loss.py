@@ -148,7 +148,7 @@ class MultiSimilarityConfig(StrategyConfig):
     negatives: Selector = Field("multi-similarity", description=_NEGATIVES)
     positive_scale: float = Field(2.0, gt=0, description="a: how much the least similar positives count.")
     negative_scale: float = Field(50.0, gt=0, description="b: how much the most similar negatives count.")
-    threshold: float = Field(1.0, description="Lambda, a similarity; 0.5 is often better, see docs/strategies.md.")
+    threshold: float = Field(1.0, description="Lambda, a similarity; docs/strategies.md says what 1 means.")
     skip_if_any_empty: bool = Field(False, description="Leave out anchors without a mined positive or negative.")
     reduction: Reduction = Field("anchors", description=_REDUCTION)
 

@@ -211,7 +211,7 @@ class _Job:
         )
         try:
             finished = fit(self.task, batches, workers=self.config.training.workers)
-        except Exception:
+        except Exception:  # whatever it was: the record says that the run failed, and the fault goes on its way
             self.record["status"] = "failed"
             self.write_record()
             raise
