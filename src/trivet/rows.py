@@ -59,10 +59,13 @@ class Rows:
 
     @cached_property
     def to_negative(self) -> Tensor:
-        """Distances `(B, S)` to the negative of each positive slot if paired, else `(B, M)` to all references."""
+        """Distances `(B, S)` to the negative of each positive slot if paired; where none is chosen they mean nothing.
+
+        Otherwise `(B, M)` to all references, infinite for those that are not chosen negatives.
+        """
         if isinstance(self.selection.negatives, Choice):
             return self._to(self.selection.negatives)
-        return from_squared(self._block.squared, self._block.distance)
+        return from_squared(self._block.squared, self._block.distance).masked_fill(~self.negative_chosen, torch.inf)
 
     @property
     def positive_to_negative(self) -> Tensor:
