@@ -156,3 +156,77 @@ def distance_weights(distances: Sequence[float], k: int, upper: float | None) ->
     top = max(log for log, d in zip(logs, distances, strict=True) if d in allowed)
     weights = [math.exp(log - top) if d in allowed else 0.0 for log, d in zip(logs, distances, strict=True)]
     return [weight / sum(weights) for weight in weights]
+
+
+def log_one_plus_exp(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def nca(s_ap: float, s_an: float, temperature: float = 1.0) -> float:
+    return -math.log(math.exp(s_ap / temperature) / (math.exp(s_ap / temperature) + math.exp(s_an / temperature)))
+
+
+def second_order(s_ap: float, s_an: float) -> float:
+    pull, push = math.exp(s_ap - s_ap**2 / 2), math.exp(s_an**2 / 2)
+    return -math.log(pull / (pull + push))
+
+
+def selectively_contrastive(s_ap: float, s_an: float, hard_weight: float = 1.0, temperature: float = 0.1) -> float:
+    return hard_weight * s_an if s_an > s_ap else nca(s_ap, s_an, temperature)
+
+
+def unhinged_pair(d: float, t: int, beta: float = 1.4, margin: float = 0.2) -> float:
+    """Equation 31 of Le and Odobez, with d_max = 2."""
+    return 2 + (d - beta) * t + margin
+
+
+def unhinged_triplet(d_ap: float, d_an: float, margin: float = 0.2) -> float:
+    """Equation 12 of Le and Odobez, with d_max = 2."""
+    return 2 + d_ap - d_an + margin
+
+
+def n_pair(problem: Problem, a: int, p: int, negatives: Sequence[int], temperature: float = 1.0) -> float:
+    return math.log(1 + sum(math.exp((problem.s(a, n) - problem.s(a, p)) / temperature) for n in negatives))
+
+
+def unit(row: Row) -> list[float]:
+    norm = math.sqrt(sum(x * x for x in row))
+    return [x / norm for x in row]
+
+
+def proxy_nca(row: Row, label: int, proxies: Sequence[Row], scale: float, own_in_sum: bool = False) -> float:
+    weights = [math.exp(-scale * measure(unit(row), unit(proxy), "squared_euclidean")) for proxy in proxies]
+    return -math.log(weights[label] / sum(w for z, w in enumerate(weights) if own_in_sum or z != label))
+
+
+# Section 6 of the specification of extreme triplets: a batch with the triplets of four miners, and single triplets.
+EXTREME_ROWS = [[4, 1, 0], [3, -1, 1], [4, 0, 1], [1, 4, 0], [0, 3, 1], [2, 3, 2], [1, 0, 4], [2, 2.5, 2]]
+EXTREME_LABELS = [0, 0, 0, 1, 1, 1, 2, 2]
+EXTREME_TRIPLETS = {
+    "EPHN": [(0, 2, 7), (1, 2, 6), (2, 1, 7), (3, 4, 7), (4, 3, 7), (5, 4, 7), (6, 7, 5), (7, 6, 5)],
+    "EPSHN": [(0, 2, 7), (1, 2, 6), (2, 1, 7), (3, 4, 7), (4, 3, 7), (5, 4, 0), (6, 7, 5), (7, 6, 1)],
+    "HPHN": [(0, 1, 7), (1, 0, 6), (2, 0, 7), (3, 5, 7), (4, 5, 7), (5, 3, 7), (6, 7, 5), (7, 6, 5)],
+    "EPEN": [(0, 2, 4), (1, 2, 4), (2, 1, 4), (3, 4, 1), (4, 3, 1), (5, 4, 1), (6, 7, 3), (7, 6, 1)],
+}
+# S_ap, S_an, gamma; the loss of the first order, of the second, and 2 S_an - 2 S_ap + 0.2.
+EXTREME_VECTORS = [
+    (0.5, 0.5, 0.5, 0.6931471806, 0.5759394199, 0.2),
+    (0.9, 0.2, 0.5, 0.4031860489, 0.4835890879, -1.2),
+    (0.3, 0.95, 0.5, 1.0700553357, 0.7960787325, 1.5),
+    (0.95, 0.98, 0.5, 0.7082596763, 0.6839151928, 0.26),
+    (0.8, 0.7, 0.2, 0.6443966601, 0.5825344794, 0.0),
+    (0.6, 0.9, 0.8, 0.8543552445, 0.6856753053, 0.8),
+    (0.7, -0.3, -0.4, 0.3132616875, 0.5090141341, -1.8),
+]
+
+
+def extreme_similarities(triplet: Sequence[int]) -> tuple[float, float]:
+    """S_ap and S_an of a triplet of the batch."""
+    a, p, n = (unit(EXTREME_ROWS[i]) for i in triplet)
+    return sum(x * y for x, y in zip(a, p, strict=True)), sum(x * y for x, y in zip(a, n, strict=True))
+
+
+def triplet_of(s_ap: float, s_an: float, gamma: float) -> list[list[float]]:
+    """Unit vectors of an anchor, a positive and a negative with these similarities, gamma that of their directions."""
+    p, n = math.sqrt(1 - s_ap**2), math.sqrt(1 - s_an**2)
+    return [[1.0, 0.0, 0.0], [s_ap, p, 0.0], [s_an, n * gamma, n * math.sqrt(1 - gamma**2)]]

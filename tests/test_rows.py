@@ -135,7 +135,7 @@ def strategies() -> list[trivet.RowLoss]:
 def gradients(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
     loss = copy.copy(loss)
     loss.block_size = block_size
-    loss.generator = torch.Generator().manual_seed(7)
+    loss.key = torch.tensor([7, 0])
     loss.zero_grad()
     anchors = embeddings.clone().requires_grad_()
     value = loss(anchors, labels)

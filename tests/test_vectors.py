@@ -212,8 +212,9 @@ def test_distance_weights(k: int, upper: float | None, anchor: int, expected: di
         zip(negatives, reference.distance_weights([plain.d(anchor, n) for n in negatives], k, upper), strict=True)
     )
     batch = check_batch(ROWS, LABELS)
-    block = Block(batch, ROWS[anchor : anchor + 1], ROWS, (anchor, anchor + 1), distance="euclidean", margin=0.2)
-    found = trivet.DistanceWeighted(upper_cutoff=upper, dimension=k).probabilities(block)[0]
+    block = Block(batch, (anchor, anchor + 1), distance="euclidean", margin=0.2)
+    weights = trivet.DistanceWeighted(upper_cutoff=upper, dimension=k).weights(block)[0]
+    found = weights / weights.sum()
     largest = sorted(by_hand, key=by_hand.__getitem__, reverse=True)[: len(expected)]
     assert set(largest) == set(expected)
     for n, probability in expected.items():

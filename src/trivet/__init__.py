@@ -6,7 +6,19 @@ A strategy is positives x negatives x loss, and all of it works on row blocks of
     value = loss(embeddings, labels)
 """
 
-from trivet.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NCATripletLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    SecondOrderTripletLoss,
+    SelectivelyContrastiveLoss,
+    TripletLoss,
+    UnhingedMarginLoss,
+    UnhingedTripletLoss,
+)
 from trivet.mining import (
     AllNegatives,
     AllPositives,
@@ -40,17 +52,24 @@ __all__ = [
     "MultiSimilarityLoss",
     "MultiSimilarityNegatives",
     "MultiSimilarityPositives",
+    "NCATripletLoss",
+    "NPairLoss",
+    "ProxyNCALoss",
     "RandomNegative",
     "RandomPositive",
     "RowLoss",
     "RowSum",
     "RowTerms",
     "Rows",
+    "SecondOrderTripletLoss",
+    "SelectivelyContrastiveLoss",
     "SemihardHardestNegative",
     "SemihardNegative",
     "StepRecord",
     "TripletLoss",
     "Triplets",
+    "UnhingedMarginLoss",
+    "UnhingedTripletLoss",
     "ViolatingNegative",
     "__version__",
     "mine",

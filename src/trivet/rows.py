@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -19,13 +19,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from trivet.geometry import Distance, distances_between, from_squared, squared_distances
-from trivet.mining.batch import Batch, Draws, check_batch
-from trivet.mining.block import Block, Choice
+from trivet.geometry import Distance, from_squared, squared_distances
+from trivet.mining.batch import Batch, check_batch
+from trivet.mining.block import Block, Choice, Gradients
+from trivet.mining.draws import Draws, new_key
+from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
 from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.selection import Strategy, unit_rows_need
+from trivet.mining.trimming import Cut, smallest
 
 Reduction = Literal["mean", "mean-active", "sum", "anchors", "objective"]
 
@@ -35,27 +38,25 @@ class Rows:
 
     Attributes:
         labels: `(B,)` labels of the anchors.
+        ids: `(B,)` the items of the anchors, or None.
         has_candidates: `(B,)` bool, anchors that have a positive and a negative among the references.
         paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
         positive_chosen: `(B, S)` bool, which positive slots are filled.
-        negative_chosen: `(B, S)` bool if paired, else `(B, M)`.
     """
 
-    def __init__(self, block: Block, strategy: Strategy, draws: Draws | None) -> None:
-        self.selection = selection = strategy.select(block, draws)
-        self.labels = block.labels
+    def __init__(self, block: Block, strategy: Strategy | Given, draws: Draws | None) -> None:
+        with torch.no_grad():
+            self.selection = selection = strategy.select(block, draws)
+        self.labels, self.ids = block.labels, block.ids
         self.has_candidates = ~(selection.no_positive | selection.no_negative)
         self.paired = isinstance(selection.negatives, Choice)
         self.positive_chosen = selection.positives.chosen
-        self.negative_chosen = selection.negatives.chosen
         self._block = block
 
     @cached_property
     def to_positive(self) -> Tensor:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
-        if self.selection.positives.index is self._block.own_columns:
-            return from_squared(self._block.own_squared, self._block.distance)
-        return self._to(self.selection.positives)
+        return self._block.listed(self.selection.positives.index)
 
     @cached_property
     def to_negative(self) -> Tensor:
@@ -63,31 +64,57 @@ class Rows:
 
         Otherwise `(B, M)` to all references, infinite for those that are not chosen negatives.
         """
-        if isinstance(self.selection.negatives, Choice):
-            return self._to(self.selection.negatives)
-        return from_squared(self._block.squared, self._block.distance).masked_fill(~self.negative_chosen, torch.inf)
+        block, negatives = self._block, self.selection.negatives
+        if isinstance(negatives, Choice):
+            if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
+                return block.matrix.gather(1, negatives.index).where(negatives.chosen, 0)
+            return block.listed(negatives.index)
+        if negatives.squared is block.to_negatives:
+            return block.matrix
+        # Infinite where the set leaves a negative out; adding it keeps the gradient of the others as it is.
+        penalty = torch.where(negatives.squared == torch.inf, torch.inf, 0).to(negatives.squared)
+        return block.matrix + penalty
+
+    @cached_property
+    def negative_chosen(self) -> Tensor:
+        """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
+        negatives = self.selection.negatives
+        return negatives.chosen if isinstance(negatives, Choice) else negatives.squared.isfinite()
+
+    @property
+    def negative_count(self) -> Tensor:
+        """How many negatives each anchor has, `(B,)`."""
+        negatives = self.selection.negatives
+        return negatives.chosen.sum(dim=1) if isinstance(negatives, Choice) else negatives.count[:, 0]
+
+    @cached_property
+    def reference_norms(self) -> Tensor:
+        """Squared Euclidean norms `(M,)` of the references, differentiable."""
+        return self._block.references.square().sum(dim=1)
+
+    @property
+    def positive_norms(self) -> Tensor:
+        """Squared Euclidean norms `(B, S)` of the positives, differentiable; where none is chosen they mean nothing."""
+        index = self.selection.positives.index
+        return (
+            self.reference_norms[index] if len(self.reference_norms) else self._block.references.new_zeros(index.shape)
+        )
+
+    def add_gradients(self, total: Tensor, parameters: Sequence[Tensor], sums: Gradients) -> None:
+        """Add the gradient of `total`, which was computed from these rows, to `sums`."""
+        self._block.add_gradients(total, parameters, sums)
 
     @property
     def positive_to_negative(self) -> Tensor:
         """Distances from each chosen positive to its negative: `(B, S)` if paired, else `(B, S, M)`."""
         block, positives, negatives = self._block, self.selection.positives, self.selection.negatives
-        if len(block.references) == 0:
-            return block.squared.new_zeros(negatives.chosen.shape if self.paired else (*positives.index.shape, 0))
+        shape = positives.index.shape
+        if block.size == 0:
+            return block.references.new_zeros(shape if self.paired else (*shape, 0))
         if isinstance(negatives, Choice):
-            return distances_between(
-                block.references[positives.index], block.references[negatives.index], distance=block.distance
-            )
+            return block.between(positives.index, negatives.index)
         squared = squared_distances(block.references[positives.index].flatten(0, 1), block.references)
-        return from_squared(squared, block.distance).reshape(*positives.index.shape, -1)
-
-    def _to(self, choice: Choice) -> Tensor:
-        block = self._block
-        if len(block.references) == 0:
-            return block.squared.new_zeros(choice.index.shape)
-        if choice.index.shape[1] * block.dimension <= max(len(block.references), 4096):
-            # By differences: right for near-duplicates, and the gradient needs no matrix product.
-            return distances_between(block.anchors[:, None], block.references[choice.index], distance=block.distance)
-        return from_squared(block.squared.gather(1, choice.index), block.distance)
+        return from_squared(squared, block.distance).reshape(*shape, -1)
 
 
 @dataclass(frozen=True)
@@ -99,12 +126,29 @@ class RowTerms:
         chosen: `(B, T)` bool.
         parts: how many parts a term is the sum of.
         active: `(B, T)` how many parts of a term are not zero; None where a term is one part.
+        pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
+            without one. None if the terms have no such part.
+        push: `(B, T)` what remains of a term without its positive; None if the whole term goes.
     """
 
     values: Tensor
     chosen: Tensor
     parts: int = 1
     active: Tensor | None = None
+    pull: Tensor | None = None
+    push: Tensor | None = None
+
+    def trim(self, cut: Cut, *, positives_only: bool) -> RowTerms:
+        """Without the terms, or positives, that do not survive the cut."""
+        if not positives_only:
+            return replace(self, chosen=self.chosen & cut.keep(self.values.detach(), self.chosen))
+        assert self.pull is not None
+        pulled = self.chosen & (self.pull.detach() > -torch.inf)
+        gone = pulled & ~cut.keep(self.pull.detach(), pulled)
+        if self.push is None:
+            return replace(self, chosen=self.chosen & ~gone)
+        active = None if self.active is None else torch.where(gone, (self.push.detach() > 0).long(), self.active)
+        return replace(self, values=torch.where(gone, self.push, self.values), active=active)
 
     def sum(self) -> RowSum:
         """Add up the chosen terms."""
@@ -198,12 +242,16 @@ class RowLoss(nn.Module, ABC):
         normalize: divide rows by their norm first.
         reduction: over what the sum of the terms is divided, see `reductions` of the subclass.
         trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
+        trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
+            positive stays.
+        disjoint: each item of the batch in at most one triplet, see `trivet.mine`.
         block_size: anchors per block; None chooses one by memory.
-        generator: source of the random choices, on the CPU; None makes one seeded from torch's global generator.
+        generator: seeds the random choices; None takes torch's global generator.
     """
 
     reductions: tuple[Reduction, ...]
     last: StepRecord | None
+    key: Tensor
 
     def __init__(
         self,
@@ -215,6 +263,8 @@ class RowLoss(nn.Module, ABC):
         normalize: bool,
         reduction: Reduction,
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -233,11 +283,10 @@ class RowLoss(nn.Module, ABC):
         )
         self.normalize = normalize or distance == "cosine"
         self.reduction: Reduction = reduction
-        self.trim = trim
+        check_disjoint(disjoint, self.strategy)
+        self.trim, self.trim_positives_only, self.disjoint = trim, trim_positives_only, disjoint
         self.block_size = block_size
-        self.generator = torch.Generator() if generator is None else generator
-        if generator is None:
-            self.generator.manual_seed(int(torch.randint(2**62, ())))
+        self.register_buffer("key", new_key(generator))  # a seed, and how many batches have drawn with it
         self.last = None
 
     @abstractmethod
@@ -249,8 +298,8 @@ class RowLoss(nn.Module, ABC):
         return anchors * references
 
     def numbers(self, batch: Batch) -> int:
-        """About how many numbers the formula holds for each anchor, for the choice of the block size."""
-        return len(batch.references) + batch.classes.largest * batch.dimension
+        """About how many numbers the formula holds for each anchor beside the choice, for the size of a block."""
+        return 0
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
@@ -282,16 +331,23 @@ class RowLoss(nn.Module, ABC):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        indices: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """The loss of a batch, against itself or against `references`.
 
+        Args:
+            ids, reference_ids: the items of the rows; rows of the same item are never compared.
+            indices: index tuples in place of the loss's own strategy, as `trivet.mine` and the miners of
+                pytorch-metric-learning give them: anchors, positives and negatives of triplets, each `(T,)`; or
+                anchors, positives `(P,)` and anchors, negatives `(Q,)` of pairs.
+
         Shape:
             embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
-            `ids (N,)`, `reference_ids (M,)` integer tell rows of the same item, which are never compared.
-            Returns a scalar, exactly 0 with a graph when nothing can be chosen.
+            `ids (N,)`, `reference_ids (M,)` integer. Returns a scalar, exactly 0 with a graph when nothing can be
+            chosen.
 
         Raises:
-            ValueError: if shapes or dtypes disagree, or a row is not finite.
+            ValueError: if shapes or dtypes disagree, a row is not finite, or indices contradict the labels.
         """
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             batch = check_batch(
@@ -305,39 +361,22 @@ class RowLoss(nn.Module, ABC):
                 unit_rows_for=unit_rows_need(self.strategy),
             )
             self.check(batch)
-            return self._reduce(batch)
+            return self._reduce(batch, indices)
 
-    def _reduce(self, batch: Batch) -> Tensor:
-        draws = self.strategy.draws(self.generator)
-        ranges = list(batch.blocks(self.block_size, self.numbers(batch)))
-
-        def rows_of(anchors: Tensor, references: Tensor, number: int) -> Rows:
-            return Rows(self.strategy.block(batch, anchors, references, ranges[number]), self.strategy, draws)
-
-        kept: list[Tensor] | None = None
-        if self.trim > 0:
-            kept = self._kept(batch, ranges, rows_of)
-            if draws is not None:
-                draws.restart()
-        tallies: list[Tensor] = []
-
-        def evaluate(anchors: Tensor, references: Tensor, number: int) -> Tensor:
-            rows = rows_of(anchors, references, number)
+    def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None) -> Tensor:
+        strategy, draws = self._chooser(batch, indices)
+        evaluation = _Evaluation(self, batch, strategy, draws)
+        if len(evaluation.spans) == 1:  # ordinary autograd
+            rows = evaluation.rows(batch, 0)
             terms = self.formula(rows)
-            if kept is not None:
-                assert isinstance(terms, RowTerms)
-                terms = replace(terms, chosen=terms.chosen & kept[number])
-            result = terms.sum() if isinstance(terms, RowTerms) else terms
-            tallies.append(_tally(rows, result))
-            return result.total
-
-        if len(ranges) == 1:
-            total = evaluate(batch.embeddings, batch.references, 0)
+            cut = None if self.trim == 0 else evaluation.cut(lambda: iter([terms]))
+            total = evaluation.total(rows, terms, cut)
         else:
+            cut = None if self.trim == 0 else evaluation.cut(evaluation.all_terms)
             references = None if batch.references is batch.embeddings else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            total = _Blocks.apply(evaluate, ranges, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        tally = torch.stack(tallies).sum(dim=0) if tallies else total.new_zeros(13, dtype=torch.float64)
+            total = _Blocks.apply(evaluation, cut, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
+        tally = evaluation.tally()
         self.last = StepRecord(tally)
         divisors: dict[Reduction, Tensor | int] = {
             "mean": tally[10].clamp_min(1).to(total.dtype),
@@ -349,35 +388,89 @@ class RowLoss(nn.Module, ABC):
         # The second term is exactly 0: it ties an empty batch to the graph of its embeddings.
         return total / divisors[self.reduction] + batch.embeddings.sum() * 0
 
-    @torch.no_grad()
-    def _kept(
-        self, batch: Batch, ranges: Sequence[tuple[int, int]], rows_of: Callable[[Tensor, Tensor, int], Rows]
-    ) -> list[Tensor]:
-        """Which terms survive trimming, per block: the smallest losses of the whole batch, ties by index."""
-        blocks: list[RowTerms] = []
-        for number, span in enumerate(ranges):
-            terms = self.formula(rows_of(batch.embeddings[slice(*span)], batch.references, number))
+    def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Strategy | Given, Draws | None]:
+        """What chooses for this batch, and the random numbers it needs."""
+        strategy = self.strategy
+        if indices is not None:
+            return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
+        draws = None
+        if strategy.random or self.disjoint == "random":
+            draws = Draws(self.key.clone())
+            self.key += torch.tensor([0, 1], device=self.key.device)
+        if self.disjoint:
+            anchor, positive, negative = disjoint_triplets(strategy, batch, draws, order=self.disjoint)
+            columns = (anchor, positive, anchor, negative)
+            return Given(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
+        return strategy, draws
+
+
+class _Evaluation:
+    """One evaluation of a loss: its blocks, and what they add up to."""
+
+    def __init__(self, loss: RowLoss, batch: Batch, strategy: Strategy | Given, draws: Draws | None) -> None:
+        self.batch = batch
+        numbers = strategy.numbers(batch) + loss.numbers(batch)
+        self.spans = list(batch.blocks(loss.block_size, numbers))
+        self._loss, self._strategy, self._draws = loss, strategy, draws
+        self._tallies: list[Tensor] = []
+
+    def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
+        """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
+        return Rows(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._draws)
+
+    def all_terms(self) -> Iterator[RowTerms | RowSum]:
+        """The terms of every block in turn, without a graph."""
+        batch = self.batch.detach()
+        for number in range(len(self.spans)):
+            with torch.no_grad():
+                yield self._loss.formula(self.rows(batch, number))
+
+    def cut(self, blocks: Callable[[], Iterator[RowTerms | RowSum]]) -> Cut:
+        """Where trimming cuts, over the whole batch."""
+
+        def passes() -> Iterator[Tensor]:
+            for terms in blocks():
+                assert isinstance(terms, RowTerms)
+                if not self._loss.trim_positives_only:
+                    yield terms.values.detach()[terms.chosen]
+                    continue
+                if terms.pull is None:
+                    raise ValueError(
+                        f"trim_positives_only needs a loss whose terms have a positive: {type(self._loss).__name__} "
+                        "has none; leave it off."
+                    )
+                yield terms.pull.detach()[terms.chosen & (terms.pull.detach() > -torch.inf)]
+
+        return smallest(passes, 1 - self._loss.trim, self.batch.embeddings)
+
+    def total(self, rows: Rows, terms: RowTerms | RowSum, cut: Cut | None) -> Tensor:
+        """The sum of a block's terms, noted in the tally."""
+        if cut is not None:
             assert isinstance(terms, RowTerms)
-            blocks.append(terms)
-        if not blocks:
-            return []
-        values = torch.cat([terms.values[terms.chosen] for terms in blocks])
-        number = min(len(values), max(1, math.ceil(round((1 - self.trim) * len(values), 9))))
-        keep = torch.zeros(len(values), dtype=torch.bool, device=values.device)
-        keep[values.argsort(stable=True)[:number]] = True
-        pieces = torch.split(keep, [int(terms.chosen.sum()) for terms in blocks])
-        return [
-            torch.zeros_like(terms.chosen).masked_scatter(terms.chosen, piece)
-            for terms, piece in zip(blocks, pieces, strict=True)
-        ]
+            terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
+        result = terms.sum() if isinstance(terms, RowTerms) else terms
+        self._tallies.append(_tally(rows, result))
+        return result.total
 
-    def get_extra_state(self) -> dict[str, Tensor]:
-        """The state of the random choices, so that a resumed run draws the same ones."""
-        return {"generator": self.generator.get_state()}
+    def sum_of_blocks(
+        self, batch: Batch, cut: Cut | None, parameters: Sequence[Tensor], sums: Gradients | None
+    ) -> Tensor:
+        """The sum over all blocks, with the gradient of each added to `sums` at once."""
+        total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        for number in range(len(self.spans)):
+            with torch.set_grad_enabled(sums is not None):
+                rows = self.rows(batch, number, leaves=sums is not None)
+                part = self.total(rows, self._loss.formula(rows), cut)
+            total += part.detach()
+            if sums is not None:
+                rows.add_gradients(part, parameters, sums)
+        return total.to(batch.embeddings.dtype)
 
-    def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Restore the state of the random choices."""
-        self.generator.set_state(state["generator"].cpu())
+    def tally(self) -> Tensor:
+        """The numbers behind the step record."""
+        if not self._tallies:
+            return torch.zeros(13, dtype=torch.float64, device=self.batch.embeddings.device)
+        return torch.stack(self._tallies).sum(dim=0)
 
 
 class _Blocks(torch.autograd.Function):
@@ -386,68 +479,70 @@ class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        evaluate: Callable[[Tensor, Tensor, int], Tensor],
-        ranges: Sequence[tuple[int, int]],
+        evaluation: _Evaluation,
+        cut: Cut | None,
         grad_enabled: bool,
         embeddings: Tensor,
         references: Tensor | None,
         *parameters: Tensor,
     ) -> Tensor:
-        wants_gradient = grad_enabled and any(ctx.needs_input_grad)
-        leaf = embeddings.detach()
-        others = leaf if references is None else references.detach()
-        gradients = [torch.zeros_like(leaf), torch.zeros_like(others), *map(torch.zeros_like, parameters)]
-        sum_of_totals = leaf.new_zeros(())
-        for number, (start, stop) in enumerate(ranges):
-            with torch.set_grad_enabled(wants_gradient):
-                anchors = leaf[start:stop].detach().requires_grad_(wants_gradient)
-                against = others.detach().requires_grad_(wants_gradient)
-                total = evaluate(anchors, against, number)
-            sum_of_totals += total.detach()
-            if wants_gradient:
-                found = torch.autograd.grad(total, [anchors, against, *parameters], allow_unused=True)
-                for gradient, part in zip([gradients[0][start:stop], *gradients[1:]], found, strict=True):
-                    if part is not None:
-                        gradient += part
-        if references is None:
-            gradients[:2] = [gradients[0] + gradients[1]]
-        ctx.save_for_backward(*gradients)
+        batch = evaluation.batch.detach()
         ctx.own = references is None
-        return sum_of_totals
+        if not (grad_enabled and any(ctx.needs_input_grad)):
+            return evaluation.sum_of_blocks(batch, cut, parameters, None)
+        wanted = ctx.own or ctx.needs_input_grad[4]
+        sums = Gradients(
+            anchors=torch.zeros_like(batch.embeddings),
+            references=torch.zeros_like(batch.references) if wanted else None,
+            products=batch.gallery.gradient_buffer() if wanted and len(batch.references) else None,
+            parameters=[torch.zeros_like(parameter) for parameter in parameters],
+        )
+        total = evaluation.sum_of_blocks(batch, cut, parameters, sums)
+        if sums.references is not None and sums.products is not None:
+            sums.references.add_(batch.gallery.gradient(sums.products))
+        if sums.references is not None and sums.precise is not None:
+            sums.references.add_(batch.precise_gallery.gradient(sums.precise))
+        if ctx.own:
+            sums.anchors.add_(sums.references)
+        ctx.save_for_backward(sums.anchors, None if ctx.own else sums.references, *sums.parameters)
+        return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        first, *rest = (saved * grad for saved in ctx.saved_tensors)
-        return (None, None, None, first, *([None] if ctx.own else []), *rest)
+        return (None, None, None, *(None if saved is None else saved * grad for saved in ctx.saved_tensors))
 
 
 @torch.no_grad()
 def _tally(rows: Rows, result: RowSum) -> Tensor:
     """Counts and sums `(13,)` float64 behind a `StepRecord`, over the anchors that have a term."""
     used = result.used[:, None]
-    pulled, pushed = rows.positive_chosen & used, rows.negative_chosen & used
+    selection, pulled = rows.selection, rows.positive_chosen & used
     to_positive, to_negative = rows.to_positive.detach(), rows.to_negative.detach()
-    if rows.paired:
-        nearest_negative, compared = to_negative, pulled
+    if isinstance(selection.negatives, Choice):
+        pushed = selection.negatives.chosen & used
+        nearest, compared = to_negative, pulled
+        negative_sum, negative_count = to_negative.where(pushed, 0).sum(), pushed.sum()
+    elif to_negative.shape[1] == 0:
+        nearest, compared = to_negative.new_full(used.shape, torch.inf), torch.zeros_like(pulled)
+        negative_sum = negative_count = used.new_zeros((), dtype=torch.int64)
     else:
-        apart = to_negative.masked_fill(~pushed, torch.inf)
-        nearest_negative = (
-            apart.amin(dim=1, keepdim=True) if apart.shape[1] else apart.new_full((len(apart), 1), torch.inf)
-        )
-        compared = pulled & nearest_negative.isfinite()
-    selection = rows.selection
+        nearest = to_negative.amin(dim=1, keepdim=True)
+        compared = pulled & nearest.isfinite()
+        sums = torch.nan_to_num(to_negative, posinf=0).sum(dim=1)
+        negative_sum = sums.where(result.used, 0).sum()
+        negative_count = selection.negatives.count[:, 0].where(result.used, 0).sum()
     numbers = [
         torch.ones_like(used).sum(),
         used.sum(),
         (selection.no_positive & ~result.used).sum(),
         (selection.no_negative & ~selection.no_positive & ~result.used).sum(),
-        ((to_positive > nearest_negative) & compared).sum(),
+        ((to_positive > nearest) & compared).sum(),
         compared.sum(),
         to_positive.where(pulled, 0).sum(),
         pulled.sum(),
-        to_negative.where(pushed, 0).sum(),
-        pushed.sum(),
+        negative_sum,
+        negative_count,
         result.count,
         result.active,
         result.count * result.parts,

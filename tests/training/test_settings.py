@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.training import RunConfig, TrainingConfig
 from trivet.training.fit import make_optimizer, rate_factor, step_seed
+from trivet.training.loss import LossConfig, StrategyConfig
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
@@ -99,7 +101,15 @@ def test_every_strategy_can_be_named_in_settings() -> None:
 @pytest.mark.parametrize(
     "loss",
     [
-        {"name": "triplet", "margin": 0.7, "distance": "euclidean", "reduction": "sum", "variant": "pn", "trim": 0.25},
+        {
+            "name": "triplet",
+            "margin": 0.7,
+            "distance": "euclidean",
+            "reduction": "sum",
+            "variant": "pn",
+            "soft": True,
+            "trim": 0.25,
+        },
         {"name": "contrastive", "margin": 0.7, "distance": "cosine", "reduction": "mean", "trim": 0.25},
         {
             "name": "margin",
@@ -123,6 +133,34 @@ def test_every_strategy_can_be_named_in_settings() -> None:
             "reduction": "sum",
             "trim": 0.25,
         },
+        {"name": "nca", "temperature": 0.5, "margin": 0.3, "reduction": "sum", "trim": 0.25},
+        {"name": "second-order", "margin": 0.3, "reduction": "sum", "trim": 0.25},
+        {
+            "name": "selectively-contrastive",
+            "hard_weight": 0.5,
+            "temperature": 0.5,
+            "margin": 0.3,
+            "reduction": "sum",
+            "trim": 0.25,
+        },
+        {
+            "name": "n-pair",
+            "temperature": 0.5,
+            "l2_weight": 0.1,
+            "normalize": True,
+            "reduction": "sum",
+            "trim": 0.25,
+        },
+        {
+            "name": "proxy-nca",
+            "embedding_dim": 5,
+            "scale": 2.0,
+            "proxy_learning_rate": 0.5,
+            "reduction": "sum",
+            "trim": 0.25,
+        },
+        {"name": "unhinged-triplet", "margin": 0.3, "reduction": "sum", "trim": 0.25},
+        {"name": "unhinged-margin", "margin": 0.3, "beta": 1.1, "reduction": "sum", "trim": 0.25},
     ],
 )
 def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
@@ -138,12 +176,33 @@ def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
         elif key == "learn_beta":
             assert not isinstance(built.beta, torch.nn.Parameter)
         elif key == "beta":
-            assert built.beta.item() == pytest.approx(value)
+            assert float(built.beta) == pytest.approx(value)
         elif key not in ("name", "distance", "normalize"):
             found = getattr(built, key)
             assert found == (pytest.approx(value) if isinstance(value, float) else value), key
     if "distance" in loss:
         assert built.strategy.distance == loss["distance"]
+    elif "normalize" in loss:
+        assert built.normalize == loss["normalize"]
+
+
+@pytest.mark.parametrize("config", get_args(get_args(LossConfig)[0]), ids=lambda config: config.__name__)
+def test_every_loss_of_the_settings_takes_a_step(config: type[StrategyConfig]) -> None:
+    name = config.model_fields["name"].default
+    loss = {"name": name} | ({"margin": 0.3} if name == "contrastive" else {})
+    run = RunConfig.parse({**LEAST, "loss": loss}, source="x")
+    assert isinstance(run.loss, config)
+    built = run.loss.build(num_classes=3, generator=torch.Generator().manual_seed(0))
+    model, labels = torch.nn.Linear(8, 64), torch.arange(12) % 3
+    inputs = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
+    optimizer = make_optimizer(model, built, run.training)
+    before = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
+    built(model(inputs), labels).backward()
+    optimizer.step()
+    after = [p.detach() for group in optimizer.param_groups for p in group["params"]]
+    assert len(after) == 2 + len(list(built.parameters()))
+    assert not torch.equal(before[0], after[0])
+    assert built.last.terms > 0
 
 
 def test_a_selector_table_reaches_the_selector() -> None:

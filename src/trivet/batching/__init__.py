@@ -1,6 +1,22 @@
-"""Which items share a batch."""
+"""Which items share a batch, and which past ones it is compared with."""
 
-from trivet.batching.config import BatchConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trivet.batching.memory import CrossBatchMemory, References
 from trivet.batching.pk import Coverage, PKBatches
 
-__all__ = ["BatchConfig", "Coverage", "PKBatches"]
+if TYPE_CHECKING:
+    from trivet.batching.config import BatchConfig
+
+__all__ = ["BatchConfig", "Coverage", "CrossBatchMemory", "PKBatches", "References"]
+
+
+def __getattr__(name: str) -> Any:
+    # Settings need pydantic; a training loop of one's own does not.
+    if name == "BatchConfig":
+        from trivet.batching.config import BatchConfig
+
+        return BatchConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,9 +3,11 @@
 from trivet.geometry.arrays import Array, as_classes, as_rows
 from trivet.geometry.distances import (
     Distance,
+    References,
     check_embeddings,
     distances_between,
     from_squared,
+    from_squared_matrix,
     squared_distances,
     to_squared,
     unit_rows,
@@ -14,11 +16,13 @@ from trivet.geometry.distances import (
 __all__ = [
     "Array",
     "Distance",
+    "References",
     "as_classes",
     "as_rows",
     "check_embeddings",
     "distances_between",
     "from_squared",
+    "from_squared_matrix",
     "squared_distances",
     "to_squared",
     "unit_rows",

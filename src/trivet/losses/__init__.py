@@ -3,6 +3,24 @@
 from trivet.losses.contrastive import ContrastiveLoss
 from trivet.losses.margin import MarginLoss
 from trivet.losses.multi_similarity import MultiSimilarityLoss
+from trivet.losses.n_pair import NPairLoss
+from trivet.losses.nca import NCATripletLoss
+from trivet.losses.proxy_nca import ProxyNCALoss
+from trivet.losses.second_order import SecondOrderTripletLoss
+from trivet.losses.selectively_contrastive import SelectivelyContrastiveLoss
 from trivet.losses.triplet import TripletLoss
+from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
 
-__all__ = ["ContrastiveLoss", "MarginLoss", "MultiSimilarityLoss", "TripletLoss"]
+__all__ = [
+    "ContrastiveLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NCATripletLoss",
+    "NPairLoss",
+    "ProxyNCALoss",
+    "SecondOrderTripletLoss",
+    "SelectivelyContrastiveLoss",
+    "TripletLoss",
+    "UnhingedMarginLoss",
+    "UnhingedTripletLoss",
+]

@@ -7,13 +7,32 @@ from torch.nn.functional import relu
 
 from trivet.geometry import Distance
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.sums import hinge_sums
+from trivet.mining.given import Disjoint
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 
 def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
     """D(a, p) for each chosen positive, and the hinge margin - D(a, n) for each chosen negative of the block."""
-    values = torch.cat([rows.to_positive, relu(margin - rows.to_negative)], dim=1)
-    return RowTerms(values, torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1))
+    pull, push = rows.to_positive, relu(margin - rows.to_negative)
+    return RowTerms(
+        torch.cat([pull, push], dim=1),
+        torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),
+        pull=torch.cat([pull, torch.full_like(push, -torch.inf)], dim=1),
+    )
+
+
+def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
+    """The sum of `contrastive_rows` over a set of negatives."""
+    pull = rows.to_positive.where(rows.positive_chosen, 0)
+    push, active = hinge_sums(torch.full_like(rows.to_negative[:, :1], margin), rows.to_negative)
+    count = rows.positive_chosen.sum(dim=1) + rows.negative_count
+    return RowSum(
+        total=pull.sum() + push.sum(),
+        count=count.sum(),
+        active=(pull > 0).sum() + active.sum(),
+        used=count > 0,
+    )
 
 
 class ContrastiveLoss(RowLoss):
@@ -29,7 +48,8 @@ class ContrastiveLoss(RowLoss):
         reduction: "objective" divides by N^2, all ordered pairs (N M against references); "mean" by the chosen
             pairs, zeros kept; "mean-active" by those above zero; "sum".
         trim: share of the pairs, those with the largest loss, left out.
-        block_size, generator: see `RowLoss`.
+        trim_positives_only: `trim` is of the positive pairs alone.
+        disjoint, block_size, generator: see `RowLoss`.
 
     Shape:
         embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when there is no pair.
@@ -58,6 +78,8 @@ class ContrastiveLoss(RowLoss):
         normalize: bool = False,
         reduction: Reduction = "objective",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -69,11 +91,15 @@ class ContrastiveLoss(RowLoss):
             normalize=normalize,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )
         self.check_reach(margin, name="margin")
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pairs of the block."""
-        return contrastive_rows(rows, margin=self.margin)
+        if rows.paired or self.trim:
+            return contrastive_rows(rows, margin=self.margin)
+        return contrastive_sum(rows, margin=self.margin)

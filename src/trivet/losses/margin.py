@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from trivet.geometry import Distance
+from trivet.losses.sums import hinge_sums
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.names import check_at_least
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.mining.given import Disjoint
+from trivet.mining.names import check_at_least, check_count
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 
 def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowTerms:
@@ -24,18 +27,32 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     pull = relu(rows.to_positive - beta + margin)  # (B, S)
     push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
     if rows.paired:
-        return RowTerms(pull + push, rows.positive_chosen, parts=2, active=(pull > 0).long() + (push > 0).long())
+        active = (pull > 0).long() + (push > 0).long()
+        return RowTerms(pull + push, rows.positive_chosen, parts=2, active=active, pull=pull, push=push)
     values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))
         chosen.append(torch.ones_like(beta, dtype=torch.bool))
-    return RowTerms(torch.cat(values, dim=1), torch.cat(chosen, dim=1))
+    no_pull = [torch.full_like(value, -torch.inf) for value in values[1:]]
+    return RowTerms(torch.cat(values, dim=1), torch.cat(chosen, dim=1), pull=torch.cat([pull, *no_pull], dim=1))
+
+
+def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
+    """The sum of `margin_rows` over a set of negatives."""
+    pull = relu(rows.to_positive - beta + margin).where(rows.positive_chosen, 0)
+    push, active = hinge_sums(beta + margin, rows.to_negative)
+    count = rows.positive_chosen.sum(dim=1) + rows.negative_count
+    total, number = pull.sum() + push.sum(), (pull > 0).sum() + active.sum()
+    if with_self:
+        alone = relu(margin - beta)
+        total, number, count = total + alone.sum(), number + (alone > 0).sum(), count + 1
+    return RowSum(total=total, count=count.sum(), active=number, used=count > 0)
 
 
 class MarginLoss(RowLoss):
     """Keep positives within beta - margin of the anchor and negatives beyond beta + margin.
 
-    Over the chosen pairs, with beta learned (one number, or one per class of the anchor):
+    Over the chosen pairs, with beta learned (one number, or one per class or per sample of the anchor):
 
         max(0, D(a, p) - beta + margin) + max(0, beta - D(a, n) + margin).
 
@@ -43,6 +60,7 @@ class MarginLoss(RowLoss):
         margin: alpha of the papers, in the unit of D.
         beta: initial boundary, in the unit of D.
         num_classes: None for one global beta; else one per class, and labels must lie in [0, num_classes).
+        num_samples: one beta per sample instead: then `ids` must be given, in [0, num_samples).
         learn_beta: whether beta is a parameter; otherwise it stays as given.
         beta_learning_rate: of the group that `optimizer_groups` returns (no weight decay).
         beta_penalty: nu, weight of the penalty nu * sum(beta).
@@ -53,7 +71,8 @@ class MarginLoss(RowLoss):
             the number of (a, p, n) tuples, or of pairs against a set of negatives; "anchors" by N; "sum"; "objective"
             by N^2 with the pairs i = j included (for positives="all", negatives="all").
         trim: share of the tuples (or pairs), those with the largest loss, left out.
-        block_size, generator: see `RowLoss`.
+        trim_positives_only: `trim` leaves out the positive pairs with the largest loss, their negatives stay.
+        disjoint, block_size, generator: see `RowLoss`.
 
     Shape:
         embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when nothing can be chosen.
@@ -81,6 +100,7 @@ class MarginLoss(RowLoss):
         margin: float = 0.2,
         beta: float = 1.2,
         num_classes: int | None = None,
+        num_samples: int | None = None,
         learn_beta: bool = True,
         beta_learning_rate: float = 5e-4,
         beta_penalty: float = 0.0,
@@ -90,6 +110,8 @@ class MarginLoss(RowLoss):
         normalize: bool = True,
         reduction: Reduction = "mean-active",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -101,43 +123,60 @@ class MarginLoss(RowLoss):
             normalize=normalize,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )
-        if num_classes is not None and num_classes < 1:
-            raise ValueError(f"num_classes must be at least 1: got {num_classes}; None uses one beta for all classes.")
+        if num_classes is not None and num_samples is not None:
+            raise ValueError(
+                "beta is per class or per sample: got num_classes and num_samples both; set one of them to None."
+            )
+        for name, number in (("num_classes", num_classes), ("num_samples", num_samples)):
+            if number is not None:
+                check_count(number, name=name)
         if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
             raise ValueError(
                 "reduction = 'objective' is the sum over all pairs: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'anchors'."
             )
-        self.num_classes = num_classes
+        self.num_classes, self.num_samples = num_classes, num_samples
         self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.check_reach(margin, name="margin")
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
-        start = torch.full(() if num_classes is None else (num_classes,), float(beta))
+        number = num_samples if num_classes is None else num_classes
+        start = torch.full(() if number is None else (number,), float(beta))
         if learn_beta:
             self.beta = nn.Parameter(start)
         else:
             self.register_buffer("beta", start)
 
     def check(self, batch: Batch) -> None:
-        """Raise ValueError unless every anchor's label has a beta."""
-        if self.num_classes is None or len(batch.labels) == 0:
-            return
-        low, high = torch.stack([batch.labels.min(), batch.labels.max()]).tolist()
-        if low < 0 or high >= self.num_classes:
-            raise ValueError(
-                f"labels must lie in [0, {self.num_classes}) to have a beta each: got {low} to {high}; "
-                "number the classes from 0, or set num_classes to their count."
-            )
+        """Raise ValueError unless every anchor's label or id has a beta."""
+        if self.num_samples is not None and batch.items is None:
+            raise ValueError("ids must be given for one beta per sample: got none; pass ids=, from 0 to num_samples - 1.")
+        for name, values, number in (("labels", batch.labels, self.num_classes), ("ids", batch.ids, self.num_samples)):
+            if number is None or values is None or len(values) == 0:
+                continue
+            low, high = torch.stack([values.min(), values.max()]).tolist()
+            if low < 0 or high >= number:
+                kind = "classes" if name == "labels" else "samples"
+                raise ValueError(
+                    f"{name} must lie in [0, {number}) to have a beta each: got {low} to {high}; "
+                    f"number the {kind} from 0, or set num_{kind} to their count."
+                )
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pulls and pushes of the block."""
-        beta = self.beta.expand(len(rows.labels)) if self.num_classes is None else self.beta[rows.labels]
+        if self.num_samples is not None:
+            assert rows.ids is not None
+            beta = self.beta[rows.ids]
+        else:
+            beta = self.beta.expand(len(rows.labels)) if self.num_classes is None else self.beta[rows.labels]
         with_self = self.reduction == "objective"
-        return margin_rows(rows, beta[:, None], margin=self.margin, with_self=with_self)
+        formula = margin_rows if rows.paired or self.trim else margin_sum
+        return formula(rows, beta[:, None], margin=self.margin, with_self=with_self)
 
     def forward(
         self,
@@ -148,6 +187,7 @@ class MarginLoss(RowLoss):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        indices: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """As `RowLoss.forward`, plus the penalty on beta."""
         value = super().forward(
@@ -157,6 +197,7 @@ class MarginLoss(RowLoss):
             reference_labels=reference_labels,
             ids=ids,
             reference_ids=reference_ids,
+            indices=indices,
         )
         return value + self.beta_penalty * self.beta.sum() if self.beta_penalty else value
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import softplus
 
+from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.given import Disjoint
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
@@ -19,14 +20,17 @@ def multi_similarity_rows(
 
     log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
     """
-    pull = -positive_scale * (1 - rows.to_positive - threshold)
-    push = negative_scale * (1 - rows.to_negative - threshold)
-    values = _log_one_plus(pull, rows.positive_chosen) / positive_scale
-    values = values + _log_one_plus(push, rows.negative_chosen) / negative_scale
+    attraction = (rows.to_positive * positive_scale).where(rows.positive_chosen, -torch.inf)
+    repulsion = rows.to_negative * -negative_scale  # (B, M): -inf for what is not chosen
+    if rows.paired:
+        repulsion = repulsion.where(rows.negative_chosen, -torch.inf)
+    # S = 1 - D; the constant of the exponents comes after the sum.
+    pull = softplus(log_sum_exp(attraction) - positive_scale * (1 - threshold)) / positive_scale
+    push = softplus(log_sum_exp(repulsion) + negative_scale * (1 - threshold)) / negative_scale
     kept = rows.has_candidates
     if skip_if_any_empty:
-        kept = kept & rows.positive_chosen.any(dim=1) & rows.negative_chosen.any(dim=1)
-    return RowTerms(values[:, None], kept[:, None])
+        kept = kept & rows.positive_chosen.any(dim=1) & (rows.negative_count > 0)
+    return RowTerms((pull + push)[:, None], kept[:, None], pull=pull[:, None], push=push[:, None])
 
 
 class MultiSimilarityLoss(RowLoss):
@@ -47,7 +51,8 @@ class MultiSimilarityLoss(RowLoss):
         skip_if_any_empty: leave out an anchor with no chosen positive or no chosen negative, as widely used code does.
         reduction: "anchors" divides by N; "mean" by the anchors kept; "sum".
         trim: share of the anchors, those with the largest loss, left out.
-        block_size, generator: see `RowLoss`.
+        trim_positives_only: `trim` leaves out the positive part of the anchors where it is largest.
+        disjoint, block_size, generator: see `RowLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar.
@@ -79,6 +84,8 @@ class MultiSimilarityLoss(RowLoss):
         skip_if_any_empty: bool = False,
         reduction: Reduction = "anchors",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -90,6 +97,8 @@ class MultiSimilarityLoss(RowLoss):
             normalize=True,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )
@@ -112,7 +121,3 @@ class MultiSimilarityLoss(RowLoss):
             skip_if_any_empty=self.skip_if_any_empty,
         )
 
-
-def _log_one_plus(exponents: Tensor, chosen: Tensor) -> Tensor:
-    """log(1 + sum over the chosen of exp), `(B,)`, without overflow; 0 where none is chosen."""
-    return torch.logsumexp(pad(exponents.masked_fill(~chosen, -torch.inf), (1, 0)), dim=1)

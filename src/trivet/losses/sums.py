@@ -1,9 +1,14 @@
-"""Sums over a set of negatives that several losses share."""
+"""Sums over a set of negatives that several losses share, without a term for each pair of positive and negative."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+MOST_COUNTED = 64  # positives of an anchor for which passes over the negatives are faster than sorting them
 
 
 def log_sum_exp(exponents: Tensor) -> Tensor:
@@ -13,4 +18,69 @@ def log_sum_exp(exponents: Tensor) -> Tensor:
     """
     if exponents.shape[1] == 0:
         return exponents.sum(dim=1) - torch.inf
-    return torch.logsumexp(exponents, dim=1)
+    found: Tensor = _LogSumExp.apply(exponents)
+    return found
+
+
+class _LogSumExp(torch.autograd.Function):
+    """As `torch.logsumexp`, whose gradient is NaN for a row without a finite entry."""
+
+    @staticmethod
+    def forward(ctx: Any, exponents: Tensor) -> Tensor:
+        largest = exponents.amax(dim=1, keepdim=True).clamp_min(torch.finfo(exponents.dtype).min)
+        found = (exponents - largest).exp_().sum(dim=1).log_().add_(largest[:, 0])
+        ctx.save_for_backward(exponents, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        exponents, found = ctx.saved_tensors
+        shares = (exponents - found.clamp_min(torch.finfo(found.dtype).min)[:, None]).exp()
+        return shares * grad[:, None]
+
+
+def hinge_sums(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over s and m of max(0, t_s - x_m) for each row, `(B,)`, and how many of these are not zero, `(B,)`.
+
+    Args:
+        thresholds: `(B, S)`; minus infinity for an empty slot.
+        distances: `(B, M)`; infinite for what does not count.
+    """
+    if thresholds.shape[1] > MOST_COUNTED:
+        return _sorted_hinge_sums(thresholds, distances)
+    sums, numbers = _HingeSums.apply(thresholds, distances)
+    return sums, numbers.sum(dim=1)
+
+
+class _HingeSums(torch.autograd.Function):
+    """A pass for each threshold. The gradient is how often an entry lies below a threshold, counted on the way."""
+
+    @staticmethod
+    def forward(ctx: Any, thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        sums, numbers, below = [], [], None
+        for slot in range(thresholds.shape[1]):
+            hinge = (thresholds[:, slot : slot + 1] - distances).relu_()  # (B, M)
+            sums.append(hinge.sum(dim=1))
+            counted = hinge.sign_()
+            numbers.append(counted.sum(dim=1))
+            below = counted if below is None else below.add_(counted)
+        number = torch.stack(numbers, dim=1) if numbers else torch.zeros_like(thresholds)
+        ctx.save_for_backward(number, torch.zeros_like(distances) if below is None else below)
+        ctx.mark_non_differentiable(number)
+        total = torch.stack(sums, dim=1).sum(dim=1) if sums else thresholds.new_zeros(len(thresholds))
+        return total, number
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        number, below = ctx.saved_tensors
+        return number * grad[:, None], below * -grad[:, None]
+
+
+def _sorted_hinge_sums(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries of a row are sorted; those below a threshold are the first ones, counted and summed at once."""
+    ranked = distances.sort(dim=1).values  # (B, M)
+    number = torch.searchsorted(ranked.detach(), thresholds.detach())  # (B, S): entries strictly below
+    finite = ranked.where(ranked.isfinite(), 0).double()
+    running = pad(finite.cumsum(dim=1), (1, 0))  # float64: a difference of large sums follows
+    bounds = thresholds.where(number > 0, 0).double()
+    return (number * bounds - running.gather(1, number)).sum(dim=1).to(thresholds.dtype), number.sum(dim=1)

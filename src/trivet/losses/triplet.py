@@ -5,56 +5,58 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad, relu
 
 from trivet.geometry import Distance
+from trivet.losses.chosen import log_one_plus_exp
+from trivet.losses.sums import hinge_sums
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.given import Disjoint
 from trivet.mining.names import check_name
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 Variant = Literal["an", "pn"]
 
 
-def triplet_rows(rows: Rows, *, margin: float, variant: Variant = "an", with_self: bool = False) -> RowTerms:
+def triplet_rows(
+    rows: Rows, *, margin: float, variant: Variant = "an", with_self: bool = False, soft: bool = False
+) -> RowTerms:
     """Hinge over the chosen triplets of each anchor in the block: D(a, p) - D(a, n) + margin, if positive.
 
     Against a set of negatives there is a term for each (positive, negative), `(B, S * M)` of them.
-    `variant="pn"` uses D(p, n) for D(a, n); `with_self` counts the anchor as one more of its positives, at distance 0.
+    `variant="pn"` uses D(p, n) for D(a, n); `with_self` counts the anchor as one more of its positives, at distance 0;
+    `soft` takes log(1 + exp(D(a, p) - D(a, n))) for the hinge.
     """
+
+    def value(difference: Tensor) -> Tensor:
+        return log_one_plus_exp(difference) if soft else relu(difference + margin)
+
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
     to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
     if rows.paired:
-        return RowTerms(relu(to_positive - to_negative + margin), chosen)
+        return RowTerms(value(to_positive - to_negative), chosen, pull=to_positive)
     if variant == "an":
         to_negative = to_negative[:, None]  # (B, 1, M)
     if with_self:
         to_positive, chosen = pad(to_positive, (0, 1)), pad(chosen, (0, 1), value=True)
         if variant == "pn":  # of the anchor as its own positive
             to_negative = torch.cat([to_negative, rows.to_negative[:, None]], dim=1)
-    hinge = relu(to_positive[:, :, None] - to_negative + margin)  # (B, S, M)
-    return RowTerms(hinge.flatten(1), (chosen[:, :, None] & rows.negative_chosen[:, None]).flatten(1))
-
-
-def all_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
-    """The sum of `triplet_rows` over a set of negatives without a term for each triplet.
-
-    The negatives of a row are sorted; those that violate the margin of a positive are then the first ones, and
-    their number and running sum give the hinge. O(M log M) for a row, whatever the number of positives.
-    """
-    thresholds = rows.to_positive + margin  # (B, S)
-    negatives = rows.to_negative.masked_fill(~rows.negative_chosen, torch.inf).sort(dim=1).values  # (B, M)
-    number = torch.searchsorted(negatives.detach(), thresholds.detach())  # (B, S): negatives strictly nearer
-    finite = negatives.where(negatives.isfinite(), 0).double()
-    running = pad(finite.cumsum(dim=1), (1, 0))  # float64: a difference of large sums follows
-    sums = (number * thresholds.double() - running.gather(1, number)).to(thresholds.dtype)
-    count = rows.positive_chosen.sum(dim=1) * rows.negative_chosen.sum(dim=1)
-    return RowSum(
-        total=sums.where(rows.positive_chosen, 0).sum(),
-        count=count.sum(),
-        active=number.where(rows.positive_chosen, 0).sum(),
-        used=count > 0,
+    values = value(to_positive[:, :, None] - to_negative)  # (B, S, M)
+    return RowTerms(
+        values.flatten(1),
+        (chosen[:, :, None] & rows.negative_chosen[:, None]).flatten(1),
+        pull=to_positive[:, :, None].expand_as(values).flatten(1),
     )
+
+
+def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
+    """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
+    thresholds = (rows.to_positive + margin).where(rows.positive_chosen, -torch.inf)  # (B, S)
+    sums, active = hinge_sums(thresholds, rows.to_negative)
+    count = rows.positive_chosen.sum(dim=1) * rows.negative_count
+    return RowSum(total=sums.sum(), count=count.sum(), active=active.sum(), used=count > 0)
 
 
 class TripletLoss(RowLoss):
@@ -62,7 +64,7 @@ class TripletLoss(RowLoss):
 
     Mean over the chosen triplets (a, p, n), where y_a = y_p, a != p and y_n != y_a, of
 
-        max(0, D(a, p) - D(a, n) + margin).
+        max(0, D(a, p) - D(a, n) + margin), or softly log(1 + exp(D(a, p) - D(a, n))).
 
     Args:
         margin: in the unit of D; between unit vectors D lies in [0, 2] (Euclidean, cosine) or [0, 4] (squared).
@@ -72,7 +74,12 @@ class TripletLoss(RowLoss):
         reduction: "mean" over the triplets, zeros kept; "mean-active" over those above zero; "sum"; or "objective",
             the paper's sum over all triplets, p = a included, / N^3 (for positives="all", negatives="all").
         variant: "pn" puts D(p, n) in place of D(a, n).
-        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet is held.
+        soft: the soft margin (Hermans et al.): no term is ever 0, so only "mean" and "sum" remain, and `margin` is left
+            to the bands of "semihard" and "violating".
+        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet of a
+            block is held, as it is with `soft`.
+        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
+        disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
 
     Shape:
@@ -84,7 +91,8 @@ class TripletLoss(RowLoss):
 
     Source:
         Schroff, Kalenichenko, Philbin, "FaceNet", CVPR 2015, section 3.1; there a sum, here a mean.
-        With positives="easy": Levi et al., ICCV 2021, section 4.3.
+        With positives="easy": Levi et al., ICCV 2021, section 4.3. With `soft`: Hermans, Beyer, Leibe, "In Defense of
+        the Triplet Loss for Person Re-Identification", 2017, section 2; there of Euclidean distances.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
@@ -105,7 +113,10 @@ class TripletLoss(RowLoss):
         normalize: bool = False,
         reduction: Reduction = "mean",
         variant: Variant = "an",
+        soft: bool = False,
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -117,10 +128,18 @@ class TripletLoss(RowLoss):
             normalize=normalize,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )
-        self.check_reach(margin, name="margin")
+        if not soft:
+            self.check_reach(margin, name="margin")
+        elif reduction not in ("mean", "sum"):
+            raise ValueError(
+                f"reduction must be 'mean' or 'sum' with soft = True, where every term is above 0: got {reduction!r}; "
+                "use one of these, or soft = False."
+            )
         if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
             raise ValueError(
                 "reduction = 'objective' is the sum over all triplets: got another strategy; "
@@ -128,6 +147,7 @@ class TripletLoss(RowLoss):
             )
         check_name(variant, get_args(Variant), name="variant")
         self.variant: Variant = variant
+        self.soft = soft
 
     def objective_size(self, anchors: int, references: int) -> int:
         """N M^2."""
@@ -139,16 +159,18 @@ class TripletLoss(RowLoss):
         numbers = super().numbers(batch)
         if self.variant == "pn":
             numbers += 2 * slots * batch.dimension
-        if self.strategy.negatives.listed and not self._summed(slots):
+        if self.strategy.negatives.listed and not self._summed():
             numbers += slots * len(batch.references)
         return numbers
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""
-        if not rows.paired and self._summed(rows.positive_chosen.shape[1]):
-            return all_triplets_rows(rows, margin=self.margin)
-        return triplet_rows(rows, margin=self.margin, variant=self.variant, with_self=self.reduction == "objective")
+        if not rows.paired and self._summed():
+            return all_triplets_sum(rows, margin=self.margin)
+        with_self = self.reduction == "objective"
+        return triplet_rows(rows, margin=self.margin, variant=self.variant, with_self=with_self, soft=self.soft)
 
-    def _summed(self, slots: int) -> bool:
-        """Whether only sums over the triplets are needed, and there are many."""
-        return slots > 1 and self.trim == 0 and self.variant == "an" and self.reduction != "objective"
+    def _summed(self) -> bool:
+        """Whether only sums over the triplets are needed."""
+        hinged = self.variant == "an" and not self.soft
+        return self.trim == 0 and hinged and self.reduction != "objective"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from trivet.geometry import check_embeddings, unit_rows
+from trivet.geometry import References, check_embeddings, unit_rows
 from trivet.mining.groups import Groups
 
 NUMBERS_PER_BLOCK = 2**20  # a float32 matrix of 4 MiB stays in the processor's cache from one pass to the next
@@ -26,7 +26,11 @@ class Batch:
         reference_labels: `(M,)` int64.
         ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among the
             references.
-        named: whether ids were given; otherwise an item is the same as its own row only.
+        classes: the references of each class.
+        items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
+        taken: `(M,)` bool, references that may not be chosen any more; None where all may.
+        first: place of the first anchor in the whole batch, of which these anchors may be one process's part.
+        graph: whether gradients are wanted.
     """
 
     embeddings: Tensor
@@ -35,47 +39,43 @@ class Batch:
     reference_labels: Tensor
     ids: Tensor | None
     reference_ids: Tensor | None
-    named: bool
+    classes: Groups
+    items: Groups | None
+    taken: Tensor | None = None
+    first: int = 0
+    graph: bool = field(default_factory=torch.is_grad_enabled)
 
     @cached_property
-    def classes(self) -> Groups:
-        """The references of each class."""
-        return Groups(self.reference_labels)
+    def gallery(self) -> References:
+        """The references, made ready for products; there must be one."""
+        with torch.set_grad_enabled(self.graph):  # whoever reads it first
+            return References(self.references)
 
     @cached_property
-    def items(self) -> Groups | None:
-        """The references of each item, where ids were given."""
-        return Groups(self.reference_ids) if self.named and self.reference_ids is not None else None
+    def precise_gallery(self) -> References:
+        """The same in float64."""
+        if self.references.dtype == torch.float64:
+            return self.gallery
+        with torch.set_grad_enabled(self.graph):
+            return References(self.references.double())
 
     @property
     def dimension(self) -> int:
         """d of the embeddings."""
         return self.embeddings.shape[1]
 
+    def detach(self) -> Batch:
+        """The same batch without a graph."""
+        embeddings = self.embeddings.detach()
+        own = self.references is self.embeddings
+        references = embeddings if own else self.references.detach()
+        return replace(self, embeddings=embeddings, references=references, graph=False)
+
     def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
         """Ranges of anchors: `size` each, or so many that a block holds about a million numbers, `numbers` each."""
         if size is None:
             size = max(1, NUMBERS_PER_BLOCK // max(1, numbers))
         yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
-
-
-class Draws:
-    """Uniform numbers in [0, 1) for each (anchor, slot), the same however the anchors are cut into blocks.
-
-    A source has a stream of its own, so that the choice of a positive tells nothing of the choice of a negative.
-    """
-
-    def __init__(self, generator: torch.Generator | None) -> None:
-        self._seeds = torch.randint(2**62, (2,), generator=generator).tolist()
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin again with the first anchor."""
-        self._streams = [torch.Generator().manual_seed(seed) for seed in self._seeds]
-
-    def next_rows(self, shape: tuple[int, int], stream: int, device: torch.device) -> Tensor:
-        """The numbers `(B, S)` of the next B anchors."""
-        return torch.rand(shape, dtype=torch.float64, generator=self._streams[stream]).to(device)
 
 
 def check_batch(
@@ -138,14 +138,17 @@ def check_batch(
         reference_ids = ids
     elif reference_ids is not None and references is not None:
         reference_ids = _integers(reference_ids, "reference_ids", len(references))
+    if references is None or reference_labels is None:
+        references, reference_labels = embeddings, labels
     return Batch(
         embeddings,
         labels,
-        embeddings if references is None else references,
-        labels if reference_labels is None else reference_labels,
+        references,
+        reference_labels,
         ids,
         reference_ids,
-        named,
+        Groups(reference_labels),
+        Groups(reference_ids) if named and reference_ids is not None else None,
     )
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, from_squared, squared_distances, to_squared
+from trivet.geometry import Distance, distances_between, from_squared, from_squared_matrix, to_squared
 from trivet.mining.batch import Batch
 
 
 class Block:
-    """B anchors against M references. What selectors read carries no gradient; nothing is computed before it is read.
+    """B anchors against M references. Nothing is computed before it is read.
 
     The references of the anchor's own class are few, and listed: `own (B, S)` are their columns, S the size of the
     largest class. All others are negatives, and only their distances form a matrix.
 
+    What selectors read carries no gradient. What a formula reads (`listed`, `matrix`, `anchors`, `references`) is
+    differentiable in one of two ways. Of a batch with a graph, by ordinary autograd. Of a detached batch, with
+    `leaves=True`, each is a leaf of its own, and `add_gradients` carries the gradients of the leaves on to the rows:
+    the matrix products of the gradient then add to one buffer for all blocks.
+
     Args:
-        anchors, references: `(B, d)` and `(M, d)`, of unit rows if the loss normalises them.
         span: which anchors of the batch these are.
         distance: the loss's distance, in which `margin` is given.
         margin: the loss's margin, 0 if it has none.
@@ -28,17 +34,26 @@ class Block:
     def __init__(
         self,
         batch: Batch,
-        anchors: Tensor,
-        references: Tensor,
         span: tuple[int, int],
         *,
         distance: Distance,
         margin: float,
+        leaves: bool = False,
     ) -> None:
-        self.anchors, self.references, self.distance, self.margin = anchors, references, distance, margin
+        self.distance, self.margin, self.dimension = distance, margin, batch.dimension
         self.labels = batch.labels[slice(*span)]
-        self.dimension = batch.dimension
-        self._batch, self._span = batch, span
+        self.ids = None if batch.ids is None else batch.ids[slice(*span)]
+        self.size = len(batch.references)
+        self._batch, self._span, self._leaves = batch, span, leaves
+        self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
+        self._rows = batch.embeddings[slice(*span)]
+        self._lists: list[_List] = []
+
+    @cached_property
+    def place(self) -> Tensor:
+        """Where the anchors `(B,)` stand in the whole batch."""
+        start, stop = self._span
+        return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
     @cached_property
     def own(self) -> Tensor:
@@ -48,75 +63,205 @@ class Block:
     @cached_property
     def own_columns(self) -> Tensor:
         """`own`, with column 0 for the empty slots."""
-        return self.own.where(self.own < len(self.references), 0)
+        return self.own.where(self.own < self.size, 0)
 
     @cached_property
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
-        filled = self.own < len(self.references)
-        if self._batch.ids is None or self._batch.reference_ids is None or self.own.shape[1] == 0:
+        filled = self.own < self.size
+        if self._batch.taken is not None and self.size:
+            filled &= ~self._batch.taken[self.own_columns]
+        if self.ids is None or self._batch.reference_ids is None or self.own.shape[1] == 0:
             return filled
-        ids = self._batch.ids[slice(*self._span), None]
-        return filled & (self._batch.reference_ids[self.own_columns] != ids)
+        return filled & (self._batch.reference_ids[self.own_columns] != self.ids[:, None])
 
     @cached_property
     def excluded(self) -> Tensor:
-        """Columns `(B, E)` that are no negatives, ascending, then M: the class, and rows of the same item."""
-        if self._batch.items is None or self._batch.ids is None:
-            return self.own
-        same = self._batch.items.positions(self._batch.ids[slice(*self._span)])
-        other_label = self._batch.reference_labels[same.clamp_max(len(self.references) - 1)] != self.labels[:, None]
-        return torch.cat([self.own, same.where(other_label, len(self.references))], dim=1).sort(dim=1).values
+        """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
+        parts = [self.own]
+        if self._batch.items is not None and self.ids is not None:
+            same = self._batch.items.positions(self.ids)
+            parts.append(same.where(self._other_label(same), self.size))
+        if self._batch.taken is not None:
+            taken = self._batch.taken.nonzero().flatten().expand(len(self.labels), -1)
+            known = self._other_label(taken)
+            if self._batch.items is not None and self._batch.reference_ids is not None and self.ids is not None:
+                known &= self._batch.reference_ids[taken] != self.ids[:, None]
+            parts.append(taken.where(known, self.size))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1).sort(dim=1).values
+
+    def _other_label(self, columns: Tensor) -> Tensor:
+        return self._batch.reference_labels[columns.clamp_max(self.size - 1)] != self.labels[:, None]
 
     @cached_property
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
-        return len(self.references) - (self.excluded < len(self.references)).sum(dim=1, keepdim=True)
-
-    @cached_property
-    def negative(self) -> Tensor:
-        """Which references are negatives, `(B, M)` bool."""
-        mask = torch.ones((len(self.anchors), len(self.references) + 1), dtype=torch.bool, device=self.anchors.device)
-        return mask.scatter_(1, self.excluded, False)[:, :-1]
-
-    @cached_property
-    def own_squared(self) -> Tensor:
-        """Squared distances `(B, S)` to `own`, differentiable, right for near-duplicates; empty slots mean nothing.
-
-        By differences where these are few, else by a matrix product in float64.
-        """
-        if self.own.shape[1] * self.dimension <= max(len(self.references), 4096):
-            return (self.anchors[:, None] - self.references[self.own_columns]).square().sum(dim=-1)
-        squared = squared_distances(self.anchors.double(), self.references.double())
-        return squared.gather(1, self.own_columns).to(self.anchors.dtype)
-
-    @cached_property
-    def squared(self) -> Tensor:
-        """Squared distances `(B, M)` to all references, differentiable."""
-        return squared_distances(self.anchors, self.references)
+        return self.size - (self.excluded < self.size).sum(dim=1, keepdim=True)
 
     @cached_property
     def to_own(self) -> Tensor:
-        """`own_squared` without gradient."""
-        return self.own_squared.detach()
+        """Squared distances `(B, S)` to `own`, right for near-duplicates; empty slots mean nothing."""
+        return self._own.squared.detach()
 
     @cached_property
     def to_negatives(self) -> Tensor:
-        """Squared distances `(B, M)` to the negatives, without gradient; infinite for all that are none."""
-        if "squared" in self.__dict__:
-            squared = self.squared.detach().clone()
-        else:
-            with torch.no_grad():
-                squared = squared_distances(self.anchors, self.references)
-        if squared.shape[1] == 0:
-            return squared
-        empty = self.excluded == len(self.references)
-        infinite = squared.new_full((), torch.inf).where(~empty, -torch.inf)
-        return squared.scatter_reduce_(1, self.excluded.where(~empty, 0), infinite, "amax")
+        """Squared distances `(B, M)` to the negatives; infinite for all that are none."""
+        return self._squared.detach()
+
+    def squared_to(self, columns: Tensor) -> Tensor:
+        """Squared distances `(B, S)` to any columns, right for near-duplicates."""
+        if columns is self.own_columns:
+            return self.to_own
+        with torch.no_grad():
+            return self._squared_to(columns).squared
 
     def beyond(self, squared: Tensor, margin: float) -> Tensor:
         """Squared distances that lie `margin`, in the loss's distance, beyond the given ones."""
         return to_squared(from_squared(squared, self.distance) + margin, self.distance)
+
+    # What follows is differentiable.
+
+    @cached_property
+    def anchors(self) -> Tensor:
+        """The anchors `(B, d)`."""
+        return self._rows.detach().requires_grad_() if self._leaves else self._rows
+
+    @cached_property
+    def references(self) -> Tensor:
+        """The references `(M, d)`."""
+        return self._batch.references.detach().requires_grad_() if self._leaves else self._batch.references
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
+        if self._leaves:
+            return from_squared_matrix(self.to_negatives, self.distance).detach().requires_grad_()
+        return from_squared_matrix(self._squared, self.distance)
+
+    def listed(self, columns: Tensor) -> Tensor:
+        """Distances `(B, S)` to any columns in the loss's distance."""
+        found = self._own if columns is self.own_columns else self._squared_to(columns)
+        if self._leaves:
+            found = replace(found, squared=found.squared.detach().requires_grad_())
+            self._lists.append(found)
+        return from_squared(found.squared, self.distance)
+
+    def between(self, columns: Tensor, others: Tensor) -> Tensor:
+        """Distances `(B, S)` between two references of each slot, in the loss's distance."""
+        return distances_between(self.references[columns], self.references[others], distance=self.distance)
+
+    def add_gradients(self, total: Tensor, parameters: Sequence[Tensor], sums: Gradients) -> None:
+        """Add the gradient of `total` with respect to rows and parameters to `sums`; for a block of leaves."""
+        if not total.requires_grad:
+            return
+        rows = [self.__dict__[name] for name in ("anchors", "references", "matrix") if name in self.__dict__]
+        leaves = [*rows, *(found.squared for found in self._lists), *parameters]
+        # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
+        grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
+        own_part = sums.anchors[slice(*self._span)]
+
+        def grad_of(name: str) -> Tensor | None:
+            return grads[id(self.__dict__[name])] if name in self.__dict__ else None
+
+        if (of_anchors := grad_of("anchors")) is not None:
+            own_part.add_(of_anchors)
+        if (of_references := grad_of("references")) is not None and sums.references is not None:
+            sums.references.add_(of_references)
+        of_matrix = grad_of("matrix")
+        dense = None if of_matrix is None else self._of_squared(of_matrix)
+        for found in self._lists:
+            grad = grads[id(found.squared)]
+            if grad is None:
+                continue
+            if found.differences is None:
+                wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
+                wide.scatter_add_(1, found.columns, grad.double())
+                gallery = self._batch.precise_gallery
+                if sums.references is not None and sums.precise is None:
+                    sums.precise = gallery.gradient_buffer()
+                own_part.add_(gallery.add_gradient(wide, self._rows.double(), sums.precise))
+                continue
+            pulls = 2 * grad[:, :, None] * found.differences  # (B, S, d)
+            own_part.add_(pulls.sum(dim=1))
+            if sums.references is not None:
+                sums.references.index_add_(0, found.columns.flatten(), pulls.flatten(0, 1), alpha=-1)
+        if dense is not None:
+            own_part.add_(self._batch.gallery.add_gradient(dense, self._rows, sums.products))
+        for parameter, parameter_sum in zip(parameters, sums.parameters, strict=True):
+            if (of_parameter := grads[id(parameter)]) is not None:
+                parameter_sum.add_(of_parameter)
+
+    @cached_property
+    def _own(self) -> _List:
+        with torch.set_grad_enabled(self._graph):
+            return self._squared_to(self.own_columns)
+
+    @cached_property
+    def _squared(self) -> Tensor:
+        """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
+        with torch.set_grad_enabled(self._graph):
+            if self.size == 0:
+                return self._rows @ self._batch.references.T
+            squared = self._batch.gallery.squared_distances(self._rows)
+            index, values = self._hidden(squared)
+            return squared.scatter(1, index, values) if squared.requires_grad else squared.scatter_(1, index, values)
+
+    def _hidden(self, squared: Tensor, value: float = torch.inf) -> tuple[Tensor, Tensor]:
+        """Where and what to write into `squared (B, M)` so that it holds `value` for all that are no negatives."""
+        filled = self.excluded < self.size
+        first = self.excluded[:, :1].where(filled[:, :1], 0)
+        index = self.excluded.where(filled, first)  # a row without exclusions writes its first number again
+        return index, squared.gather(1, index).masked_fill(filled[:, :1], value)
+
+    def _squared_to(self, columns: Tensor) -> _List:
+        anchors, references = self._rows, self._batch.references
+        if self.size == 0:
+            return _List(columns, None, anchors.new_zeros(columns.shape))
+        if columns.shape[1] * self.dimension <= max(self.size, 4096):
+            # No matrix product here: it loses the digits that separate near-duplicates.
+            differences = anchors[:, None] - references[columns]
+            return _List(columns, differences, differences.square().sum(dim=-1))
+        squared = self._batch.precise_gallery.squared_distances(anchors.double()).gather(1, columns)
+        return _List(columns, None, squared.to(anchors.dtype))
+
+    def _of_squared(self, grad: Tensor) -> Tensor:
+        """The gradient of the squared distances, given that of `matrix`; 0 for all that are no negatives."""
+        if self.distance == "euclidean":
+            tiny = math.sqrt(torch.finfo(grad.dtype).tiny)
+            slopes = torch.threshold(self.matrix.detach(), 2 * tiny, torch.inf).reciprocal_()
+            grad = slopes.mul_(grad).mul_(0.5)
+        elif self.distance == "cosine":
+            grad = grad / 2
+        grad = grad.contiguous()  # a sum hands its gradient down as a view of one number
+        return grad.scatter(1, *self._hidden(grad, 0.0)) if grad.shape[1] else grad
+
+
+@dataclass(frozen=True)
+class _List:
+    """Squared distances `(B, S)` to some columns, and the differences `(B, S, d)` they come from, where they do."""
+
+    columns: Tensor
+    differences: Tensor | None
+    squared: Tensor
+
+
+@dataclass
+class Gradients:
+    """Sums over the blocks of a batch.
+
+    Attributes:
+        anchors: `(N, d)`.
+        references: `(M, d)`, None where the references need no gradient.
+        products: what `References.add_gradient` accumulates, likewise.
+        parameters: one for each parameter of the loss.
+        precise: as `products`, in float64; made when it is needed.
+    """
+
+    anchors: Tensor
+    references: Tensor | None
+    products: Tensor | None
+    parameters: list[Tensor]
+    precise: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -132,34 +277,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Everyone:
-    """A whole set of references for each of B anchors, not tied to one positive: `chosen (B, M)` bool."""
+    """A whole set of references for each of B anchors, not tied to one positive.
 
-    chosen: Tensor
+    Attributes:
+        squared: squared distances `(B, M)` to the chosen, infinite for all others.
+        count: how many are chosen, `(B, 1)`.
+    """
 
-
-def uniform_of(mask: Tensor, uniform: Tensor) -> Choice:
-    """Columns drawn uniformly among `mask (B, C)`, one for each number of `uniform (B, S)` in [0, 1)."""
-    if mask.shape[1] == 0:
-        return nothing(uniform)
-    rank = mask.cumsum(dim=1)  # (B, C): how many candidates up to and with this column
-    wanted = rank_of(uniform, rank[:, -1:]) + 1
-    chosen = (rank[:, -1:] > 0).expand_as(uniform)
-    return Choice(torch.searchsorted(rank, wanted).where(chosen, 0), chosen)
-
-
-def uniform_negative(block: Block, uniform: Tensor) -> Choice:
-    """Negatives drawn uniformly, one for each number of `uniform (B, S)`; no distance is computed."""
-    rank = rank_of(uniform, block.negatives)  # (B, S): how many negatives stand before the wanted one
-    # An excluded column stands before it if no more than `rank` negatives stand before that column.
-    columns, total = block.excluded, len(block.references)
-    before = (columns - torch.arange(columns.shape[1], device=rank.device)).where(columns < total, total)
-    chosen = (block.negatives > 0).expand_as(uniform)
-    return Choice((rank + torch.searchsorted(before, rank, right=True)).where(chosen, 0), chosen)
-
-
-def rank_of(uniform: Tensor, count: Tensor) -> Tensor:
-    """Whole numbers 0 .. count - 1 from numbers in [0, 1); 0 where the count is 0."""
-    return (uniform * count).floor().long().clamp_max((count - 1).clamp_min(0))
+    squared: Tensor
+    count: Tensor
 
 
 def nothing(shape_of: Tensor) -> Choice:

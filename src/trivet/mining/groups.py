@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 
 class Groups:
-    """The positions of each value of `values (M,)`, in order.
-
-    Attributes:
-        largest: how often the most frequent value occurs; 0 without values.
-    """
+    """The positions of each value of `values (M,)`, in order; nothing is computed before it is read."""
 
     def __init__(self, values: Tensor) -> None:
-        self._total = len(values)
-        self._values, inverse, self._counts = torch.unique(values, return_inverse=True, return_counts=True)
-        self._order = inverse.argsort(stable=True)
-        self._starts = self._counts.cumsum(0) - self._counts
-        self.largest = int(self._counts.max()) if len(values) else 0
+        self._given = values
+
+    @cached_property
+    def largest(self) -> int:
+        """How often the most frequent value occurs; 0 without values."""
+        return int(self._sorted[2].max()) if len(self._given) else 0
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The different values, the positions ordered by value, how many each value has and where they start."""
+        order = self._given.argsort(stable=True)
+        values, counts = torch.unique_consecutive(self._given[order], return_counts=True)
+        return values, order, counts, counts.cumsum(0) - counts
 
     def positions(self, keys: Tensor) -> Tensor:
         """Positions `(B, largest)` of each of `keys (B,)`, ascending, filled up with M."""
         if self.largest == 0:
             return torch.zeros((len(keys), 0), dtype=torch.int64, device=keys.device)
-        group = torch.searchsorted(self._values, keys).clamp_max(len(self._values) - 1)
-        count = self._counts[group].where(self._values[group] == keys, 0)[:, None]
+        values, order, counts, starts = self._sorted
+        group = torch.searchsorted(values, keys).clamp_max(len(values) - 1)
+        count = counts[group].where(values[group] == keys, 0)[:, None]
         slot = torch.arange(self.largest, device=keys.device)
         filled = slot < count
-        found: Tensor = self._order[(self._starts[group][:, None] + slot).where(filled, 0)].where(filled, self._total)
-        return found
+        return order[(starts[group][:, None] + slot).where(filled, 0)].where(filled, len(self._given))

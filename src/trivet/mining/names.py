@@ -27,3 +27,10 @@ def check_at_least(low: float, value: float, *, name: str) -> float:
     if not math.isfinite(value) or value < low:
         raise ValueError(f"{name} must be a finite number of at least {low:g}: got {value}.")
     return value
+
+
+def check_count(value: int, *, name: str) -> int:
+    """The value, or ValueError if it is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1: got {value}.")
+    return value

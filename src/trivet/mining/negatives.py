@@ -9,11 +9,13 @@ from typing import ClassVar, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from trivet.mining.block import Block, Choice, Everyone, nothing, rank_of, uniform_negative
-from trivet.mining.names import check_at_least, check_name, nearest
+from trivet.mining import columns
+from trivet.mining.block import Block, Choice, Everyone, nothing
+from trivet.mining.names import check_at_least, check_count, check_name, nearest
 
 NegativeName = Literal[
     "random",
+    "easy",
     "hard",
     "semihard",
     "semihard-hardest",
@@ -22,6 +24,7 @@ NegativeName = Literal[
     "multi-similarity",
     "all",
 ]
+MOST_COUNTED = 64  # positives of an anchor for which counting is faster than sorting its negatives
 Otherwise = Literal["random", "drop"]
 
 
@@ -31,50 +34,100 @@ class NegativeSelector(Protocol):
     Attributes:
         random: whether it uses the uniform numbers it is given.
         unit_rows: whether it means something for embeddings of unit norm only.
-        listed: whether it gives a whole set of negatives per anchor (`Everyone`) rather than one per positive.
+        listed: whether it gives a whole set of negatives per anchor (`Everyone`) rather than k for each positive.
+        given_positive: whether the choice depends on the positive.
+        k: how many it gives for each positive.
     """
 
     unit_rows: ClassVar[bool]
     listed: ClassVar[bool]
+    given_positive: ClassVar[bool]
 
     @property
     def random(self) -> bool: ...
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice | Everyone:
-        """One negative per positive slot, `(B, S)`, or a set of negatives per anchor, `(B, M)`.
+    @property
+    def k(self) -> int: ...
 
-        `uniform` holds a number in [0, 1) for each positive slot if the selector is random.
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice | Everyone:
+        """k negatives per positive slot, `(B, S k)`, those of a slot side by side, or a set of negatives per anchor.
+
+        `uniform` holds a number in [0, 1) for each negative slot if the selector is random.
         """
         ...
 
 
 @dataclass(frozen=True)
 class RandomNegative:
-    """A negative drawn uniformly for each positive."""
+    """A negative drawn uniformly for each positive.
 
+    Args:
+        k: how many different ones for each positive.
+    """
+
+    k: int = 1
     random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_count(self.k, name="k")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
-        """One negative per positive slot, `(B, S)`."""
-        return uniform_negative(block, uniform)
+        """k negatives per positive slot, `(B, S k)`."""
+        return _uniform(block, uniform, self.k)
+
+
+@dataclass(frozen=True)
+class EasyNegative:
+    """The farthest negative of the anchor (EPEN with easy positives, Xuan et al., section 6.1).
+
+    Args:
+        k: the k farthest.
+    """
+
+    k: int = 1
+    random: ClassVar[bool] = False
+    unit_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_count(self.k, name="k")
+
+    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+        """The same negatives for every positive slot, `(B, S k)`."""
+        if block.size == 0:
+            return nothing(uniform)
+        # Nearest first in -D; what is no negative, at -inf, must come last instead.
+        opposite = block.to_negatives.neg()
+        opposite = torch.threshold(opposite, torch.finfo(opposite.dtype).min, torch.inf)
+        return _same(block, columns.nearest_few(opposite, self.k), uniform)
 
 
 @dataclass(frozen=True)
 class HardNegative:
-    """The nearest negative of the anchor (batch-hard, Hermans et al. 2017; EPHN with easy positives)."""
+    """The nearest negative of the anchor (batch-hard, Hermans et al. 2017; EPHN with easy positives).
 
+    Args:
+        k: the k nearest.
+    """
+
+    k: int = 1
     random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_count(self.k, name="k")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
-        """The same negative for every positive slot, `(B, S)`."""
-        if block.to_negatives.shape[1] == 0:
-            return nothing(positives.index)
-        index = block.to_negatives.argmin(dim=1, keepdim=True)  # the lowest of tied ones
-        return Choice(index.expand_as(positives.index), (block.negatives > 0).expand_as(positives.index))
+        """The same negatives for every positive slot, `(B, S k)`."""
+        if block.size == 0:
+            return nothing(uniform)
+        return _same(block, columns.nearest_few(block.to_negatives, self.k), uniform)
 
 
 @dataclass(frozen=True)
@@ -84,25 +137,25 @@ class SemihardNegative:
     Args:
         margin: width of the band in the loss's distance; None takes the loss's margin.
         otherwise: when the band is empty, "random" draws among all negatives and "drop" leaves the triplet out.
+        k: how many different ones for each positive.
     """
 
     margin: float | None = None
     otherwise: Otherwise = "random"
+    k: int = 1
     random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
-        if self.margin is not None:
-            check_at_least(0, self.margin, name="margin")
+        _check(self.margin, self.otherwise, self.k)
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
-        """One negative per positive slot, `(B, S)`."""
-        ranked, to_positive = _Ranked(block), _squared_to(block, positives)
-        margin = block.margin if self.margin is None else self.margin
-        start, stop = ranked.after(to_positive), ranked.before(block.beyond(to_positive, margin))
-        return _or_else(ranked.draw(start, stop, uniform), block, uniform, self.otherwise)
+        """k negatives per positive slot, `(B, S k)`."""
+        to_positive = block.squared_to(positives.index)
+        high = block.beyond(to_positive, block.margin if self.margin is None else self.margin)
+        return _or_else(_between(block, to_positive, high, uniform, self.k), block, uniform, self.otherwise, self.k)
 
 
 @dataclass(frozen=True)
@@ -114,25 +167,25 @@ class ViolatingNegative:
     Args:
         margin: in the loss's distance; None takes the loss's margin.
         otherwise: when none violates the margin, "random" draws among all negatives, "drop" leaves the triplet out.
+        k: how many different ones for each positive.
     """
 
     margin: float | None = None
     otherwise: Otherwise = "drop"
+    k: int = 1
     random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
-        if self.margin is not None:
-            check_at_least(0, self.margin, name="margin")
+        _check(self.margin, self.otherwise, self.k)
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
-        """One negative per positive slot, `(B, S)`."""
-        ranked = _Ranked(block)
+        """k negatives per positive slot, `(B, S k)`."""
         margin = block.margin if self.margin is None else self.margin
-        stop = ranked.before(block.beyond(_squared_to(block, positives), margin))
-        return _or_else(ranked.draw(torch.zeros_like(stop), stop, uniform), block, uniform, self.otherwise)
+        high = block.beyond(block.squared_to(positives.index), margin)
+        return _or_else(_between(block, None, high, uniform, self.k), block, uniform, self.otherwise, self.k)
 
 
 @dataclass(frozen=True)
@@ -141,14 +194,17 @@ class SemihardHardestNegative:
 
     Args:
         otherwise: when no negative lies beyond, "random" draws among all negatives, "drop" leaves the triplet out.
+        k: the k nearest of those beyond.
     """
 
     otherwise: Otherwise = "drop"
+    k: int = 1
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+        _check(None, self.otherwise, self.k)
 
     @property
     def random(self) -> bool:
@@ -156,11 +212,15 @@ class SemihardHardestNegative:
         return self.otherwise == "random"
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
-        """One negative per positive slot, `(B, S)`."""
-        ranked = _Ranked(block)
-        start = ranked.after(_squared_to(block, positives))
-        found = ranked.draw(start, block.negatives, torch.zeros_like(start, dtype=torch.float64))
-        return _or_else(found, block, uniform, self.otherwise)
+        """k negatives per positive slot, `(B, S k)`."""
+        to_positive = block.squared_to(positives.index)
+        if block.size == 0:
+            return nothing(uniform)
+        if to_positive.shape[1] > MOST_COUNTED:
+            found = _Ranked(block).take(to_positive, self.k)
+        else:
+            found = _first_beyond(block.to_negatives, to_positive, self.k)
+        return _or_else(found, block, uniform, self.otherwise, self.k)
 
 
 @dataclass(frozen=True)
@@ -177,6 +237,7 @@ class DistanceWeighted:
         cap: upper limit of 1 / q (unnormalised), or None.
         dimension: k, >= 2; None takes the embeddings' own.
         otherwise: "random" or "drop", for an anchor without a negative below the upper cutoff.
+        k: how many for each positive, drawn independently, so one can come twice.
 
     Source:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, section 3.
@@ -187,12 +248,14 @@ class DistanceWeighted:
     cap: float | None = None
     dimension: int | None = None
     otherwise: Otherwise = "random"
+    k: int = 1
     random: ClassVar[bool] = True
     unit_rows: ClassVar[bool] = True
     listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_name(self.otherwise, get_args(Otherwise), name="otherwise")
+        _check(None, self.otherwise, self.k)
         if not 0 < self.cutoff <= 2:
             raise ValueError(f"cutoff must lie in (0, 2], a distance between unit vectors: got {self.cutoff}.")
         if self.upper_cutoff is not None and not self.upper_cutoff > 0:
@@ -203,28 +266,29 @@ class DistanceWeighted:
             raise ValueError(f"dimension must be at least 2 for a density of distances: got {self.dimension}.")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
-        """One negative per positive slot, `(B, S)`."""
-        if block.to_negatives.shape[1] == 0:
+        """k negatives per positive slot, `(B, S k)`."""
+        if block.size == 0:
             return nothing(uniform)
-        cumulative = self.probabilities(block).cumsum(dim=1)  # (B, M)
-        total = cumulative[:, -1:]
-        index = torch.searchsorted(cumulative, uniform.clamp_max(1 - 2**-40) * total, right=True)
-        chosen = (total > 0).expand_as(uniform)
-        return _or_else(Choice(index.where(chosen, 0), chosen), block, uniform, self.otherwise)
+        weights = self.weights(block)
+        chosen = (weights.amax(dim=1, keepdim=True) > 0).expand_as(uniform)
+        found = Choice(columns.weighted(weights, uniform).where(chosen, 0), chosen)
+        # Here the k are independent, so are those of the fallback.
+        return _or_else(found, block, uniform, self.otherwise, 1)
 
-    def probabilities(self, block: Block) -> Tensor:
-        """Probability of each reference `(B, M)`, float64; rows of anchors that have nothing to choose are zero."""
-        if block.to_negatives.shape[1] == 0:
-            return block.to_negatives.double()
+    def weights(self, block: Block) -> Tensor:
+        """Weight of each reference `(B, M)`, at most 1; 0 for what may not be chosen."""
         k = block.dimension if self.dimension is None else self.dimension
-        distances = block.to_negatives.double().sqrt()  # infinite where there is no negative
-        allowed = distances < (torch.inf if self.upper_cutoff is None else self.upper_cutoff)
-        x = distances.clamp_min(self.cutoff)
-        log_weights = (2 - k) * x.log() - (k - 3) / 2 * (1 - x.square() / 4).clamp_min(1e-8).log()
+        squared = block.to_negatives.clamp(self.cutoff**2, 4)
+        # In place, pass by pass: log weight = (2 - k) log d - (k - 3) / 2 log(1 - d^2 / 4)
+        rest = (squared / -4).add_(1).clamp_min_(1e-8).log_().mul_((k - 3) / 2)
+        log_weights = squared.log_().mul_((2 - k) / 2).sub_(rest)
         if self.cap is not None:
-            log_weights = log_weights.clamp_max(math.log(self.cap))
-        log_weights = log_weights.masked_fill(~allowed, -torch.inf)
-        return torch.softmax(log_weights, dim=1).masked_fill(~allowed, 0)
+            log_weights = log_weights.clamp_max_(math.log(self.cap))
+        limit = math.inf if self.upper_cutoff is None else self.upper_cutoff**2
+        allowed = columns.below(block.to_negatives, squared.new_full((len(squared), 1), limit))
+        log_weights += allowed.log_()  # -inf where not allowed
+        largest = log_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(squared.dtype).min)
+        return log_weights.sub_(largest).exp_()
 
 
 @dataclass(frozen=True)
@@ -239,44 +303,51 @@ class MultiSimilarityNegatives:
 
     epsilon: float = 0.1
     reference: Literal["least-similar", "chosen"] = "least-similar"
+    k: ClassVar[int] = 1
     random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = True
     listed: ClassVar[bool] = True
+    given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least(0, self.epsilon, name="epsilon")
         check_name(self.reference, ("least-similar", "chosen"), name="reference")
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
-        """The mined negatives, `(B, M)`; none for an anchor without a positive."""
+        """The mined negatives, a set per anchor; none for an anchor without a positive."""
         if self.reference == "chosen":
-            if positives.index.shape[1] == 0:
-                return Everyone(torch.zeros_like(block.negative))
-            reached, chosen = _squared_to(block, positives), positives.chosen
+            reached, chosen = block.squared_to(positives.index), positives.chosen
         else:
-            if block.own.shape[1] == 0:
-                return Everyone(torch.zeros_like(block.negative))
             reached, chosen = block.to_own, block.positive
-        farthest = reached.masked_fill(~chosen, -torch.inf).amax(dim=1, keepdim=True)
+        if reached.shape[1] == 0:
+            farthest = reached.new_full((len(reached), 1), -torch.inf)
+        else:
+            farthest = reached.masked_fill(~chosen, -torch.inf).amax(dim=1, keepdim=True)
         # S = 1 - D / 2, so S_an > S_ap - epsilon is D_an < D_ap + 2 epsilon; to what is no negative D is infinite.
-        return Everyone(block.to_negatives < farthest + 2 * self.epsilon)
+        near = columns.below(block.to_negatives, farthest + 2 * self.epsilon)
+        count = near.sum(dim=1, keepdim=True).long()
+        penalty = near.reciprocal_().sub_(1)  # 0 where chosen, else infinite
+        return Everyone(penalty.add_(block.to_negatives), count)
 
 
 @dataclass(frozen=True)
 class AllNegatives:
     """Every item of another class."""
 
+    k: ClassVar[int] = 1
     random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = True
+    given_positive: ClassVar[bool] = False
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
-        """All negatives, `(B, M)`."""
-        return Everyone(block.negative)
+        """All negatives, a set per anchor."""
+        return Everyone(block.to_negatives, block.negatives)
 
 
 NEGATIVES: dict[str, type[NegativeSelector]] = {
     "random": RandomNegative,
+    "easy": EasyNegative,
     "hard": HardNegative,
     "semihard": SemihardNegative,
     "semihard-hardest": SemihardHardestNegative,
@@ -303,34 +374,102 @@ class _Ranked:
         self._count = block.negatives
         self._squared, self._order = block.to_negatives.sort(dim=1, stable=True)
 
-    def after(self, squared: Tensor) -> Tensor:
-        """Rank of the first negative strictly beyond `squared (B, S)`."""
-        return torch.searchsorted(self._squared, squared, right=True)
+    def between(self, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> Choice:
+        """k different negatives strictly between, for each slot `(B, S)`."""
+        stop = torch.minimum(torch.searchsorted(self._squared, high), self._count)
+        start = torch.zeros_like(stop) if low is None else torch.searchsorted(self._squared, low, right=True)
+        rank, chosen = _ranks(uniform, (stop - start).clamp_min(0), k)
+        return self._at(start.repeat_interleave(k, dim=1) + rank, chosen)
 
-    def before(self, squared: Tensor) -> Tensor:
-        """Number of negatives strictly nearer than `squared (B, S)`."""
-        return torch.searchsorted(self._squared, squared)
+    def take(self, low: Tensor, k: int) -> Choice:
+        """The k nearest strictly beyond `low (B, S)`."""
+        start = torch.searchsorted(self._squared, low, right=True)
+        rank = (start[:, :, None] + torch.arange(k, device=low.device)).flatten(1)
+        return self._at(rank, rank < self._count)
 
-    def draw(self, start: Tensor, stop: Tensor, uniform: Tensor) -> Choice:
-        """A negative of rank in [start, stop), drawn uniformly: rank `start` where the uniform number is 0."""
-        if self._order.shape[1] == 0:
-            return nothing(uniform)
-        size = (torch.minimum(stop, self._count) - start).clamp_min(0)
-        chosen = size > 0
-        return Choice(self._order.gather(1, (start + rank_of(uniform, size)).where(chosen, 0)), chosen)
-
-
-def _squared_to(block: Block, positives: Choice) -> Tensor:
-    """Squared distances `(B, S)` to the positives, right for near-duplicates."""
-    if positives.index is block.own_columns:
-        return block.to_own
-    if len(block.references) == 0:
-        return block.to_own.new_zeros(positives.index.shape)
-    return (block.anchors.detach()[:, None] - block.references.detach()[positives.index]).square().sum(dim=-1)
+    def _at(self, rank: Tensor, chosen: Tensor) -> Choice:
+        return Choice(self._order.gather(1, rank.where(chosen, 0)), chosen)
 
 
-def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise) -> Choice:
+def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> Choice:
+    """k different negatives whose squared distance lies strictly between `low` and `high (B, S)`."""
+    if block.size == 0:
+        return nothing(uniform)
+    if high.shape[1] > MOST_COUNTED:
+        return _Ranked(block).between(low, high, uniform, k)
+    ranges = columns.Ranges(block.to_negatives, low, high)
+    rank, chosen = _ranks(uniform, ranges.count, k)
+    # One slot after the other where k > 1: the k choices of a slot are ranks in the same range.
+    found = [ranges.column(rank[:, place::k]) for place in range(k)]
+    index = torch.stack(found, dim=2).flatten(1)
+    return Choice(index.where(chosen, 0), chosen)
+
+
+def _first_beyond(squared: Tensor, low: Tensor, k: int) -> Choice:
+    """The k nearest columns of `squared (B, M)` strictly beyond `low (B, S)`; infinite ones do not count."""
+    found = []
+    for slot in range(low.shape[1]):
+        # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
+        ahead = torch.threshold(squared - low[:, slot : slot + 1], 0, torch.inf)
+        found.append(columns.nearest_few(ahead, k))
+    if not found:
+        return nothing(low)
+    index = torch.cat(found, dim=1)
+    reached = squared.gather(1, index)
+    chosen = (reached > low.repeat_interleave(k, dim=1)) & reached.isfinite()
+    if k > 1:  # a row with fewer than k repeats one
+        places = index.unflatten(1, (-1, k))
+        repeated = torch.stack(
+            [(places[:, :, :place] == places[:, :, place : place + 1]).any(dim=2) for place in range(k)], dim=2
+        )
+        chosen = chosen & ~repeated.flatten(1)
+    return Choice(index, chosen)
+
+
+def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
+    """Negatives drawn uniformly, k different ones for each slot of the positive; no distance is computed."""
+    slots = uniform.shape[1] // k
+    rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)  # how many negatives stand before it
+    # An excluded column stands before it if no more than `rank` negatives stand before that column.
+    excluded, total = block.excluded, block.size
+    before = (excluded - torch.arange(excluded.shape[1], device=rank.device)).where(excluded < total, total)
+    return Choice((rank + torch.searchsorted(before, rank, right=True)).where(chosen, 0), chosen)
+
+
+def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """k different ranks below `count (B, S)` for each slot, `(B, S k)`, and which of them exist."""
+    uniform = uniform.unflatten(1, (count.shape[1], k)) if k > 1 else uniform[:, :, None]
+    taken: list[Tensor] = []
+    for place in range(k):
+        left = (count - place).clamp_min(0)
+        rank = (uniform[:, :, place] * left).floor().long().clamp_max((left - 1).clamp_min(0).long())
+        # The rank counts those not taken: step over the taken ones, from the lowest.
+        for other in torch.stack(taken, dim=0).sort(dim=0).values if taken else []:
+            rank = rank + (rank >= other)
+        taken.append(rank)
+    chosen = torch.arange(k, device=count.device) < count[:, :, None]
+    return torch.stack(taken, dim=2).flatten(1), chosen.flatten(1)
+
+
+def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
+    """The first negatives `index (B, k)` for every positive slot."""
+    k = index.shape[1]
+    chosen = torch.arange(k, device=index.device) < block.negatives
+    slots = shape_of.shape[1] // k
+    return Choice(index.repeat(1, slots), chosen.repeat(1, slots))
+
+
+def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
+    """What was found, or where a slot of the positive found nothing, negatives drawn among all."""
     if otherwise == "drop":
         return found
-    fallback = uniform_negative(block, uniform)
-    return Choice(found.index.where(found.chosen, fallback.index), found.chosen | fallback.chosen)
+    fallback = _uniform(block, uniform, k)
+    empty = ~found.chosen.unflatten(1, (-1, k)).any(dim=2).repeat_interleave(k, dim=1) if k > 1 else ~found.chosen
+    return Choice(fallback.index.where(empty, found.index), found.chosen | (fallback.chosen & empty))
+
+
+def _check(margin: float | None, otherwise: Otherwise, k: int) -> None:
+    check_name(otherwise, get_args(Otherwise), name="otherwise")
+    check_count(k, name="k")
+    if margin is not None:
+        check_at_least(0, margin, name="margin")

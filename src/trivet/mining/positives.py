@@ -8,83 +8,201 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from trivet.mining.block import Block, Choice, nothing, uniform_of
-from trivet.mining.names import check_at_least, nearest
+from trivet.mining.block import Block, Choice, nothing
+from trivet.mining.names import check_at_least, check_count, nearest
 
-PositiveName = Literal["easy", "hard", "random", "all", "multi-similarity"]
+PositiveName = Literal["easy", "hard", "semihard", "random", "all", "multi-similarity"]
 
 
 class PositiveSelector(Protocol):
     """A rule that picks among the references of the anchor's class.
 
     Attributes:
-        pairwise: whether every positive may be chosen, in the slots of `Block.own`; otherwise one is, in one slot.
+        pairwise: whether every positive may be chosen, in the slots of `Block.own`; otherwise `k` are.
         random: whether it uses the uniform numbers it is given.
-        unit_rows: whether it means something for embeddings of unit norm only.
+        after_negative: whether it needs the chosen negative, so that the negative is chosen first.
     """
 
     pairwise: ClassVar[bool]
     random: ClassVar[bool]
-    unit_rows: ClassVar[bool]
+    after_negative: ClassVar[bool]
 
-    def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The positives `(B, 1)`, or `(B, S)` of a pairwise selector; `uniform (B, 1)` if it is random."""
+    @property
+    def unit_rows(self) -> bool:
+        """Whether it means something for embeddings of unit norm only."""
+        ...
+
+    def slots(self, block: Block) -> int:
+        """How many numbers for each anchor it uses if it is random."""
+        ...
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+        """The positives `(B, k)`, or `(B, S)` of a pairwise selector.
+
+        `uniform (B, slots)` if it is random; `negatives (B, 1)` if it is to know the negative.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class EasyPositive:
-    """The nearest item of the same class (easy positive sampling, Levi et al., ICCV 2021, section 4.3)."""
+    """The nearest item of the same class (easy positive sampling, Levi et al., ICCV 2021, section 4.3).
 
+    Args:
+        k: the k nearest, each with negatives of its own.
+        max_positive_similarity: positives with a larger cosine similarity are left out, such as copies of the anchor.
+    """
+
+    k: int = 1
+    max_positive_similarity: float | None = None
     pairwise: ClassVar[bool] = False
     random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
+    after_negative: ClassVar[bool] = False
 
-    def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The nearest positive, `(B, 1)`; the lowest index wins a tie."""
-        return _pick(block, block.to_own.masked_fill(~block.positive, torch.inf), largest=False)
+    def __post_init__(self) -> None:
+        _check(self.k, self.max_positive_similarity)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
+
+    def slots(self, block: Block) -> int:
+        """None are used."""
+        return 0
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+        """The nearest positives, `(B, k)`; the lowest index wins a tie."""
+        return _nearest(block, block.to_own, _allowed(block, self.max_positive_similarity), self.k)
 
 
 @dataclass(frozen=True)
 class HardPositive:
-    """The farthest item of the same class (batch-hard, Hermans et al. 2017)."""
+    """The farthest item of the same class (batch-hard, Hermans et al. 2017).
 
+    Args:
+        k: the k farthest, each with negatives of its own.
+        max_positive_similarity: positives with a larger cosine similarity are left out.
+    """
+
+    k: int = 1
+    max_positive_similarity: float | None = None
     pairwise: ClassVar[bool] = False
     random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
+    after_negative: ClassVar[bool] = False
 
-    def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """The farthest positive, `(B, 1)`; the lowest index wins a tie."""
-        return _pick(block, block.to_own.masked_fill(~block.positive, -torch.inf), largest=True)
+    def __post_init__(self) -> None:
+        _check(self.k, self.max_positive_similarity)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
+
+    def slots(self, block: Block) -> int:
+        """None are used."""
+        return 0
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+        """The farthest positives, `(B, k)`; the lowest index wins a tie."""
+        return _nearest(block, -block.to_own, _allowed(block, self.max_positive_similarity), self.k)
+
+
+@dataclass(frozen=True)
+class SemihardPositive:
+    """The farthest item of the same class that is still nearer than the chosen negative (strictly).
+
+    The counterpart of the semi-hard negative: the hardest positive of those that are on the right side. The negative
+    is chosen first, so it must be a rule that does not need the positive ("hard", "easy", "random").
+
+    Args:
+        max_positive_similarity: positives with a larger cosine similarity are left out.
+    """
+
+    max_positive_similarity: float | None = None
+    pairwise: ClassVar[bool] = False
+    random: ClassVar[bool] = False
+    after_negative: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check(1, self.max_positive_similarity)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
+
+    def slots(self, block: Block) -> int:
+        """None are used."""
+        return 0
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+        """The positive, `(B, 1)`; the lowest index wins a tie."""
+        assert negatives is not None
+        nearer = (block.to_own < block.squared_to(negatives.index)) & negatives.chosen
+        return _nearest(block, -block.to_own, _allowed(block, self.max_positive_similarity) & nearer, 1)
 
 
 @dataclass(frozen=True)
 class RandomPositive:
-    """An item of the same class drawn uniformly."""
+    """An item of the same class drawn uniformly.
 
+    Args:
+        k: how many different ones, each with negatives of its own.
+        max_positive_similarity: positives with a larger cosine similarity are left out.
+    """
+
+    k: int = 1
+    max_positive_similarity: float | None = None
     pairwise: ClassVar[bool] = False
     random: ClassVar[bool] = True
-    unit_rows: ClassVar[bool] = False
+    after_negative: ClassVar[bool] = False
 
-    def choose(self, block: Block, uniform: Tensor) -> Choice:
-        """One positive, `(B, 1)`."""
-        slot = uniform_of(block.positive, uniform)
-        if block.own.shape[1] == 0:
-            return slot
-        return Choice(block.own_columns.gather(1, slot.index), slot.chosen)
+    def __post_init__(self) -> None:
+        _check(self.k, self.max_positive_similarity)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
+
+    def slots(self, block: Block) -> int:
+        """A number for each item of the class."""
+        return block.own.shape[1]
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+        """Positives, `(B, k)`."""
+        return _nearest(block, uniform, _allowed(block, self.max_positive_similarity), self.k)
 
 
 @dataclass(frozen=True)
 class AllPositives:
-    """Every item of the same class, each with negatives of its own."""
+    """Every item of the same class, each with negatives of its own.
 
+    Args:
+        max_positive_similarity: positives with a larger cosine similarity are left out.
+    """
+
+    max_positive_similarity: float | None = None
     pairwise: ClassVar[bool] = True
     random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
+    after_negative: ClassVar[bool] = False
 
-    def choose(self, block: Block, uniform: Tensor) -> Choice:
+    def __post_init__(self) -> None:
+        _check(1, self.max_positive_similarity)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
+
+    def slots(self, block: Block) -> int:
+        """None are used."""
+        return 0
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """All positives, `(B, S)`."""
-        return Choice(block.own_columns, block.positive)
+        return Choice(block.own_columns, _allowed(block, self.max_positive_similarity))
 
 
 @dataclass(frozen=True)
@@ -98,13 +216,18 @@ class MultiSimilarityPositives:
     pairwise: ClassVar[bool] = True
     random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = True
+    after_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_at_least(0, self.epsilon, name="epsilon")
 
-    def choose(self, block: Block, uniform: Tensor) -> Choice:
+    def slots(self, block: Block) -> int:
+        """None are used."""
+        return 0
+
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The mined positives, `(B, S)`."""
-        if block.to_negatives.shape[1] == 0:
+        if block.size == 0:
             return Choice(block.own_columns, block.positive)
         nearest_negative = block.to_negatives.amin(dim=1, keepdim=True)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
@@ -114,6 +237,7 @@ class MultiSimilarityPositives:
 POSITIVES: dict[str, type[PositiveSelector]] = {
     "easy": EasyPositive,
     "hard": HardPositive,
+    "semihard": SemihardPositive,
     "random": RandomPositive,
     "all": AllPositives,
     "multi-similarity": MultiSimilarityPositives,
@@ -129,8 +253,30 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
     return POSITIVES[selector]()
 
 
-def _pick(block: Block, distances: Tensor, *, largest: bool) -> Choice:
-    if distances.shape[1] == 0:
-        return nothing(distances.new_zeros((len(distances), 1)))
-    slot = distances.argmax(dim=1, keepdim=True) if largest else distances.argmin(dim=1, keepdim=True)
-    return Choice(block.own_columns.gather(1, slot), block.positive.any(dim=1, keepdim=True))
+def _check(k: int, max_positive_similarity: float | None) -> None:
+    check_count(k, name="k")
+    if max_positive_similarity is not None and not -1 <= max_positive_similarity < 1:
+        raise ValueError(
+            f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {max_positive_similarity}; "
+            "0.9999 leaves out copies of the anchor, None nothing."
+        )
+
+
+def _allowed(block: Block, max_positive_similarity: float | None) -> Tensor:
+    """Which slots of `Block.own (B, S)` hold a positive that is not too similar."""
+    # S = 1 - D / 2 between unit rows.
+    return block.positive if max_positive_similarity is None else block.positive & (block.to_own >= 2 * (1 - max_positive_similarity))
+
+
+def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:
+    """The `k` allowed slots with the smallest `ranking (B, S)`, as columns; the lowest index wins a tie."""
+    slots = ranking.shape[1]
+    if slots == 0:
+        return nothing(ranking.new_zeros((len(ranking), k)))
+    if k == 1:
+        slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
+    else:
+        order = ranking.masked_fill(~allowed, torch.inf).argsort(dim=1, stable=True)[:, :k]
+        slot = torch.cat([order, order[:, :1].expand(-1, k - order.shape[1])], dim=1)
+    place = torch.arange(k, device=slot.device)
+    return Choice(block.own_columns.gather(1, slot), place < allowed.sum(dim=1, keepdim=True))

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Distance
-from trivet.mining.batch import Batch, Draws
+from trivet.mining.batch import Batch
 from trivet.mining.block import Block, Choice, Everyone
+from trivet.mining.draws import Draws
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
 
@@ -20,7 +21,7 @@ class Selection:
 
     Attributes:
         positives: `(B, S)`; in a tuple strategy only the slots that also have a negative.
-        negatives: one per positive slot `(B, S)`, or a set of references per anchor `(B, M)`.
+        negatives: one per positive slot `(B, S)`, or a set of references per anchor.
         no_positive, no_negative: `(B,)` bool, anchors without any candidate of that kind.
     """
 
@@ -32,35 +33,63 @@ class Selection:
 
 @dataclass(frozen=True)
 class Strategy:
-    """Positives x negatives, and the distance and margin they are chosen by."""
+    """Positives x negatives, and the distance and margin they are chosen by.
+
+    Raises:
+        ValueError: if each of the two selectors needs the choice of the other.
+    """
 
     positives: PositiveSelector
     negatives: NegativeSelector
     distance: Distance
     margin: float
 
-    def draws(self, generator: torch.Generator | None) -> Draws | None:
-        """The random numbers of a batch; None, and `generator` left as it is, where nothing is random."""
-        return Draws(generator) if self.positives.random or self.negatives.random else None
+    def __post_init__(self) -> None:
+        after, given = self.positives.after_negative, self.negatives.given_positive
+        if after and (given or self.negatives.listed or self.negatives.k > 1):
+            raise ValueError(
+                f"{type(self.positives).__name__} needs one negative that is chosen before the positive: got "
+                f"{type(self.negatives).__name__}; use negatives='hard', 'easy', 'random' or 'distance-weighted'."
+            )
 
-    def block(self, batch: Batch, anchors: Tensor, references: Tensor, span: tuple[int, int]) -> Block:
-        """The block of the anchors in `span`."""
-        return Block(batch, anchors, references, span, distance=self.distance, margin=self.margin)
+    @property
+    def random(self) -> bool:
+        """Whether anything is drawn."""
+        return self.positives.random or self.negatives.random
+
+    def numbers(self, batch: Batch) -> int:
+        """About how many numbers the choice for one anchor holds, for the size of a block."""
+        return len(batch.references) + batch.classes.largest * batch.dimension
+
+    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
+        """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
+        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves)
 
     def select(self, block: Block, draws: Draws | None) -> Selection:
-        """Choose for a block; blocks must come in order where something is random."""
-        size, device = len(block.anchors), block.anchors.device
-        positives = self.positives.choose(
-            block, _numbers(draws, self.positives.random, (size, 1), stream=0, device=device)
-        )
-        slots = positives.index.shape[1]
-        negatives = self.negatives.choose(
-            block, positives, _numbers(draws, self.negatives.random, (size, slots), stream=1, device=device)
-        )
+        """Choose for a block; `draws` is needed where something is random."""
+        if self.positives.after_negative:
+            one = Choice(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
+            if one.index.shape[1] == 0:
+                one = Choice(*(torch.zeros((len(block.labels), 1), dtype=kind) for kind in (torch.int64, torch.bool)))
+            negatives = self.negatives.choose(block, one, self._negative_numbers(block, draws, 1))
+            assert isinstance(negatives, Choice)
+            positives = self.positives.choose(block, self._positive_numbers(block, draws), negatives)
+        else:
+            positives = self.positives.choose(block, self._positive_numbers(block, draws), None)
+            slots = positives.index.shape[1]
+            negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
         if isinstance(negatives, Choice):
+            if self.negatives.k > 1:
+                positives = Choice(*(x.repeat_interleave(self.negatives.k, dim=1) for x in _fields(positives)))
             both = positives.chosen & negatives.chosen
             positives, negatives = replace(positives, chosen=both), replace(negatives, chosen=both)
         return Selection(positives, negatives, ~block.positive.any(dim=1), block.negatives[:, 0] == 0)
+
+    def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
+        return _numbers(block, draws, self.positives.random, self.positives.slots(block), stream=0)
+
+    def _negative_numbers(self, block: Block, draws: Draws | None, slots: int) -> Tensor:
+        return _numbers(block, draws, self.negatives.random, slots * self.negatives.k, stream=1)
 
 
 def unit_rows_need(strategy: Strategy) -> str | None:
@@ -69,7 +98,12 @@ def unit_rows_need(strategy: Strategy) -> str | None:
     return next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
 
 
-def _numbers(draws: Draws | None, random: bool, shape: tuple[int, int], *, stream: int, device: torch.device) -> Tensor:
+def _fields(choice: Choice) -> tuple[Tensor, Tensor]:
+    return choice.index, choice.chosen
+
+
+def _numbers(block: Block, draws: Draws | None, random: bool, slots: int, *, stream: int) -> Tensor:
     if draws is None or not random:
-        return torch.zeros((), dtype=torch.float64, device=device).expand(shape)
-    return draws.next_rows(shape, stream, device)
+        zero = torch.zeros((), dtype=torch.float64, device=block.labels.device)
+        return zero.expand(len(block.labels), slots)
+    return draws.uniform(block.place, slots, stream=stream)

@@ -10,6 +10,8 @@ from torch import Tensor
 from trivet.geometry import Distance
 from trivet.mining.batch import check_batch
 from trivet.mining.block import Choice
+from trivet.mining.draws import Draws, new_key
+from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
 from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
@@ -37,6 +39,7 @@ def mine(
     margin: float = 0.2,
     distance: Distance = "squared_euclidean",
     normalize: bool = False,
+    disjoint: Disjoint = False,
     references: Tensor | None = None,
     reference_labels: Tensor | None = None,
     ids: Tensor | None = None,
@@ -45,10 +48,14 @@ def mine(
 ) -> Triplets:
     """The triplets a strategy chooses, by anchor, then positive slot, then negative.
 
+    They are index tuples as the losses and miners of pytorch-metric-learning use them.
+
     Args:
         positives, negatives: a selector, or the name of one.
         margin: width of the bands of "semihard" and "violating", in the unit of `distance`.
         normalize: divide rows by their norm first; "cosine" always does.
+        disjoint: each item in at most one triplet, at most N / 3 of them: anchors choose one after another among what
+            is left, by index, or with "random" in a random order. Not for sets of negatives.
         ids: the item of each row; rows of the same item are never compared.
         generator: source of the random choices; None takes torch's own.
 
@@ -71,6 +78,7 @@ def mine(
         distance=distance,
         margin=check_at_least(0, margin, name="margin"),
     )
+    check_disjoint(disjoint, strategy)
     batch = check_batch(
         embeddings,
         labels,
@@ -81,19 +89,21 @@ def mine(
         normalize=normalize or distance == "cosine",
         unit_rows_for=unit_rows_need(strategy),
     )
+    draws = Draws(new_key(generator).to(batch.labels.device)) if strategy.random or disjoint == "random" else None
+    if disjoint:
+        return Triplets(*disjoint_triplets(strategy, batch, draws, order=disjoint))
     slots = batch.classes.largest if strategy.positives.pairwise else 1
     matrices = slots if strategy.negatives.listed else 1  # every combination is written out
-    draws = strategy.draws(generator)
+    numbers = matrices * len(batch.references) + batch.classes.largest * batch.dimension
     parts = []
-    for span in batch.blocks(None, matrices * len(batch.references) + batch.classes.largest * batch.dimension):
-        block = strategy.block(batch, batch.embeddings[slice(*span)], batch.references, span)
-        selection = strategy.select(block, draws)
+    for span in batch.blocks(None, numbers):
+        selection = strategy.select(strategy.block(batch, span), draws)
         chosen, start = selection.positives, span[0]
         if isinstance(selection.negatives, Choice):
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             parts.append((row + start, chosen.index[row, slot], selection.negatives.index[row, slot]))
         else:
-            triples = chosen.chosen[:, :, None] & selection.negatives.chosen[:, None, :]  # (B, S, M)
+            triples = chosen.chosen[:, :, None] & selection.negatives.squared.isfinite()[:, None, :]  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
             parts.append((row + start, chosen.index[row, slot], negative))
     if not parts:

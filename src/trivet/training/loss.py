@@ -12,7 +12,19 @@ from pydantic import AllowInfNan, Field, TypeAdapter, ValidationError, model_val
 
 from trivet.config import Config, nearest
 from trivet.geometry import Distance
-from trivet.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NCATripletLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    SecondOrderTripletLoss,
+    SelectivelyContrastiveLoss,
+    TripletLoss,
+    UnhingedMarginLoss,
+    UnhingedTripletLoss,
+)
 from trivet.losses.triplet import Variant
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
 from trivet.rows import Reduction, RowLoss
@@ -26,6 +38,7 @@ _NEGATIVES = (
 )
 _DISTANCE = '"cosine" is 1 - similarity, on rows of length 1.'
 _REDUCTION = "What the sum of the terms is divided by; docs/strategies.md says which a loss takes."
+_BAND = 'Width of the bands of "semihard" and "violating", in 1 - similarity; the loss itself has none.'
 _TRIM = "Share of the terms, those with the largest loss, that is left out."
 
 
@@ -62,6 +75,7 @@ class TripletConfig(StrategyConfig):
     distance: Distance = Field("squared_euclidean", description=_DISTANCE)
     reduction: Reduction = Field("mean", description=_REDUCTION)
     variant: Variant = Field("an", description='"pn" takes the distance from the positive to the negative.')
+    soft: bool = Field(False, description="log(1 + exp) for the hinge; the margin is then that of the bands only.")
 
     def build(self, *, num_classes: int, generator: torch.Generator) -> TripletLoss:
         """The loss."""
@@ -73,6 +87,7 @@ class TripletConfig(StrategyConfig):
             negatives=negatives,
             reduction=self.reduction,
             variant=self.variant,
+            soft=self.soft,
             normalize=_needs_unit_rows(positives, negatives),
             trim=self.trim,
             generator=generator,
@@ -168,8 +183,187 @@ class MultiSimilarityConfig(StrategyConfig):
         )
 
 
+class NCATripletConfig(StrategyConfig):
+    """See `trivet.NCATripletLoss`."""
+
+    name: Literal["nca"] = "nca"
+    positives: Selector = Field("easy", description=_POSITIVES)
+    negatives: Selector = Field("hard", description=_NEGATIVES)
+    temperature: float = Field(1.0, gt=0, description="Of the difference of similarities.")
+    margin: float = Field(0.2, ge=0, description=_BAND)
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> NCATripletLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return NCATripletLoss(
+            temperature=self.temperature,
+            positives=positives,
+            negatives=negatives,
+            margin=self.margin,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class SecondOrderTripletConfig(StrategyConfig):
+    """See `trivet.SecondOrderTripletLoss`."""
+
+    name: Literal["second-order"] = "second-order"
+    positives: Selector = Field("easy", description=_POSITIVES)
+    negatives: Selector = Field("hard", description=_NEGATIVES)
+    margin: float = Field(0.2, ge=0, description=_BAND)
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> SecondOrderTripletLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return SecondOrderTripletLoss(
+            positives=positives,
+            negatives=negatives,
+            margin=self.margin,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class SelectivelyContrastiveConfig(StrategyConfig):
+    """See `trivet.SelectivelyContrastiveLoss`."""
+
+    name: Literal["selectively-contrastive"] = "selectively-contrastive"
+    positives: Selector = Field("easy", description=_POSITIVES)
+    negatives: Selector = Field("hard", description=_NEGATIVES)
+    hard_weight: float = Field(1.0, ge=0, description="Lambda: weight of a triplet with the negative nearer.")
+    temperature: float = Field(0.1, gt=0, description="Of the difference of similarities.")
+    margin: float = Field(0.2, ge=0, description=_BAND)
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> SelectivelyContrastiveLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return SelectivelyContrastiveLoss(
+            hard_weight=self.hard_weight,
+            temperature=self.temperature,
+            positives=positives,
+            negatives=negatives,
+            margin=self.margin,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class NPairConfig(StrategyConfig):
+    """See `trivet.NPairLoss`."""
+
+    name: Literal["n-pair"] = "n-pair"
+    positives: Selector = Field("random", description=_POSITIVES)
+    negatives: Selector = Field("all", description='A set: "all" or "multi-similarity".')
+    temperature: float = Field(1.0, gt=0, description="Of the difference of dot products.")
+    l2_weight: float = Field(0.0, ge=0, description="Weight of the mean squared norm of the embeddings.")
+    normalize: bool = Field(False, description="Scale embeddings to length 1 inside the loss.")
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> NPairLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return NPairLoss(
+            temperature=self.temperature,
+            l2_weight=self.l2_weight,
+            positives=positives,
+            negatives=negatives,
+            normalize=self.normalize or _needs_unit_rows(positives, negatives),
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class ProxyNCAConfig(StrategyConfig):
+    """See `trivet.ProxyNCALoss`."""
+
+    name: Literal["proxy-nca"] = "proxy-nca"
+    positives: Literal["all"] = Field("all", description="The proxy of the item's class.")
+    negatives: Literal["all"] = Field("all", description="All other proxies.")
+    embedding_dim: int = Field(64, ge=1, description="Length of a proxy: that of an embedding, as in [model].")
+    scale: float = Field(9.0, gt=0, description="Of the squared distance; 1 is the paper's equation.")
+    proxy_learning_rate: float = Field(1e-2, ge=0, description="Of the proxies, which have no weight decay.")
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> ProxyNCALoss:
+        """The loss."""
+        return ProxyNCALoss(
+            num_classes,
+            self.embedding_dim,
+            scale=self.scale,
+            proxy_learning_rate=self.proxy_learning_rate,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class UnhingedTripletConfig(StrategyConfig):
+    """See `trivet.UnhingedTripletLoss`."""
+
+    name: Literal["unhinged-triplet"] = "unhinged-triplet"
+    positives: Selector = Field("all", description=_POSITIVES)
+    negatives: Selector = Field("all", description=_NEGATIVES)
+    margin: float = Field(0.2, ge=0, description="In the unit of the distance; a constant, but for the bands.")
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> UnhingedTripletLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return UnhingedTripletLoss(
+            margin=self.margin,
+            positives=positives,
+            negatives=negatives,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
+class UnhingedMarginConfig(StrategyConfig):
+    """See `trivet.UnhingedMarginLoss`."""
+
+    name: Literal["unhinged-margin"] = "unhinged-margin"
+    positives: Selector = Field("all", description=_POSITIVES)
+    negatives: Selector = Field("all", description=_NEGATIVES)
+    margin: float = Field(0.2, ge=0, description="In the unit of the distance; a constant, but for the bands.")
+    beta: float = Field(1.4, ge=0, description="Boundary, in the unit of the distance; fixed.")
+    reduction: Reduction = Field("mean", description=_REDUCTION)
+
+    def build(self, *, num_classes: int, generator: torch.Generator) -> UnhingedMarginLoss:
+        """The loss."""
+        positives, negatives = self._selectors()
+        return UnhingedMarginLoss(
+            margin=self.margin,
+            beta=self.beta,
+            positives=positives,
+            negatives=negatives,
+            reduction=self.reduction,
+            trim=self.trim,
+            generator=generator,
+        )
+
+
 LossConfig = Annotated[
-    TripletConfig | ContrastiveConfig | MarginConfig | MultiSimilarityConfig, Field(discriminator="name")
+    TripletConfig
+    | ContrastiveConfig
+    | MarginConfig
+    | MultiSimilarityConfig
+    | NCATripletConfig
+    | SecondOrderTripletConfig
+    | SelectivelyContrastiveConfig
+    | NPairConfig
+    | ProxyNCAConfig
+    | UnhingedTripletConfig
+    | UnhingedMarginConfig,
+    Field(discriminator="name"),
 ]
 
 

@@ -1,0 +1,35 @@
+"""The chosen triplets of a block, for the losses that are one formula on each."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from trivet.mining.batch import Batch
+from trivet.mining.selection import Strategy
+from trivet.rows import Rows
+
+
+def chosen_triplets(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """D(a, p), D(a, n) and which triplets are chosen; the three broadcast together.
+
+    `(B, S)` each if every positive has its negative; against a set of negatives `(B, S, 1)`, `(B, 1, M)` and
+    `(B, S, M)`. Where nothing is chosen the distances are finite and mean nothing.
+    """
+    if rows.paired:
+        return rows.to_positive, rows.to_negative, rows.positive_chosen
+    to_negative = rows.to_negative.where(rows.negative_chosen, 0)
+    chosen = rows.positive_chosen[:, :, None] & rows.negative_chosen[:, None]
+    return rows.to_positive[:, :, None], to_negative[:, None], chosen
+
+
+def triplets_held(strategy: Strategy, batch: Batch) -> int:
+    """How many triplets of an anchor `chosen_triplets` holds beside its distances."""
+    if not strategy.negatives.listed:
+        return 0
+    return (batch.classes.largest if strategy.positives.pairwise else 1) * len(batch.references)
+
+
+def log_one_plus_exp(exponents: Tensor) -> Tensor:
+    """log(1 + exp(x)) to the last digit, without overflow."""
+    return softplus(exponents, threshold=40)  # torch's own threshold of 20 drops 2e-9

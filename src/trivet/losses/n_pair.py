@@ -1,0 +1,131 @@
+"""The multi-class N-pair loss."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from trivet.losses.chosen import log_one_plus_exp
+from trivet.losses.sums import log_sum_exp
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.names import check_at_least
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+
+
+def n_pair_rows(rows: Rows, *, temperature: float) -> RowTerms:
+    """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.
+
+    x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out.
+    """
+    to_positive = (rows.positive_norms - rows.to_positive) / (2 * temperature)  # (B, S)
+    to_negative = (rows.reference_norms - rows.to_negative) / (2 * temperature)  # (B, M)
+    to_negative = to_negative.masked_fill(
+        ~rows.negative_chosen, -torch.inf
+    )  # keeps infinities from the norms' gradient
+    values = log_one_plus_exp(log_sum_exp(to_negative)[:, None] - to_positive)
+    return RowTerms(values, rows.positive_chosen & rows.negative_chosen.any(dim=1, keepdim=True))
+
+
+class NPairLoss(RowLoss):
+    """Compare a positive with all negatives of the anchor at once.
+
+    Mean over the chosen pairs (a, p), x the embeddings, n the chosen set of negatives, of
+
+        log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)),
+
+    plus l2_weight times the mean over the batch of |x|^2.
+
+    Args:
+        temperature: > 0; 1 in the paper. With normalize=True and 0.1 it is InfoNCE against all other classes.
+        l2_weight: >= 0; the paper keeps the norms small by such a penalty, of the embeddings as given.
+        positives: a selector, or the name of one.
+        negatives: "all" or another selector of a set.
+        normalize: divide embeddings by their norm first; the paper does not.
+        reduction: "mean" over the pairs or "sum"; the penalty is not divided.
+        trim: share of the pairs, those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, the penalty alone when there is no pair.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, an option is out of range, or `negatives` is no set.
+
+    Source:
+        Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016, eq. 7. The paper's
+        batch has one pair of each class, and the negatives are the others' positives: pass the anchors as embeddings
+        and the positives as references for exactly that. Within one batch, every item of another class is a negative.
+
+    Example:
+        >>> anchors, positives = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> labels = torch.tensor([0, 1])  # log(1 + exp(0 - 1)) and log(1 + exp(0 - 2))
+        >>> NPairLoss()(anchors, labels, references=positives, reference_labels=labels)
+        tensor(0.2201)
+    """
+
+    reductions = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,
+        l2_weight: float = 0.0,
+        positives: PositiveName | PositiveSelector = "random",
+        negatives: NegativeName | NegativeSelector = "all",
+        normalize: bool = False,
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="squared_euclidean",
+            positives=positives,
+            negatives=negatives,
+            margin=0.0,
+            normalize=normalize,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        if not self.strategy.negatives.listed:
+            raise ValueError(
+                "negatives must be a set for each anchor, 'all' or 'multi-similarity': "
+                f"got {type(self.strategy.negatives).__name__}, which gives one for each positive; "
+                "use NCATripletLoss for single negatives."
+            )
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
+        self.temperature = temperature
+        self.l2_weight = check_at_least(0, l2_weight, name="l2_weight")
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term for each chosen positive."""
+        return n_pair_rows(rows, temperature=self.temperature)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        references: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        reference_ids: Tensor | None = None,
+    ) -> Tensor:
+        """As `RowLoss.forward`, plus the penalty on the norms of `embeddings`."""
+        value = super().forward(
+            embeddings,
+            labels,
+            references=references,
+            reference_labels=reference_labels,
+            ids=ids,
+            reference_ids=reference_ids,
+        )
+        if self.l2_weight == 0:
+            return value
+        squares = embeddings.to(value.dtype).square().sum()
+        return value + self.l2_weight * squares / max(1, len(embeddings))

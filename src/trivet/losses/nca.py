@@ -1,0 +1,92 @@
+"""The NCA triplet loss: the logistic loss on a difference of similarities."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplets_held
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.batch import Batch
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+
+
+def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
+    """log(1 + exp((S_an - S_ap) / temperature)) for each chosen triplet; S = 1 - D, so S_an - S_ap = D_ap - D_an."""
+    to_positive, to_negative, chosen = chosen_triplets(rows)
+    values = log_one_plus_exp((to_positive - to_negative) / temperature)
+    return RowTerms(values.flatten(1), chosen.flatten(1))
+
+
+class NCATripletLoss(RowLoss):
+    """Make the anchor more similar to the positive than to the negative, softly ("first-order" triplet loss).
+
+    Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
+
+        log(1 + exp((S_an - S_ap) / temperature)) = -log(exp(S_ap / T) / (exp(S_ap / T) + exp(S_an / T))).
+
+    It is log 2 where both are as similar, and never 0. Its slope depends on S_an - S_ap alone, so an easy positive is
+    pulled as much as a far one, and beside a hard negative the two drag each other (`SecondOrderTripletLoss`).
+
+    Args:
+        temperature: T, > 0; 1 as in the paper, and its later work takes 0.1.
+        positives, negatives: a selector, or the name of one; "easy" and "hard" is EPHN.
+        margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
+        reduction: "mean" over the triplets or "sum".
+        trim: share of the triplets, those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
+        exactly 0 with a graph when no triplet can be chosen. With negatives="all" each triplet is held.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eq. 1; after Goldberger et al.,
+        "Neighbourhood Components Analysis", NIPS 2004.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> NCATripletLoss()(embeddings, torch.tensor([0, 0, 1]))  # log(1 + exp(0 - 1))
+        tensor(0.3133)
+    """
+
+    reductions = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,
+        positives: PositiveName | PositiveSelector = "easy",
+        negatives: NegativeName | NegativeSelector = "hard",
+        margin: float = 0.2,
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="cosine",
+            positives=positives,
+            negatives=negatives,
+            margin=margin,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
+        self.temperature = temperature
+
+    def numbers(self, batch: Batch) -> int:
+        """More where every triplet is held."""
+        return super().numbers(batch) + triplets_held(self.strategy, batch)
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term for each chosen triplet."""
+        return nca_rows(rows, temperature=self.temperature)

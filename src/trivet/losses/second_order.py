@@ -1,0 +1,88 @@
+"""The second-order triplet loss."""
+
+from __future__ import annotations
+
+import torch
+
+from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplets_held
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.batch import Batch
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+
+
+def second_order_rows(rows: Rows) -> RowTerms:
+    """log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) for each chosen triplet.
+
+    With S = 1 - D the exponent is (D_ap^2 + S_an^2 - 1) / 2.
+    """
+    to_positive, to_negative, chosen = chosen_triplets(rows)
+    values = log_one_plus_exp((to_positive.square() + (1 - to_negative).square() - 1) / 2)
+    return RowTerms(values.flatten(1), chosen.flatten(1))
+
+
+class SecondOrderTripletLoss(RowLoss):
+    """Pull a positive the less the nearer it is, and push a negative the less the nearer to orthogonal it is.
+
+    Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
+
+        log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) = log(1 + exp(((1 - S_ap)^2 + S_an^2 - 1) / 2)).
+
+    The slopes are -s (1 - S_ap) and s S_an, s in (0, 1), where those of `NCATripletLoss` are -s and s: easy positives
+    and hard negatives no longer drag each other towards the anchor. The least value is log(1 + exp(-1/2)) = 0.4741, at
+    S_ap = 1, S_an = 0; a negative beyond orthogonal is pulled back to it.
+
+    Args:
+        positives, negatives: a selector, or the name of one; "easy" and "hard" is EPHN.
+        margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
+        reduction: "mean" over the triplets or "sum".
+        trim: share of the triplets, those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
+        exactly 0 with a graph when no triplet can be chosen. With negatives="all" each triplet is held.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eq. 16.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> SecondOrderTripletLoss()(embeddings, torch.tensor([0, 0, 1]))
+        tensor(0.4741)
+    """
+
+    reductions = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        positives: PositiveName | PositiveSelector = "easy",
+        negatives: NegativeName | NegativeSelector = "hard",
+        margin: float = 0.2,
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="cosine",
+            positives=positives,
+            negatives=negatives,
+            margin=margin,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+
+    def numbers(self, batch: Batch) -> int:
+        """More where every triplet is held."""
+        return super().numbers(batch) + triplets_held(self.strategy, batch)
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term for each chosen triplet."""
+        return second_order_rows(rows)

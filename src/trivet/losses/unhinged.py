@@ -1,0 +1,190 @@
+"""The unhinged triplet and margin losses: no hinge, so that wrong labels change the risk by a factor and a constant."""
+
+from __future__ import annotations
+
+import torch
+
+from trivet.losses.chosen import chosen_triplets, triplets_held
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.batch import Batch
+from trivet.mining.names import check_at_least
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+
+DIAMETER = 2.0  # d_max, of the unit sphere
+
+
+def unhinged_triplet_rows(rows: Rows, *, margin: float) -> RowTerms:
+    """d_max + D(a, p) - D(a, n) + margin for each chosen triplet; never below the margin, and all count as active."""
+    to_positive, to_negative, chosen = chosen_triplets(rows)
+    values = DIAMETER + to_positive - to_negative + margin
+    return RowTerms(values.flatten(1), chosen.flatten(1), active=chosen.flatten(1).long())
+
+
+def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
+    """The sum of `unhinged_triplet_rows` over a set of negatives without a term for each triplet.
+
+    A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
+    """
+    positives, negatives = rows.positive_chosen.sum(dim=1), rows.negative_chosen.sum(dim=1)
+    pull = rows.to_positive.where(rows.positive_chosen, 0).sum(dim=1)  # (B,)
+    push = (DIAMETER - rows.to_negative).where(rows.negative_chosen, 0).sum(dim=1)
+    count = positives * negatives
+    return RowSum(
+        total=(pull * negatives + push * positives).sum() + margin * count.sum().to(pull.dtype),
+        count=count.sum(),
+        active=count.sum(),
+        used=count > 0,
+    )
+
+
+def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
+    """d_max + D(a, p) - beta + margin and d_max + beta - D(a, n) + margin for the chosen pairs of the block.
+
+    Where each positive has its negative a term is the sum of both; against a set of negatives each pair is a term.
+    """
+    pull = DIAMETER + rows.to_positive - beta + margin  # (B, S)
+    push = DIAMETER + beta - rows.to_negative + margin  # (B, S) or (B, M)
+    if rows.paired:
+        chosen = rows.positive_chosen
+        return RowTerms(pull + push, chosen, parts=2, active=2 * chosen.long())
+    chosen = torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1)
+    return RowTerms(torch.cat([pull, push], dim=1), chosen, active=chosen.long())
+
+
+class UnhingedTripletLoss(RowLoss):
+    """The triplet loss without its hinge: every triplet counts, solved or not.
+
+    Mean over the chosen triplets (a, p, n) of, with D the Euclidean distance of unit rows and d_max = 2,
+
+        d_max + D(a, p) - D(a, n) + margin.
+
+    With balanced classes and one negative drawn uniformly for each positive, symmetric label noise scales the expected
+    loss and adds a constant. It is for theory and for noisy labels: nothing stops at the margin.
+
+    Args:
+        margin: alpha of the paper, in the unit of D, a constant here; also the margin of the bands of "semihard" and
+            "violating".
+        positives, negatives: a selector, or the name of one; "all" and "random" is the paper's 1-1 sampling.
+        reduction: "mean" over the triplets or "sum".
+        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet is held.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar in [margin, 4 + margin],
+        or exactly 0 with a graph when no triplet can be chosen.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018, eq. 12.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+        >>> UnhingedTripletLoss(margin=0.2)(embeddings, torch.tensor([0, 0, 1]))  # 2 + 0 - 2 + 0.2
+        tensor(0.2000)
+    """
+
+    reductions = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        margin: float = 0.2,
+        positives: PositiveName | PositiveSelector = "all",
+        negatives: NegativeName | NegativeSelector = "all",
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="euclidean",
+            positives=positives,
+            negatives=negatives,
+            margin=margin,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+
+    def numbers(self, batch: Batch) -> int:
+        """More where every triplet is held."""
+        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
+
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """The chosen triplets; only their sum where no single one is wanted."""
+        if rows.paired or self.trim:
+            return unhinged_triplet_rows(rows, margin=self.margin)
+        return all_unhinged_triplets_rows(rows, margin=self.margin)
+
+
+class UnhingedMarginLoss(RowLoss):
+    """The margin loss without its hinge.
+
+    Over the chosen pairs, with D the Euclidean distance of unit rows, d_max = 2, and t = 1 for a positive pair, -1 for
+    a negative one,
+
+        d_max + (D - beta) t + margin.
+
+    The two values of a pair, as a positive and as a negative one, always add up to 2 (d_max + margin).
+
+    Args:
+        margin: alpha of the paper, in the unit of D, a constant here; also the margin of the bands of "semihard" and
+            "violating".
+        beta: the boundary, in [0, 2], fixed; it shifts positives against negatives and has no gradient.
+        positives, negatives: a selector, or the name of one.
+        reduction: "mean" over the (a, p, n) tuples, or over the pairs against a set of negatives; or "sum".
+        trim: share of the tuples (or pairs), those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
+        exactly 0 with a graph when nothing can be chosen.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018, eq. 31.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+        >>> loss = UnhingedMarginLoss(reduction="sum")  # 2 (2 - 1.4 + 0.2) + 4 (2 + 1.4 - 2 + 0.2)
+        >>> loss(embeddings, torch.tensor([0, 0, 1]))
+        tensor(8.0000)
+    """
+
+    reductions = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        margin: float = 0.2,
+        beta: float = 1.4,
+        positives: PositiveName | PositiveSelector = "all",
+        negatives: NegativeName | NegativeSelector = "all",
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="euclidean",
+            positives=positives,
+            negatives=negatives,
+            margin=margin,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
+        self.beta = beta
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """Pairs of the block."""
+        return unhinged_margin_rows(rows, beta=self.beta, margin=self.margin)

@@ -1,0 +1,282 @@
+"""A batch spread over the processes of torch.distributed: what each one brings, and the whole of it with gradients.
+
+Each process takes its own rows as anchors and the rows of all processes as references. With T_r the sum of the terms
+of process r, and C their number over all processes, the loss is V = (T_0 + ... + T_(W-1)) / C, the same on every
+process. `sum_over_processes` adds up the T_r and hands the gradient of V to the own one; `gather_rows` brings home
+what the other processes found for the own rows. So the gradient with respect to the own rows is exactly that of a
+single process which holds the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+DTYPES = (torch.float32, torch.float64)
+HEADER_SIZE = 8  # passed, rows, dimension, dtype, ids, gradient, two seeds
+TEXT_SIZE = 2048  # bytes of an error that the other processes are told
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process brings.
+
+    Attributes:
+        embeddings: `(N, d)` float32 or float64.
+        labels: `(N,)` int64.
+        ids: `(N,)` int64, which rows are the same item, in any process; None if an item is its own row only.
+        seeds: of the random choices; those of process 0 count.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    ids: Tensor | None
+    seeds: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What all processes brought together: M rows, those of process 0 first.
+
+    Attributes:
+        embeddings: `(M, d)`; the gradient of each row is summed over the processes and goes to the one that brought it.
+        labels: `(M,)` int64.
+        ids: `(M,)` int64, the given ones, else 0 .. M - 1.
+        seeds: the same on every process.
+        counts: how many rows each process brought.
+        start: which row is the first of this process.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    ids: Tensor
+    seeds: tuple[int, int]
+    counts: list[int]
+    start: int
+
+
+def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) -> Gathered:
+    """Join the rows of all processes, or raise an error on all of them. Every process of the group must call it.
+
+    Rows do not lose a bit on the way, and no two processes need bring the same number of them. Where gradients are
+    wanted, backward must run on every process too; it exchanges the gradient of the gathered rows.
+
+    Each process's gradient of its parameters holds the share of its own rows: the sum over the processes is the
+    gradient of the loss. DistributedDataParallel takes the mean; there, multiply the loss by the number of processes.
+
+    Args:
+        check: makes the own part, or raises. It runs in here because a process that fails must tell the others, which
+            would wait for its rows forever.
+        group: the processes that share the batch; None for all.
+
+    Raises:
+        ValueError: on every process, if one brings no row, if dimension, dtype, the presence of ids or the want for a
+            gradient differ, or if the check of another process failed. A failed check is raised as it is on its own
+            process. Also if torch.distributed is not initialised.
+
+    Example:
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> batch = gather(lambda: Part(torch.ones(2, 3), torch.tensor([5, 7]), ids=None, seeds=(1, 2)))
+        >>> batch.counts, batch.labels, batch.ids
+        ([2], tensor([5, 7]), tensor([0, 1]))
+        >>> dist.destroy_process_group()
+    """
+    rank = _rank(group)
+    part: Part | None = None
+    failure: Exception | None = None
+    header = [0] * HEADER_SIZE
+    try:
+        part = check()
+        header = _header(part)
+    except Exception as error:
+        failure = error
+    headers = _concatenated(torch.tensor([header], dtype=torch.int64), group).tolist()
+    passed, counts, *shared, first, second = (list(column) for column in zip(*headers, strict=True))
+    if not all(passed):
+        texts = _concatenated(_encoded(failure), group)
+        if failure is not None:
+            raise failure
+        failed = passed.index(0)
+        raise ValueError(
+            f"every process must bring a batch that passes the checks: process {failed} got {_decoded(texts[failed])}"
+        )
+    assert part is not None
+    _check_agreement(counts, *shared)
+    embeddings = gather_rows(part.embeddings, counts, group)
+    columns = [part.labels] if part.ids is None else [part.labels, part.ids]
+    labels, *ids = gather_rows(torch.stack(columns, dim=1), counts, group).unbind(dim=1)
+    return Gathered(
+        embeddings,
+        labels,
+        ids[0] if ids else torch.arange(len(labels), device=labels.device),
+        (first[0], second[0]),
+        counts,
+        sum(counts[:rank]),
+    )
+
+
+def gather_rows(rows: Tensor, counts: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
+    """The rows `(n, ...)` of all processes in the order of their ranks, `(sum(counts), ...)`, of the same dtype.
+
+    Differentiable once. In backward, every process must take part: its gradient is summed over the processes, and each
+    gets the part of its own rows.
+
+    Args:
+        counts: how many rows each process brings.
+    """
+    assert counts[_rank(group)] == len(rows)
+    gathered: Tensor = _GatherRows.apply(rows, list(counts), group)
+    return gathered
+
+
+def sum_over_processes(
+    own: Tensor, *, gathered: Tensor | None = None, group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """The sum of a tensor of any shape over all processes, in its dtype.
+
+    Counted as one number that the processes share: its gradient goes to `own` as it comes.
+
+    Args:
+        gathered: the gathered rows that `own` was made of. Then backward passes by them, and exchanges their gradient,
+            also on a process whose `own` happens to use none of them; the others would wait for it forever.
+    """
+    _rank(group)
+    total: Tensor = _Sum.apply(own, gathered, group)
+    return total
+
+
+def _rank(group: dist.ProcessGroup | None) -> int:
+    if not (dist.is_available() and dist.is_initialized()):
+        raise ValueError(
+            "gather=True needs an initialised process group: got none; call torch.distributed.init_process_group first "
+            "and start the program with torchrun, or leave gather out if there is one process."
+        )
+    rank = dist.get_rank(group)
+    if rank < 0:
+        raise ValueError(
+            "a process that gathers must belong to the process group: this one does not; "
+            "call the loss on the members of the group only, or pass another group."
+        )
+    return rank
+
+
+def _header(part: Part) -> list[int]:
+    rows, dimension = part.embeddings.shape
+    wants_gradient = torch.is_grad_enabled() and part.embeddings.requires_grad
+    return [1, rows, dimension, DTYPES.index(part.embeddings.dtype), part.ids is not None, wants_gradient, *part.seeds]
+
+
+def _check_agreement(
+    counts: list[int], dimensions: list[int], dtypes: list[int], ids: list[int], gradients: list[int]
+) -> None:
+    """Raise ValueError unless every process brings rows of the same kind; the same sentence on every process."""
+    if 0 in counts:
+        raise ValueError(
+            f"every process must bring at least one row: got none from process {counts.index(0)}; "
+            "give each a share of every batch, for instance with drop_last=True in its sampler."
+        )
+    _check_same("bring embeddings of the same dimension", [f"d = {d}" for d in dimensions], "embed with the same model")
+    _check_same(
+        "bring embeddings of the same dtype",
+        [str(DTYPES[dtype]).removeprefix("torch.") for dtype in dtypes],
+        "use the same precision everywhere",
+    )
+    _check_same("give ids, or none of them", ["ids" if given else "none" for given in ids], "pass ids everywhere")
+    _check_same(
+        "want the gradient of its embeddings, or none of them",
+        ["a gradient wanted" if wanted else "none wanted" for wanted in gradients],
+        "call the loss everywhere under the same torch.no_grad(), with embeddings that require a gradient",
+    )
+
+
+def _check_same(must: str, came: list[str], remedy: str) -> None:
+    for process, value in enumerate(came):
+        if value != came[0]:
+            raise ValueError(
+                f"every process must {must}: got {came[0]} from process 0 and {value} from process {process}; {remedy}."
+            )
+
+
+def _encoded(failure: Exception | None) -> Tensor:
+    """The text of an error as bytes `(1, TEXT_SIZE)`, cut or filled up with zeros."""
+    text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    content = text.encode(errors="replace")[:TEXT_SIZE]
+    return torch.tensor([[*content, *[0] * (TEXT_SIZE - len(content))]], dtype=torch.uint8)
+
+
+def _decoded(content: Tensor) -> str:
+    return bytes(content.tolist()).rstrip(b"\0").decode(errors="ignore")
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int], group: dist.ProcessGroup | None) -> Tensor:
+        ctx.counts, ctx.group = counts, group
+        largest = max(counts)
+        padded = torch.cat([rows, rows.new_zeros(largest - len(rows), *rows.shape[1:])])
+        together = _concatenated(padded, group)
+        if min(counts) == largest:
+            return together
+        pieces = zip(torch.split(together, largest), counts, strict=True)
+        return torch.cat([piece[:count] for piece, count in pieces])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        rank = dist.get_rank(ctx.group)
+        return torch.split(_added(grad, ctx.group), ctx.counts)[rank], None, None
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, gathered: Tensor | None, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.shape = None if gathered is None else gathered.shape
+        return _added(own, group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        return grad, None if ctx.shape is None else grad.new_zeros(()).expand(ctx.shape), None
+
+
+def _concatenated(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """Rows `(n, ...)`, as many on each process, one after the other: `(W * n, ...)`."""
+    sent = _sendable(rows, group).contiguous()
+    received = sent.new_empty((dist.get_world_size(group) * len(sent), *sent.shape[1:]))
+    dist.all_gather_into_tensor(received, sent, group=group)
+    return received.to(rows.device)
+
+
+def _added(values: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    total = _sendable(values, group).clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=group)
+    return total.to(values.device)
+
+
+def _sendable(values: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    kind = carrier(values.device.type, dist.get_backend_config(group))
+    return values if kind == values.device.type else values.to(kind)
+
+
+def carrier(device: str, backends: str) -> str:
+    """The kind of device on which values must lie to be sent.
+
+    Args:
+        device: the kind where they lie.
+        backends: what sends from which kind, as torch.distributed writes it.
+
+    Example:
+        >>> carrier("cuda", "cpu:gloo,cuda:nccl"), carrier("cuda", "cpu:gloo,cuda:gloo"), carrier("cpu", "cuda:nccl")
+        ('cuda', 'cpu', 'cuda')
+    """
+    known = dict(pair.split(":") for pair in backends.split(","))
+    # Gloo says that it knows other devices, but gathers on the CPU only.
+    if device in known and (device == "cpu" or known[device] != "gloo"):
+        return device
+    return "cpu" if "cpu" in known else next(iter(known))

@@ -1,0 +1,93 @@
+"""Which terms survive trimming: the smallest of all, found without holding them all.
+
+The terms of a batch may be as many as its pairs, so they are produced block by block, again for each pass. A pass
+counts how often each digit of 16 bits occurs among the values that agree with the digits known so far (a radix
+selection); two passes find the exact cut of float32 values, four that of float64 values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+DIGITS = 2**16
+
+
+@dataclass
+class Cut:
+    """All values below `value` are kept, and the first `ties` of those equal to it.
+
+    Attributes:
+        value: scalar, the largest kept value.
+        ties: scalar int64, how many values equal to it are still to be kept; counted down by `keep`.
+    """
+
+    value: Tensor
+    ties: Tensor
+
+    def keep(self, values: Tensor, candidates: Tensor) -> Tensor:
+        """Which of the `candidates (B, T)` are kept; blocks must come in order."""
+        tied = (values == self.value) & candidates
+        number = tied.flatten().cumsum(0).reshape(tied.shape)
+        kept = ((values < self.value) & candidates) | (tied & (number <= self.ties))
+        self.ties = (self.ties - tied.sum()).clamp_min(0)
+        return kept
+
+
+def smallest(
+    passes: Callable[[], Iterable[Tensor]],
+    share: float,
+    like: Tensor,
+    add_up: Callable[[Tensor], Tensor] = lambda counts: counts,
+    add_before: Callable[[Tensor], Tensor] = torch.zeros_like,
+) -> Cut:
+    """The cut that keeps max(1, ceil(share T)) of the T values, the smallest; of equal values the first.
+
+    Args:
+        passes: gives the values, each time it is called, as a sequence of one-dimensional tensors.
+        share: of the values, in (0, 1].
+        like: a tensor of the dtype and device of the values.
+        add_up: sums counts over the processes that share the batch.
+        add_before: sums a count over the processes that come before this one.
+    """
+    shifts = (48, 32, 16, 0) if like.dtype == torch.float64 else (16, 0)
+    prefix = torch.zeros((), dtype=torch.int64, device=like.device)
+    rank = own = prefix  # rank of the wanted value among those with this prefix; how many equal ones are here
+    for shift in shifts:
+        counts = torch.zeros(DIGITS, dtype=torch.int64, device=like.device)
+        for values in passes():
+            keys = _keys(values)
+            if shift != shifts[0]:
+                keys = keys[(keys >> (shift + 16)) == prefix]
+                digits = (keys >> shift) & (DIGITS - 1)
+            else:
+                digits = (keys >> shift) + DIGITS // 2
+            counts += torch.bincount(digits, minlength=DIGITS)
+        until = add_up(counts).cumsum(0)
+        if shift == shifts[0]:
+            total = int(until[-1])
+            rank = prefix + min(total, max(1, math.ceil(round(share * total, 9))))
+        digit = torch.searchsorted(until, rank)
+        digit = digit.clamp_max(DIGITS - 1)
+        rank = rank - torch.where(digit > 0, until[(digit - 1).clamp_min(0)], 0)
+        own = counts[digit]
+        prefix = digit - DIGITS // 2 if shift == shifts[0] else (prefix << 16) | digit
+    return Cut(_values(prefix, like), (rank - add_before(own)).clamp_min(0))
+
+
+def _keys(values: Tensor) -> Tensor:
+    """Whole numbers in the order of the values."""
+    values = values + 0.0  # no negative zero
+    bits = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32).long()
+    return bits ^ ((bits >> 63) & torch.iinfo(torch.int64 if values.dtype == torch.float64 else torch.int32).max)
+
+
+def _values(keys: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `_keys`."""
+    if like.dtype == torch.float64:
+        return (keys ^ ((keys >> 63) & torch.iinfo(torch.int64).max)).view(torch.float64)
+    return (keys ^ ((keys >> 63) & torch.iinfo(torch.int32).max)).to(torch.int32).view(torch.float32)

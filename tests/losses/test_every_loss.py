@@ -1,0 +1,153 @@
+"""What holds for every loss on triplets, sets and proxies: blocks, derivatives, degenerate batches, trimming."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import reference
+import trivet
+
+BAND = {"positives": "random", "negatives": "semihard"}
+ALL = {"positives": "all", "negatives": "all"}
+PAIRED = {"positives": "all", "negatives": "random"}
+LOSSES: dict[str, Callable[..., trivet.RowLoss]] = {
+    "soft triplet": lambda **o: trivet.TripletLoss(soft=True, **{**ALL, **o}),
+    "soft triplet, hard": lambda **o: trivet.TripletLoss(soft=True, positives="hard", negatives="hard", **o),
+    "soft triplet, pn": lambda **o: trivet.TripletLoss(soft=True, variant="pn", **{**ALL, **o}),
+    "nca": trivet.NCATripletLoss,
+    "nca, all": lambda **o: trivet.NCATripletLoss(temperature=0.5, **ALL, **o),
+    "nca, band": lambda **o: trivet.NCATripletLoss(**BAND, **o),
+    "second-order": trivet.SecondOrderTripletLoss,
+    "second-order, all": lambda **o: trivet.SecondOrderTripletLoss(**ALL, **o),
+    "selectively contrastive": trivet.SelectivelyContrastiveLoss,
+    "selectively contrastive, all": lambda **o: trivet.SelectivelyContrastiveLoss(hard_weight=0.7, **ALL, **o),
+    "n-pair": trivet.NPairLoss,
+    "n-pair, all": lambda **o: trivet.NPairLoss(positives="all", l2_weight=0.1, temperature=2.0, **o),
+    "n-pair, unit rows": lambda **o: trivet.NPairLoss(
+        normalize=True, positives="multi-similarity", negatives="multi-similarity", temperature=0.1, **o
+    ),
+    "proxy-nca": lambda **o: trivet.ProxyNCALoss(4, 3, **o),
+    "unhinged triplet": trivet.UnhingedTripletLoss,
+    "unhinged triplet, 1-1": lambda **o: trivet.UnhingedTripletLoss(**PAIRED, **o),
+    "unhinged margin": trivet.UnhingedMarginLoss,
+    "unhinged margin, 1-1": lambda **o: trivet.UnhingedMarginLoss(**PAIRED, **o),
+}
+
+
+def random_batch(size: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(size)
+    rows = torch.randn(size, 3, dtype=torch.float64, generator=generator)
+    return rows, torch.randint(4, (size,), generator=generator)
+
+
+def gradients(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
+    loss = copy.copy(loss)
+    loss.block_size, loss.key = block_size, torch.tensor([7, 0])
+    leaf = embeddings.clone().requires_grad_()
+    value = loss(leaf, labels)
+    return [value.detach(), *torch.autograd.grad(value, [leaf, *loss.parameters()])]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("trim", [0.0, 0.4])
+def test_blocks_change_neither_value_nor_gradient(name: str, trim: float) -> None:
+    embeddings, labels = random_batch(14)
+    loss = LOSSES[name](trim=trim).double()
+    whole = gradients(loss, embeddings, labels, None)
+    assert whole[1].any()
+    for block_size in (1, 3):
+        for a, b in zip(whole, gradients(loss, embeddings, labels, block_size), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("block_size", [None, 4])
+def test_gradient_is_the_derivative(name: str, block_size: int | None) -> None:
+    embeddings, labels = random_batch(9)
+    loss = LOSSES[name](block_size=block_size).double()
+
+    def value(x: Tensor, *rest: Tensor) -> Tensor:
+        loss.key = torch.tensor([3, 0])
+        if name == "proxy-nca":
+            return torch.func.functional_call(loss, {"proxies": rest[0]}, (x, labels))
+        return loss(x, labels, references=rest[0], reference_labels=torch.tensor([0, 1, 2, 3, 3, 2, 1, 0]))
+
+    others = torch.randn(4 if name == "proxy-nca" else 8, 3, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(value, (embeddings.requires_grad_(), others), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("trim", [0.0, 0.4])
+@pytest.mark.parametrize(
+    ("embeddings", "labels"),
+    [
+        (torch.zeros(0, 3), []),
+        (torch.ones(1, 3), [0]),
+        (torch.eye(3)[:2], [0, 1]),
+        (torch.eye(3)[:2], [1, 1]),
+        (torch.randn(4, 3), [3, 3, 3, 3]),
+        (torch.ones(4, 3), [0, 0, 1, 1]),
+        (100 * torch.eye(3).repeat(2, 1), [0, 1, 2, 0, 1, 2]),
+    ],
+    ids=["empty", "one item", "two classes", "two items", "one class", "all equal", "large"],
+)
+def test_degenerate_batches_have_a_finite_gradient(
+    name: str, trim: float, embeddings: Tensor, labels: list[int]
+) -> None:
+    leaf = embeddings.clone().requires_grad_()
+    loss = LOSSES[name](block_size=3, trim=trim)
+    value = loss(leaf, torch.tensor(labels, dtype=torch.int64))
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(leaf.grad).all()
+    if loss.last.terms == 0:
+        assert value.item() == pytest.approx(
+            0.1 * leaf.detach().square().sum() / max(1, len(leaf)) if "n-pair, all" in name else 0
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "proxy-nca"])
+def test_no_references(name: str) -> None:
+    leaf = torch.tensor(reference.V8[:3]).requires_grad_()
+    loss = LOSSES[name]()
+    loss(
+        leaf, torch.tensor([0, 1, 2]), references=torch.zeros(0, 2), reference_labels=torch.zeros(0, dtype=torch.int64)
+    ).backward()
+    assert loss.last.terms == 0
+    assert torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision_is_computed_in_single(name: str) -> None:
+    embeddings, labels = random_batch(12)
+    low = embeddings.to(torch.bfloat16)
+    loss = LOSSES[name]()
+    exact = gradients(loss, low.float(), labels, None)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = gradients(loss, low, labels, None)
+    assert found[0].dtype == torch.float32
+    assert found[0].item() == exact[0].item()
+    assert (found[1].float() - exact[1]).norm() / exact[1].norm() < 1e-2
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("shift", [0.25, 0.4])
+def test_trimming_leaves_out_the_largest_terms(name: str, shift: float) -> None:
+    embeddings, labels = random_batch(14)
+    whole, trimmed = (LOSSES[name](trim=trim, generator=torch.Generator().manual_seed(1)) for trim in (0.0, shift))
+    full, part = whole(embeddings, labels).item(), trimmed(embeddings, labels).item()
+    assert part < full
+    assert trimmed.last.terms == pytest.approx((1 - shift) * whole.last.terms, abs=1)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_direction_of_descent(name: str) -> None:
+    embeddings, labels = random_batch(12)
+    loss = LOSSES[name]()
+    value, slope = gradients(loss, embeddings, labels, None)[:2]
+    assert gradients(loss, embeddings - 1e-5 * slope, labels, None)[0] < value

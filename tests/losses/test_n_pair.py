@@ -1,0 +1,95 @@
+"""The multi-class N-pair loss."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+import torch
+from pytorch_metric_learning.distances import DotProductSimilarity
+from pytorch_metric_learning.losses import NPairsLoss
+
+import reference
+import trivet
+
+LABELS = torch.tensor(reference.V8_LABELS)
+SCALED = [[(1 + 0.3 * i) * x for x in row] for i, row in enumerate(reference.V8)]  # rows of different lengths
+
+
+@pytest.mark.parametrize("positives", ["easy", "hard", "all"])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("block_size", [None, 1, 3])
+def test_equals_the_definition(positives: str, temperature: float, normalize: bool, block_size: int | None) -> None:
+    rows = reference.V8 if normalize else SCALED
+    plain = reference.batch(rows, reference.V8_LABELS, "squared_euclidean")
+    terms = [
+        reference.n_pair(plain, a, p, plain.negatives(a), temperature)
+        for a in range(8)
+        for p in reference.chosen_positives(plain, a, positives)
+    ]
+    options = {"temperature": temperature, "normalize": normalize, "block_size": block_size, "positives": positives}
+    loss = trivet.NPairLoss(**options)
+    embeddings = torch.tensor(SCALED, dtype=torch.float64)
+    assert loss(embeddings, LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
+    assert loss.last.terms == len(terms)
+    trimmed = trivet.NPairLoss(trim=0.25, **options)
+    assert trimmed(embeddings, LABELS).item() == pytest.approx(fmean(reference.trimmed(terms, 0.25)), rel=1e-11)
+
+
+def test_a_mined_set_of_negatives() -> None:
+    plain = reference.batch(reference.V8, reference.V8_LABELS, "squared_euclidean")
+    terms = []
+    for a in range(8):
+        negatives = reference.listed_negatives(plain, a, "multi-similarity", plain.positives(a))
+        terms += [reference.n_pair(plain, a, p, negatives) for p in plain.positives(a) if negatives]
+    loss = trivet.NPairLoss(positives="all", negatives="multi-similarity")
+    value = loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS)
+    assert value.item() == pytest.approx(fmean(terms), rel=1e-12)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_equals_pytorch_metric_learning(normalize: bool) -> None:
+    rows = 2 * torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(6).repeat(2)
+    distance = DotProductSimilarity(normalize_embeddings=normalize)
+    theirs = NPairsLoss(distance=distance)(rows, labels)
+    ours = trivet.NPairLoss(normalize=normalize)(rows[:6], labels[:6], references=rows[6:], reference_labels=labels[6:])
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_long_rows_do_not_overflow() -> None:
+    rows = torch.tensor([[100.0, 0.0], [0.0, 100.0], [100.0, 1.0]], requires_grad=True)
+    value = trivet.NPairLoss(reduction="sum")(rows, torch.tensor([0, 0, 1]))
+    value.backward()
+    assert value.item() == pytest.approx(10000.0 + 100.0)
+    assert torch.isfinite(rows.grad).all()
+
+
+def test_penalty_on_the_norms() -> None:
+    embeddings = torch.tensor(SCALED, dtype=torch.float64)
+    mean_square = sum(x * x for row in SCALED for x in row) / 8
+    for normalize in (False, True):
+        options = {"positives": "easy", "normalize": normalize}
+        plain, penalised = (trivet.NPairLoss(l2_weight=weight, **options) for weight in (0.0, 0.02))
+        difference = penalised(embeddings, LABELS) - plain(embeddings, LABELS)
+        assert difference.item() == pytest.approx(0.02 * mean_square)
+    leaf = embeddings.to(torch.float16).requires_grad_()
+    value = trivet.NPairLoss(l2_weight=1.0)(leaf, torch.arange(8))
+    value.backward()
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(mean_square, rel=1e-3)
+    assert torch.allclose(leaf.grad, leaf.detach() / 4, rtol=1e-2)
+
+
+@pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "distance-weighted"])
+def test_single_negatives_are_refused(negatives: str) -> None:
+    with pytest.raises(ValueError, match="negatives must be a set for each anchor"):
+        trivet.NPairLoss(negatives=negatives)
+
+
+def test_options_that_cannot_be_used() -> None:
+    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
+        trivet.NPairLoss(temperature=0.0)
+    with pytest.raises(ValueError, match="l2_weight must be a finite number of at least 0"):
+        trivet.NPairLoss(l2_weight=-1.0)

@@ -1,0 +1,95 @@
+"""Gathering over processes: the checks of `gather_worker.py` in 2 and in 4 processes, and what needs none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+
+from mining.gather_worker import CHECKS
+from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_processes
+
+WORKER = Path(__file__).with_name("gather_worker.py")
+
+
+@pytest.fixture(scope="session", params=[2, 4], ids=["2 processes", "4 processes"])
+def reports(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> dict[tuple[str, int], str | None]:
+    """The error of each check in each process, None if it passed; the processes are started once for all tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / f"gather_{request.param}"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            start(folder, request.param)
+    lines = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return {(line["check"], line["rank"]): line["error"] for line in lines}
+
+
+def start(folder: Path, processes: int) -> None:
+    options = f"--nnodes 1 --nproc-per-node {processes} --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
+    local = "--local-addr 127.0.0.1"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *options.split(),
+        *local.split(),
+        str(WORKER),
+        str(folder),
+    ]
+    path = os.pathsep.join([str(WORKER.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with (folder / "output.txt").open("w") as output:
+        subprocess.run(
+            command,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=240,
+            check=False,
+        )
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_in_several_processes(
+    name: str, reports: dict[tuple[str, int], str | None], request: pytest.FixtureRequest
+) -> None:
+    processes = request.node.callspec.params["reports"]
+    errors = {rank: reports.get((name, rank), "no report") for rank in range(processes)}
+    failed = {rank: error for rank, error in errors.items() if error is not None}
+    assert not failed, "\n".join(f"process {rank}: {error}" for rank, error in failed.items())
+
+
+def test_without_process_group_says_what_to_do() -> None:
+    part = Part(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), ids=None, seeds=(0, 0))
+    needs = "gather=True needs an initialised process group: got none; call torch.distributed.init_process_group"
+    with pytest.raises(ValueError, match=needs):
+        gather(lambda: part)
+    with pytest.raises(ValueError, match=needs):
+        gather_rows(part.embeddings, [2])
+    with pytest.raises(ValueError, match=needs):
+        sum_over_processes(part.embeddings)
+
+
+@pytest.mark.parametrize(
+    ("device", "backends", "expected"),
+    [
+        ("cpu", "cpu:gloo", "cpu"),
+        ("cpu", "cpu:gloo,cuda:nccl", "cpu"),
+        ("cpu", "cuda:nccl", "cuda"),
+        ("cuda", "cuda:nccl", "cuda"),
+        ("cuda", "cpu:gloo,cuda:nccl", "cuda"),
+        ("cuda", "cpu:gloo,cuda:gloo", "cpu"),
+        ("cuda", "cpu:mpi,cuda:mpi", "cuda"),
+        ("mps", "cpu:gloo", "cpu"),
+    ],
+)
+def test_values_are_sent_from_where_the_backend_can_take_them(device: str, backends: str, expected: str) -> None:
+    assert carrier(device, backends) == expected
