@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -23,6 +24,7 @@ from trivet.geometry import Distance, from_squared, squared_distances
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws, new_key
+from trivet.mining.gather import Processes, gather_batch, sum_over_processes
 from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
 from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
@@ -69,23 +71,30 @@ class Rows:
             if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
                 return block.matrix.gather(1, negatives.index).where(negatives.chosen, 0)
             return block.listed(negatives.index)
-        if negatives.squared is block.to_negatives:
-            return block.matrix
-        # Infinite where the set leaves a negative out; adding it keeps the gradient of the others as it is.
-        penalty = torch.where(negatives.squared == torch.inf, torch.inf, 0).to(negatives.squared)
-        return block.matrix + penalty
+        # Adding the penalty keeps the gradient of the others as it is.
+        return block.matrix if negatives.penalty is None else block.matrix + negatives.penalty
 
     @cached_property
     def negative_chosen(self) -> Tensor:
         """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
         negatives = self.selection.negatives
-        return negatives.chosen if isinstance(negatives, Choice) else negatives.squared.isfinite()
+        return negatives.chosen if isinstance(negatives, Choice) else negatives.chosen(self._block)
 
     @property
     def negative_count(self) -> Tensor:
         """How many negatives each anchor has, `(B,)`."""
         negatives = self.selection.negatives
         return negatives.chosen.sum(dim=1) if isinstance(negatives, Choice) else negatives.count[:, 0]
+
+    @cached_property
+    def negative_total(self) -> Tensor:
+        """The sum `(B,)` of the distances to the chosen set of negatives, 0 without one; not for paired negatives."""
+        distances, reach = self.to_negative, self._block.reach
+        if distances.shape[1] == 0:
+            return distances.sum(dim=1)
+        # In two passes: what is not chosen counts as the largest distance there can be, which is taken off again.
+        hidden = distances.shape[1] - self.negative_count
+        return torch.minimum(distances, reach).sum(dim=1) - hidden * reach
 
     @cached_property
     def reference_norms(self) -> Tensor:
@@ -114,7 +123,7 @@ class Rows:
         if isinstance(negatives, Choice):
             return block.between(positives.index, negatives.index)
         squared = squared_distances(block.references[positives.index].flatten(0, 1), block.references)
-        return from_squared(squared, block.distance).reshape(*shape, -1)
+        return from_squared(squared, block.distance).reshape(*shape, block.size)
 
 
 @dataclass(frozen=True)
@@ -332,6 +341,7 @@ class RowLoss(nn.Module, ABC):
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
         indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
         """The loss of a batch, against itself or against `references`.
 
@@ -340,6 +350,11 @@ class RowLoss(nn.Module, ABC):
             indices: index tuples in place of the loss's own strategy, as `trivet.mine` and the miners of
                 pytorch-metric-learning give them: anchors, positives and negatives of triplets, each `(T,)`; or
                 anchors, positives `(P,)` and anchors, negatives `(Q,)` of pairs.
+            gather: the batch is that of all processes of torch.distributed (or of a group), of which each brings its
+                part and computes the terms of its own anchors. The value and the gradient of the embeddings are those
+                of one process with the whole batch; gradients of parameters are shares, to be summed over the
+                processes: under DistributedDataParallel, which averages them, multiply the loss by their number.
+                `references`, the same on every process, are then added to the whole batch.
 
         Shape:
             embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
@@ -349,7 +364,10 @@ class RowLoss(nn.Module, ABC):
         Raises:
             ValueError: if shapes or dtypes disagree, a row is not finite, or indices contradict the labels.
         """
-        with torch.autocast(device_type=embeddings.device.type, enabled=False):
+
+        def checked() -> Batch:
+            if gather and indices is not None:
+                raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
             batch = check_batch(
                 embeddings,
                 labels,
@@ -361,11 +379,19 @@ class RowLoss(nn.Module, ABC):
                 unit_rows_for=unit_rows_need(self.strategy),
             )
             self.check(batch)
-            return self._reduce(batch, indices)
+            return batch
 
-    def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None) -> Tensor:
+        with torch.autocast(device_type=embeddings.device.type, enabled=False):
+            if not gather:
+                return self._reduce(checked(), indices, None)
+            processes = Processes(None if gather is True else gather)
+            batch, key = gather_batch(checked, self.key, processes.group)
+            self.key.copy_(key)
+            return self._reduce(batch, None, processes)
+
+    def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
-        evaluation = _Evaluation(self, batch, strategy, draws)
+        evaluation = _Evaluation(self, batch, strategy, draws, processes)
         if len(evaluation.spans) == 1:  # ordinary autograd
             rows = evaluation.rows(batch, 0)
             terms = self.formula(rows)
@@ -377,13 +403,16 @@ class RowLoss(nn.Module, ABC):
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = _Blocks.apply(evaluation, cut, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
         tally = evaluation.tally()
+        if processes is not None:
+            tally = processes.add_up(tally)
+            total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = StepRecord(tally)
         divisors: dict[Reduction, Tensor | int] = {
             "mean": tally[10].clamp_min(1).to(total.dtype),
             "mean-active": tally[11].clamp_min(1).to(total.dtype),
             "sum": 1,
-            "anchors": max(1, len(batch.labels)),
-            "objective": max(1, self.objective_size(len(batch.labels), len(batch.references))),
+            "anchors": max(1, batch.total),
+            "objective": max(1, self.objective_size(batch.total, len(batch.references))),
         }
         # The second term is exactly 0: it ties an empty batch to the graph of its embeddings.
         return total / divisors[self.reduction] + batch.embeddings.sum() * 0
@@ -398,7 +427,7 @@ class RowLoss(nn.Module, ABC):
             draws = Draws(self.key.clone())
             self.key += torch.tensor([0, 1], device=self.key.device)
         if self.disjoint:
-            anchor, positive, negative = disjoint_triplets(strategy, batch, draws, order=self.disjoint)
+            anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
             columns = (anchor, positive, anchor, negative)
             return Given(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
         return strategy, draws
@@ -407,8 +436,15 @@ class RowLoss(nn.Module, ABC):
 class _Evaluation:
     """One evaluation of a loss: its blocks, and what they add up to."""
 
-    def __init__(self, loss: RowLoss, batch: Batch, strategy: Strategy | Given, draws: Draws | None) -> None:
-        self.batch = batch
+    def __init__(
+        self,
+        loss: RowLoss,
+        batch: Batch,
+        strategy: Strategy | Given,
+        draws: Draws | None,
+        processes: Processes | None,
+    ) -> None:
+        self.batch, self._processes = batch, processes
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
@@ -441,7 +477,10 @@ class _Evaluation:
                     )
                 yield terms.pull.detach()[terms.chosen & (terms.pull.detach() > -torch.inf)]
 
-        return smallest(passes, 1 - self._loss.trim, self.batch.embeddings)
+        share, processes = 1 - self._loss.trim, self._processes
+        if processes is None:
+            return smallest(passes, share, self.batch.embeddings)
+        return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
 
     def total(self, rows: Rows, terms: RowTerms | RowSum, cut: Cut | None) -> Tensor:
         """The sum of a block's terms, noted in the tally."""
@@ -502,7 +541,7 @@ class _Blocks(torch.autograd.Function):
             sums.references.add_(batch.gallery.gradient(sums.products))
         if sums.references is not None and sums.precise is not None:
             sums.references.add_(batch.precise_gallery.gradient(sums.precise))
-        if ctx.own:
+        if ctx.own and sums.references is not None:
             sums.anchors.add_(sums.references)
         ctx.save_for_backward(sums.anchors, None if ctx.own else sums.references, *sums.parameters)
         return total
@@ -529,8 +568,7 @@ def _tally(rows: Rows, result: RowSum) -> Tensor:
     else:
         nearest = to_negative.amin(dim=1, keepdim=True)
         compared = pulled & nearest.isfinite()
-        sums = torch.nan_to_num(to_negative, posinf=0).sum(dim=1)
-        negative_sum = sums.where(result.used, 0).sum()
+        negative_sum = rows.negative_total.detach().where(result.used, 0).sum()
         negative_count = selection.negatives.count[:, 0].where(result.used, 0).sum()
     numbers = [
         torch.ones_like(used).sum(),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
+from statistics import fmean
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ import trivet
 
 BAND = {"positives": "random", "negatives": "semihard"}
 ALL = {"positives": "all", "negatives": "all"}
+MINED = {"positives": "multi-similarity", "negatives": "multi-similarity"}
 PAIRED = {"positives": "all", "negatives": "random"}
 LOSSES: dict[str, Callable[..., trivet.RowLoss]] = {
     "soft triplet": lambda **o: trivet.TripletLoss(soft=True, **{**ALL, **o}),
@@ -24,15 +27,15 @@ LOSSES: dict[str, Callable[..., trivet.RowLoss]] = {
     "nca, band": lambda **o: trivet.NCATripletLoss(**BAND, **o),
     "second-order": trivet.SecondOrderTripletLoss,
     "second-order, all": lambda **o: trivet.SecondOrderTripletLoss(**ALL, **o),
+    "second-order, mined": lambda **o: trivet.SecondOrderTripletLoss(**MINED, **o),
     "selectively contrastive": trivet.SelectivelyContrastiveLoss,
     "selectively contrastive, all": lambda **o: trivet.SelectivelyContrastiveLoss(hard_weight=0.7, **ALL, **o),
     "n-pair": trivet.NPairLoss,
     "n-pair, all": lambda **o: trivet.NPairLoss(positives="all", l2_weight=0.1, temperature=2.0, **o),
-    "n-pair, unit rows": lambda **o: trivet.NPairLoss(
-        normalize=True, positives="multi-similarity", negatives="multi-similarity", temperature=0.1, **o
-    ),
+    "n-pair, unit rows": lambda **o: trivet.NPairLoss(normalize=True, temperature=0.1, **MINED, **o),
     "proxy-nca": lambda **o: trivet.ProxyNCALoss(4, 3, **o),
     "unhinged triplet": trivet.UnhingedTripletLoss,
+    "unhinged triplet, mined": lambda **o: trivet.UnhingedTripletLoss(**MINED, **o),
     "unhinged triplet, 1-1": lambda **o: trivet.UnhingedTripletLoss(**PAIRED, **o),
     "unhinged margin": trivet.UnhingedMarginLoss,
     "unhinged margin, 1-1": lambda **o: trivet.UnhingedMarginLoss(**PAIRED, **o),
@@ -151,3 +154,65 @@ def test_a_direction_of_descent(name: str) -> None:
     loss = LOSSES[name]()
     value, slope = gradients(loss, embeddings, labels, None)[:2]
     assert gradients(loss, embeddings - 1e-5 * slope, labels, None)[0] < value
+
+
+ROWS, LABELS = torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
+SQUARED, PLAIN = (
+    reference.batch(reference.V8, reference.V8_LABELS, kind) for kind in ("squared_euclidean", "euclidean")
+)
+# The class, and the value of a triplet by its similarities and distances.
+TRIPLETS: dict[str, tuple[Callable[..., trivet.RowLoss], Callable[[int, int, int], float]]] = {
+    "soft": (
+        lambda **o: trivet.TripletLoss(soft=True, **o),
+        lambda a, p, n: reference.log_one_plus_exp(SQUARED.d(a, p) - SQUARED.d(a, n)),
+    ),
+    "nca": (trivet.NCATripletLoss, lambda a, p, n: reference.nca(PLAIN.s(a, p), PLAIN.s(a, n))),
+    "second-order": (
+        trivet.SecondOrderTripletLoss,
+        lambda a, p, n: reference.second_order(PLAIN.s(a, p), PLAIN.s(a, n)),
+    ),
+    "selectively contrastive": (
+        trivet.SelectivelyContrastiveLoss,
+        lambda a, p, n: reference.selectively_contrastive(PLAIN.s(a, p), PLAIN.s(a, n)),
+    ),
+    "unhinged triplet": (
+        trivet.UnhingedTripletLoss,
+        lambda a, p, n: reference.unhinged_triplet(PLAIN.d(a, p), PLAIN.d(a, n)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRIPLETS)
+@pytest.mark.parametrize("block_size", [None, 3])
+@pytest.mark.parametrize("negatives", ["hard", "all"])
+def test_the_farthest_positives_can_be_left_out(name: str, block_size: int | None, negatives: str) -> None:
+    make, value = TRIPLETS[name]
+    triplets = reference.triplets(PLAIN, "all", negatives, 0.2)
+    nearest = sorted(triplets, key=lambda triplet: PLAIN.d(*triplet[:2]))[: math.ceil(0.7 * len(triplets))]
+    loss = make(positives="all", negatives=negatives, trim=0.3, trim_positives_only=True, block_size=block_size)
+    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(value(*triplet) for triplet in nearest), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", TRIPLETS)
+def test_index_triplets_take_the_place_of_the_strategy(name: str) -> None:
+    make, value = TRIPLETS[name]
+    triplets = [(0, 6, 7), (1, 0, 2), (4, 2, 6), (4, 5, 3)]
+    loss = make()
+    found = loss(ROWS, LABELS, indices=tuple(torch.tensor(triplets).T))
+    assert found.item() == pytest.approx(fmean(value(*triplet) for triplet in triplets), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", TRIPLETS)
+def test_disjoint_triplets(name: str) -> None:
+    make, value = TRIPLETS[name]
+    used: set[int] = set()
+    expected = []
+    for a in range(8):  # anchor after anchor, the nearest of what is left
+        positives, negatives = ([j for j in js if j not in used] for js in (PLAIN.positives(a), PLAIN.negatives(a)))
+        if a not in used and positives and negatives:
+            triplet = (a, *(min(js, key=lambda j: (PLAIN.d(a, j), j)) for js in (positives, negatives)))
+            used |= set(triplet)
+            expected.append(value(*triplet))
+    loss = make(positives="easy", negatives="hard", disjoint=True)
+    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(expected), rel=1e-12)
+    assert loss.last.terms == len(expected) == 2

@@ -37,6 +37,27 @@ def test_equals_the_definition(positives: str, temperature: float, normalize: bo
     assert trimmed(embeddings, LABELS).item() == pytest.approx(fmean(reference.trimmed(terms, 0.25)), rel=1e-11)
 
 
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_pairs_of_the_smallest_products_can_be_left_out(block_size: int | None) -> None:
+    plain = reference.batch(SCALED, reference.V8_LABELS, "squared_euclidean")
+    pairs = sorted(((a, p) for a in range(8) for p in plain.positives(a)), key=lambda pair: -plain.s(*pair))
+    terms = [reference.n_pair(plain, a, p, plain.negatives(a)) for a, p in pairs[:13]]  # of 18
+    loss = trivet.NPairLoss(positives="all", trim=0.3, trim_positives_only=True, block_size=block_size)
+    assert loss(torch.tensor(SCALED, dtype=torch.float64), LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
+
+
+def test_index_pairs() -> None:
+    plain = reference.batch(SCALED, reference.V8_LABELS, "squared_euclidean")
+    rows = torch.tensor(SCALED, dtype=torch.float64)
+    anchors, positives = torch.tensor([0, 0, 4]), torch.tensor([1, 6, 2])
+    others, negatives = torch.tensor([0, 4, 0]), torch.tensor([5, 3, 7])
+    terms = [reference.n_pair(plain, *case) for case in ((0, 1, [5, 7]), (0, 6, [5, 7]), (4, 2, [3]))]
+    found = trivet.NPairLoss()(rows, LABELS, indices=(anchors, positives, others, negatives))
+    assert found.item() == pytest.approx(fmean(terms), rel=1e-11)
+    with pytest.raises(ValueError, match="indices must be pairs, 4 tensors"):
+        trivet.NPairLoss()(rows, LABELS, indices=(anchors, positives, negatives))
+
+
 def test_a_mined_set_of_negatives() -> None:
     plain = reference.batch(reference.V8, reference.V8_LABELS, "squared_euclidean")
     terms = []

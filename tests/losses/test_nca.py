@@ -12,7 +12,12 @@ from pytorch_metric_learning.losses import TripletMarginLoss
 import reference
 import trivet
 
-NAMED = {"EPHN": ("easy", "hard"), "EPSHN": ("easy", "semihard-hardest"), "HPHN": ("hard", "hard")}
+NAMED = {
+    "EPHN": ("easy", "hard"),
+    "EPSHN": ("easy", "semihard-hardest"),
+    "HPHN": ("hard", "hard"),
+    "EPEN": ("easy", "easy"),
+}
 ROWS = torch.tensor(reference.EXTREME_ROWS, dtype=torch.float64)
 ROWS[2, 2] += 1e-11  # rows 2 and 6 are equally similar to row 7, and rounding must not decide which is nearer
 LABELS = torch.tensor(reference.EXTREME_LABELS)
@@ -32,15 +37,14 @@ def test_miners(miner: str, mean: float, total: float) -> None:
     terms = [reference.nca(*reference.extreme_similarities(triplet)) for triplet in expected]
     assert fmean(terms) == pytest.approx(mean, abs=1e-10)
     assert sum(terms) == pytest.approx(total, abs=1e-9)
-    if miner in NAMED:
-        options = dict(zip(("positives", "negatives"), NAMED[miner], strict=True))
-        mined = trivet.mine(ROWS, LABELS, distance="cosine", **options)
-        assert list(zip(*(column.tolist() for column in mined), strict=True)) == expected
-        for block_size in (None, 3):
-            loss = trivet.NCATripletLoss(block_size=block_size, **options)
-            assert loss(ROWS, LABELS).item() == pytest.approx(mean, abs=1e-10)
-            summed = trivet.NCATripletLoss(block_size=block_size, reduction="sum", **options)
-            assert summed(ROWS, LABELS).item() == pytest.approx(total, abs=1e-9)
+    options = dict(zip(("positives", "negatives"), NAMED[miner], strict=True))
+    mined = trivet.mine(ROWS, LABELS, distance="cosine", **options)
+    assert list(zip(*(column.tolist() for column in mined), strict=True)) == expected
+    for block_size in (None, 3):
+        loss = trivet.NCATripletLoss(block_size=block_size, **options)
+        assert loss(ROWS, LABELS).item() == pytest.approx(mean, abs=1e-10)
+        summed = trivet.NCATripletLoss(block_size=block_size, reduction="sum", **options)
+        assert summed(ROWS, LABELS).item() == pytest.approx(total, abs=1e-9)
 
 
 @pytest.mark.parametrize(("s_ap", "s_an", "gamma", "first", "second", "vanilla"), reference.EXTREME_VECTORS)

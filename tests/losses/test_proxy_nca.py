@@ -89,10 +89,11 @@ def test_ids_change_nothing() -> None:
         {"references": ROWS, "reference_labels": LABELS},
         {"reference_labels": LABELS},
         {"ids": LABELS, "reference_ids": LABELS},
+        {"indices": (LABELS, LABELS, LABELS)},
     ],
 )
 def test_references_are_refused(given: dict[str, torch.Tensor]) -> None:
-    with pytest.raises(ValueError, match="references must be left out"):
+    with pytest.raises(ValueError, match="references and indices must be left out"):
         with_proxies()(ROWS, LABELS, **given)
 
 

@@ -11,7 +11,12 @@ import torch
 import reference
 import trivet
 
-NAMED = {"EPHN": ("easy", "hard"), "EPSHN": ("easy", "semihard-hardest"), "HPHN": ("hard", "hard")}
+NAMED = {
+    "EPHN": ("easy", "hard"),
+    "EPSHN": ("easy", "semihard-hardest"),
+    "HPHN": ("hard", "hard"),
+    "EPEN": ("easy", "easy"),
+}
 
 
 @pytest.mark.parametrize(
@@ -30,13 +35,12 @@ def test_miners(miner: str, mean: float, hinged: float) -> None:
     rows = torch.tensor(reference.EXTREME_ROWS, dtype=torch.float64)
     rows[2, 2] += 1e-11  # rows 2 and 6 are equally similar to row 7, and rounding must not decide which is nearer
     labels = torch.tensor(reference.EXTREME_LABELS)
-    if miner in NAMED:
-        options = dict(zip(("positives", "negatives"), NAMED[miner], strict=True))
-        for block_size in (None, 3):
-            loss = trivet.SecondOrderTripletLoss(block_size=block_size, **options)
-            assert loss(rows, labels).item() == pytest.approx(mean, abs=1e-10)
-            vanilla = trivet.TripletLoss(normalize=True, block_size=block_size, **options)
-            assert vanilla(rows, labels).item() == pytest.approx(hinged, abs=1e-10)
+    options = dict(zip(("positives", "negatives"), NAMED[miner], strict=True))
+    for block_size in (None, 3):
+        loss = trivet.SecondOrderTripletLoss(block_size=block_size, **options)
+        assert loss(rows, labels).item() == pytest.approx(mean, abs=1e-10)
+        vanilla = trivet.TripletLoss(normalize=True, block_size=block_size, **options)
+        assert vanilla(rows, labels).item() == pytest.approx(hinged, abs=1e-10)
 
 
 @pytest.mark.parametrize(("s_ap", "s_an", "gamma", "first", "second", "vanilla"), reference.EXTREME_VECTORS)

@@ -38,7 +38,7 @@ def test_soft_margin(kind: str, positives: str, negatives: str, variant: str, bl
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("length", [5.0, 30.0, 100.0, 1e4])
+@pytest.mark.parametrize("length", [5.0, 22.0, 100.0, 1e4])
 def test_large_distances_neither_overflow_nor_lose_digits(dtype: torch.dtype, length: float) -> None:
     rows = torch.tensor([[0.0], [length], [1.0]], dtype=dtype, requires_grad=True)
     loss = trivet.TripletLoss(soft=True, positives="easy", negatives="hard", distance="euclidean", reduction="sum")

@@ -92,6 +92,14 @@ def test_other_strategies_equal_the_definition(positives: str, negatives: str, b
     assert trivet.UnhingedMarginLoss(beta=1.0, **options)(ROWS, LABELS).item() == close(fmean(expected))
 
 
+def test_the_farthest_positives_can_be_left_out() -> None:
+    kept = sorted(PAIRS[1], key=lambda pair: PLAIN.d(*pair))[:13]  # of 18
+    expected = [reference.unhinged_pair(PLAIN.d(*pair), 1) for pair in kept]
+    expected += [reference.unhinged_pair(PLAIN.d(*pair), -1) for pair in PAIRS[-1]]
+    loss = trivet.UnhingedMarginLoss(trim=0.3, trim_positives_only=True)
+    assert loss(ROWS, LABELS).item() == close(fmean(expected))
+
+
 def test_sums_and_terms_agree() -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(60, 5, dtype=torch.float64, generator=generator)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -18,11 +19,17 @@ from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_pr
 WORKER = Path(__file__).with_name("gather_worker.py")
 
 
+class Reports(NamedTuple):
+    """What the processes wrote: the error of each check on each rank, None if it passed, and what torchrun printed."""
+
+    processes: int
+    errors: dict[tuple[str, int], str | None]
+    output: str
+
+
 @pytest.fixture(scope="session", params=[2, 4], ids=["2 processes", "4 processes"])
-def reports(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
-) -> dict[tuple[str, int], str | None]:
-    """The error of each check in each process, None if it passed; the processes are started once for all tests."""
+def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Reports:
+    """The processes are started once for all tests, also where these are shared out by xdist."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / f"gather_{request.param}"
     with FileLock(f"{folder}.lock"):
@@ -30,7 +37,8 @@ def reports(
             folder.mkdir()
             start(folder, request.param)
     lines = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return {(line["check"], line["rank"]): line["error"] for line in lines}
+    errors = {(line["check"], line["rank"]): line["error"] for line in lines}
+    return Reports(request.param, errors, (folder / "output.txt").read_text()[-3000:])
 
 
 def start(folder: Path, processes: int) -> None:
@@ -58,11 +66,9 @@ def start(folder: Path, processes: int) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_in_several_processes(
-    name: str, reports: dict[tuple[str, int], str | None], request: pytest.FixtureRequest
-) -> None:
-    processes = request.node.callspec.params["reports"]
-    errors = {rank: reports.get((name, rank), "no report") for rank in range(processes)}
+def test_in_several_processes(name: str, reports: Reports) -> None:
+    missing = f"no report; torchrun printed: {reports.output}"
+    errors = {rank: reports.errors.get((name, rank), missing) for rank in range(reports.processes)}
     failed = {rank: error for rank, error in errors.items() if error is not None}
     assert not failed, "\n".join(f"process {rank}: {error}" for rank, error in failed.items())
 

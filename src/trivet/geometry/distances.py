@@ -76,6 +76,11 @@ class References:
                 squared.clamp_min_(0)
             return squared
 
+    def reach(self, anchors: Tensor) -> Tensor:
+        """A number `()` above all squared distances of `anchors (B, d)`, B >= 1, to the references."""
+        farthest = torch.maximum(self._right[:, -1].max(), (anchors - self._centre).square().sum(dim=1).max())
+        return 5 * farthest + torch.finfo(farthest.dtype).tiny  # at most four times the larger square
+
     def gradient_buffer(self) -> Tensor:
         """Zeros into which `add_gradient` accumulates over the blocks."""
         return torch.zeros_like(self._right)

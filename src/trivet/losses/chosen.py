@@ -7,7 +7,7 @@ from torch.nn.functional import softplus
 
 from trivet.mining.batch import Batch
 from trivet.mining.selection import Strategy
-from trivet.rows import Rows
+from trivet.rows import Rows, RowTerms
 
 
 def chosen_triplets(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -21,6 +21,16 @@ def chosen_triplets(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     to_negative = rows.to_negative.where(rows.negative_chosen, 0)
     chosen = rows.positive_chosen[:, :, None] & rows.negative_chosen[:, None]
     return rows.to_positive[:, :, None], to_negative[:, None], chosen
+
+
+def triplet_terms(values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False) -> RowTerms:
+    """Terms of the shape `chosen_triplets` gives; `all_active` for values that may be 0 or less and still count."""
+    return RowTerms(
+        values.flatten(1),
+        chosen.flatten(1),
+        active=chosen.flatten(1).long() if all_active else None,
+        pull=to_positive.expand_as(values).flatten(1),
+    )
 
 
 def triplets_held(strategy: Strategy, batch: Batch) -> int:

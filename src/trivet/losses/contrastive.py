@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import relu
 
 from trivet.geometry import Distance
-from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.losses.sums import hinge_sums
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.given import Disjoint
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -13,6 +14,7 @@ from trivet.geometry import Distance
 from trivet.losses.sums import hinge_sums
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.gather import own_share
 from trivet.mining.given import Disjoint
 from trivet.mining.names import check_at_least, check_count
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
@@ -155,7 +157,9 @@ class MarginLoss(RowLoss):
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless every anchor's label or id has a beta."""
         if self.num_samples is not None and batch.items is None:
-            raise ValueError("ids must be given for one beta per sample: got none; pass ids=, from 0 to num_samples - 1.")
+            raise ValueError(
+                "ids must be given for one beta per sample: got none; pass ids=, from 0 to num_samples - 1."
+            )
         for name, values, number in (("labels", batch.labels, self.num_classes), ("ids", batch.ids, self.num_samples)):
             if number is None or values is None or len(values) == 0:
                 continue
@@ -188,6 +192,7 @@ class MarginLoss(RowLoss):
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
         indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
         """As `RowLoss.forward`, plus the penalty on beta."""
         value = super().forward(
@@ -198,8 +203,12 @@ class MarginLoss(RowLoss):
             ids=ids,
             reference_ids=reference_ids,
             indices=indices,
+            gather=gather,
         )
-        return value + self.beta_penalty * self.beta.sum() if self.beta_penalty else value
+        if not self.beta_penalty:
+            return value
+        penalty = self.beta_penalty * self.beta.sum()
+        return value + (own_share(penalty, gather) if gather else penalty)
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""

@@ -120,4 +120,3 @@ class MultiSimilarityLoss(RowLoss):
             threshold=self.threshold,
             skip_if_any_empty=self.skip_if_any_empty,
         )
-

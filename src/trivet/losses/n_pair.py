@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.gather import sum_over_processes
 from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
@@ -20,12 +23,9 @@ def n_pair_rows(rows: Rows, *, temperature: float) -> RowTerms:
     x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out.
     """
     to_positive = (rows.positive_norms - rows.to_positive) / (2 * temperature)  # (B, S)
-    to_negative = (rows.reference_norms - rows.to_negative) / (2 * temperature)  # (B, M)
-    to_negative = to_negative.masked_fill(
-        ~rows.negative_chosen, -torch.inf
-    )  # keeps infinities from the norms' gradient
+    to_negative = (rows.reference_norms - rows.to_negative) / (2 * temperature)  # (B, M), -inf where not chosen
     values = log_one_plus_exp(log_sum_exp(to_negative)[:, None] - to_positive)
-    return RowTerms(values, rows.positive_chosen & rows.negative_chosen.any(dim=1, keepdim=True))
+    return RowTerms(values, rows.positive_chosen & (rows.negative_count > 0)[:, None], pull=-to_positive)
 
 
 class NPairLoss(RowLoss):
@@ -45,6 +45,7 @@ class NPairLoss(RowLoss):
         normalize: divide embeddings by their norm first; the paper does not.
         reduction: "mean" over the pairs or "sum"; the penalty is not divided.
         trim: share of the pairs, those with the largest loss, left out.
+        trim_positives_only: `trim` leaves out the pairs of the smallest x_a . x_p.
         block_size, generator: see `RowLoss`.
 
     Shape:
@@ -77,6 +78,7 @@ class NPairLoss(RowLoss):
         normalize: bool = False,
         reduction: Reduction = "mean",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -88,6 +90,7 @@ class NPairLoss(RowLoss):
             normalize=normalize,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
             block_size=block_size,
             generator=generator,
         )
@@ -115,8 +118,15 @@ class NPairLoss(RowLoss):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
-        """As `RowLoss.forward`, plus the penalty on the norms of `embeddings`."""
+        """As `RowLoss.forward`, plus the penalty on the norms of `embeddings`; `indices` must be pairs."""
+        if indices is not None and len(indices) == 3:
+            raise ValueError(
+                "indices must be pairs, 4 tensors (anchors, positives, anchors, negatives): got 3, triplets; "
+                "pass (a, p, a, n), which compares each positive with all negatives of its anchor."
+            )
         value = super().forward(
             embeddings,
             labels,
@@ -124,8 +134,13 @@ class NPairLoss(RowLoss):
             reference_labels=reference_labels,
             ids=ids,
             reference_ids=reference_ids,
+            indices=indices,
+            gather=gather,
         )
         if self.l2_weight == 0:
             return value
-        squares = embeddings.to(value.dtype).square().sum()
-        return value + self.l2_weight * squares / max(1, len(embeddings))
+        squares, count = embeddings.to(value.dtype).square().sum(), torch.tensor(float(max(1, len(embeddings))))
+        if gather:
+            group = None if isinstance(gather, bool) else gather
+            squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
+        return value + self.l2_weight * squares / count.to(squares)

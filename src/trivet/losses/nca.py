@@ -6,9 +6,10 @@ import math
 
 import torch
 
-from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplets_held
+from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.given import Disjoint
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
@@ -16,7 +17,7 @@ def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
     """log(1 + exp((S_an - S_ap) / temperature)) for each chosen triplet; S = 1 - D, so S_an - S_ap = D_ap - D_an."""
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = log_one_plus_exp((to_positive - to_negative) / temperature)
-    return RowTerms(values.flatten(1), chosen.flatten(1))
+    return triplet_terms(values, to_positive, chosen)
 
 
 class NCATripletLoss(RowLoss):
@@ -35,6 +36,8 @@ class NCATripletLoss(RowLoss):
         margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
         reduction: "mean" over the triplets or "sum".
         trim: share of the triplets, those with the largest loss, left out.
+        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
+        disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
 
     Shape:
@@ -65,6 +68,8 @@ class NCATripletLoss(RowLoss):
         margin: float = 0.2,
         reduction: Reduction = "mean",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -76,6 +81,8 @@ class NCATripletLoss(RowLoss):
             normalize=True,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )

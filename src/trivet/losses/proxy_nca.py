@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.losses.sums import log_sum_exp
@@ -20,8 +22,7 @@ def proxy_nca_rows(rows: Rows, *, scale: float) -> RowTerms:
     A term may be negative, so all count as active.
     """
     values = scale * rows.to_positive + log_sum_exp(-scale * rows.to_negative)[:, None]
-    chosen = rows.positive_chosen & rows.negative_chosen.any(dim=1, keepdim=True)
-    return RowTerms(values, chosen, active=chosen.long())
+    return RowTerms(values, rows.positive_chosen, active=rows.positive_chosen.long())
 
 
 class ProxyNCALoss(RowLoss):
@@ -125,16 +126,23 @@ class ProxyNCALoss(RowLoss):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
         """The loss of a batch against the proxies; `ids` change nothing, as no two items are compared.
 
         Raises:
-            ValueError: as `RowLoss.forward`, and if references are given.
+            ValueError: as `RowLoss.forward`, and if references or indices are given.
         """
-        if references is not None or reference_labels is not None or reference_ids is not None:
+        if any(given is not None for given in (references, reference_labels, reference_ids, indices)):
             raise ValueError(
-                "references must be left out: the references of ProxyNCALoss are its proxies; "
-                "use another loss to compare a batch with given references."
+                "references and indices must be left out: ProxyNCALoss compares each item with its proxies; "
+                "use another loss to compare given rows."
+            )
+        if gather:
+            raise ValueError(
+                "gather must be left out: ProxyNCALoss compares no two items, so no process needs the rows of another; "
+                "average the losses over the processes, as DistributedDataParallel does."
             )
         if embeddings.ndim == 2 and embeddings.shape[1] != self.embedding_dim:
             raise ValueError(

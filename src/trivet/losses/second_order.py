@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplets_held
+from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.given import Disjoint
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
@@ -17,7 +18,7 @@ def second_order_rows(rows: Rows) -> RowTerms:
     """
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = log_one_plus_exp((to_positive.square() + (1 - to_negative).square() - 1) / 2)
-    return RowTerms(values.flatten(1), chosen.flatten(1))
+    return triplet_terms(values, to_positive, chosen)
 
 
 class SecondOrderTripletLoss(RowLoss):
@@ -36,6 +37,8 @@ class SecondOrderTripletLoss(RowLoss):
         margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
         reduction: "mean" over the triplets or "sum".
         trim: share of the triplets, those with the largest loss, left out.
+        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
+        disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
 
     Shape:
@@ -64,6 +67,8 @@ class SecondOrderTripletLoss(RowLoss):
         margin: float = 0.2,
         reduction: Reduction = "mean",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -75,6 +80,8 @@ class SecondOrderTripletLoss(RowLoss):
             normalize=True,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )

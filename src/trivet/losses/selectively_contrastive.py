@@ -6,9 +6,10 @@ import math
 
 import torch
 
-from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplets_held
+from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.given import Disjoint
 from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
@@ -21,7 +22,7 @@ def selectively_contrastive_rows(rows: Rows, *, hard_weight: float, temperature:
     to_positive, to_negative, chosen = chosen_triplets(rows)
     logistic = log_one_plus_exp((to_positive - to_negative) / temperature)
     values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
-    return RowTerms(values.flatten(1), chosen.flatten(1), active=chosen.flatten(1).long())
+    return triplet_terms(values, to_positive, chosen, all_active=True)
 
 
 class SelectivelyContrastiveLoss(RowLoss):
@@ -41,6 +42,8 @@ class SelectivelyContrastiveLoss(RowLoss):
         margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
         reduction: "mean" over the triplets or "sum".
         trim: share of the triplets, those with the largest loss, left out.
+        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
+        disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
 
     Shape:
@@ -74,6 +77,8 @@ class SelectivelyContrastiveLoss(RowLoss):
         margin: float = 0.2,
         reduction: Reduction = "mean",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -85,6 +90,8 @@ class SelectivelyContrastiveLoss(RowLoss):
             normalize=True,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )

@@ -28,15 +28,18 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, exponents: Tensor) -> Tensor:
         largest = exponents.amax(dim=1, keepdim=True).clamp_min(torch.finfo(exponents.dtype).min)
-        found = (exponents - largest).exp_().sum(dim=1).log_().add_(largest[:, 0])
-        ctx.save_for_backward(exponents, found)
+        powers = (exponents - largest).exp_()  # at most 1
+        total = powers.sum(dim=1)
+        found = total.log().add_(largest[:, 0])
+        ctx.save_for_backward(exponents, found, powers, total)
         return found
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        exponents, found = ctx.saved_tensors
-        shares = (exponents - found.clamp_min(torch.finfo(found.dtype).min)[:, None]).exp()
-        return shares * grad[:, None]
+        exponents, found, powers, total = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again
+            return (exponents - found.clamp_min(torch.finfo(found.dtype).min)[:, None]).exp() * grad[:, None]
+        return powers * (grad / total.clamp_min(torch.finfo(total.dtype).tiny))[:, None]
 
 
 def hinge_sums(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:

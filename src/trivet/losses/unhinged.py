@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from trivet.losses.chosen import chosen_triplets, triplets_held
+from trivet.losses.chosen import chosen_triplets, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.given import Disjoint
 from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
@@ -17,7 +18,7 @@ def unhinged_triplet_rows(rows: Rows, *, margin: float) -> RowTerms:
     """d_max + D(a, p) - D(a, n) + margin for each chosen triplet; never below the margin, and all count as active."""
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = DIAMETER + to_positive - to_negative + margin
-    return RowTerms(values.flatten(1), chosen.flatten(1), active=chosen.flatten(1).long())
+    return triplet_terms(values, to_positive, chosen, all_active=True)
 
 
 def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
@@ -25,7 +26,7 @@ def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
 
     A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
     """
-    positives, negatives = rows.positive_chosen.sum(dim=1), rows.negative_chosen.sum(dim=1)
+    positives, negatives = rows.positive_chosen.sum(dim=1), rows.negative_count
     pull = rows.to_positive.where(rows.positive_chosen, 0).sum(dim=1)  # (B,)
     push = (DIAMETER - rows.to_negative).where(rows.negative_chosen, 0).sum(dim=1)
     count = positives * negatives
@@ -46,9 +47,12 @@ def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
     push = DIAMETER + beta - rows.to_negative + margin  # (B, S) or (B, M)
     if rows.paired:
         chosen = rows.positive_chosen
-        return RowTerms(pull + push, chosen, parts=2, active=2 * chosen.long())
+        return RowTerms(pull + push, chosen, parts=2, active=2 * chosen.long(), pull=pull, push=push)
     chosen = torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1)
-    return RowTerms(torch.cat([pull, push], dim=1), chosen, active=chosen.long())
+    no_pull = torch.full_like(push, -torch.inf)
+    return RowTerms(
+        torch.cat([pull, push], dim=1), chosen, active=chosen.long(), pull=torch.cat([pull, no_pull], dim=1)
+    )
 
 
 class UnhingedTripletLoss(RowLoss):
@@ -66,7 +70,10 @@ class UnhingedTripletLoss(RowLoss):
             "violating".
         positives, negatives: a selector, or the name of one; "all" and "random" is the paper's 1-1 sampling.
         reduction: "mean" over the triplets or "sum".
-        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet is held.
+        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet of a
+            block is held.
+        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
+        disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
 
     Shape:
@@ -95,6 +102,8 @@ class UnhingedTripletLoss(RowLoss):
         negatives: NegativeName | NegativeSelector = "all",
         reduction: Reduction = "mean",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -106,6 +115,8 @@ class UnhingedTripletLoss(RowLoss):
             normalize=True,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )
@@ -138,7 +149,8 @@ class UnhingedMarginLoss(RowLoss):
         positives, negatives: a selector, or the name of one.
         reduction: "mean" over the (a, p, n) tuples, or over the pairs against a set of negatives; or "sum".
         trim: share of the tuples (or pairs), those with the largest loss, left out.
-        block_size, generator: see `RowLoss`.
+        trim_positives_only: `trim` leaves out the farthest positive pairs, their negatives stay.
+        disjoint, block_size, generator: see `RowLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
@@ -168,6 +180,8 @@ class UnhingedMarginLoss(RowLoss):
         negatives: NegativeName | NegativeSelector = "all",
         reduction: Reduction = "mean",
         trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
         block_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -179,6 +193,8 @@ class UnhingedMarginLoss(RowLoss):
             normalize=True,
             reduction=reduction,
             trim=trim,
+            trim_positives_only=trim_positives_only,
+            disjoint=disjoint,
             block_size=block_size,
             generator=generator,
         )

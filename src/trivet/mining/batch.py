@@ -28,8 +28,9 @@ class Batch:
             references.
         classes: the references of each class.
         items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
+        total: anchors in the whole batch, of which these may be one process's part.
+        first: place of the first anchor in the whole batch.
         taken: `(M,)` bool, references that may not be chosen any more; None where all may.
-        first: place of the first anchor in the whole batch, of which these anchors may be one process's part.
         graph: whether gradients are wanted.
     """
 
@@ -41,8 +42,9 @@ class Batch:
     reference_ids: Tensor | None
     classes: Groups
     items: Groups | None
-    taken: Tensor | None = None
+    total: int
     first: int = 0
+    taken: Tensor | None = None
     graph: bool = field(default_factory=torch.is_grad_enabled)
 
     @cached_property
@@ -60,9 +62,22 @@ class Batch:
             return References(self.references.double())
 
     @property
+    def compared_with_itself(self) -> bool:
+        """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""
+        return self.ids is not None and self.items is None
+
+    @property
     def dimension(self) -> int:
         """d of the embeddings."""
         return self.embeddings.shape[1]
+
+    def whole(self) -> Batch:
+        """The batch with the anchors of all processes."""
+        if self.total == len(self.labels):
+            return self
+        reference_ids = None if self.reference_ids is None else self.reference_ids[: self.total]
+        rows, labels = self.references[: self.total], self.reference_labels[: self.total]
+        return replace(self, embeddings=rows, labels=labels, ids=reference_ids, first=0)
 
     def detach(self) -> Batch:
         """The same batch without a graph."""
@@ -149,6 +164,7 @@ def check_batch(
         reference_ids,
         Groups(reference_labels),
         Groups(reference_ids) if named and reference_ids is not None else None,
+        total=len(labels),
     )
 
 

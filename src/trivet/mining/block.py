@@ -17,8 +17,8 @@ from trivet.mining.batch import Batch
 class Block:
     """B anchors against M references. Nothing is computed before it is read.
 
-    The references of the anchor's own class are few, and listed: `own (B, S)` are their columns, S the size of the
-    largest class. All others are negatives, and only their distances form a matrix.
+    The other references of the anchor's class are few, and listed: `own (B, S)` are their columns. All references of
+    other classes are negatives, and only their distances form a matrix.
 
     What selectors read carries no gradient. What a formula reads (`listed`, `matrix`, `anchors`, `references`) is
     differentiable in one of two ways. Of a batch with a graph, by ordinary autograd. Of a detached batch, with
@@ -56,9 +56,18 @@ class Block:
         return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
     @cached_property
-    def own(self) -> Tensor:
-        """Columns `(B, S)` of the references of the anchor's class, ascending; M where a class has fewer."""
+    def _class(self) -> Tensor:
+        """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
         return self._batch.classes.positions(self.labels)
+
+    @cached_property
+    def own(self) -> Tensor:
+        """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
+        if not self._batch.compared_with_itself or self._class.shape[1] == 0:
+            return self._class
+        before = (self._class < self.place[:, None]).sum(dim=1, keepdim=True)  # the anchor stands in this slot
+        slot = torch.arange(self._class.shape[1] - 1, device=before.device)
+        return self._class.gather(1, slot + (slot >= before))
 
     @cached_property
     def own_columns(self) -> Tensor:
@@ -78,7 +87,7 @@ class Block:
     @cached_property
     def excluded(self) -> Tensor:
         """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
-        parts = [self.own]
+        parts = [self._class]
         if self._batch.items is not None and self.ids is not None:
             same = self._batch.items.positions(self.ids)
             parts.append(same.where(self._other_label(same), self.size))
@@ -137,6 +146,12 @@ class Block:
         if self._leaves:
             return from_squared_matrix(self.to_negatives, self.distance).detach().requires_grad_()
         return from_squared_matrix(self._squared, self.distance)
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """A number `()` that no finite distance of `matrix` exceeds, in the loss's distance."""
+        with torch.no_grad():
+            return from_squared(self._batch.gallery.reach(self._rows), self.distance)
 
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
@@ -233,7 +248,7 @@ class Block:
         elif self.distance == "cosine":
             grad = grad / 2
         grad = grad.contiguous()  # a sum hands its gradient down as a view of one number
-        return grad.scatter(1, *self._hidden(grad, 0.0)) if grad.shape[1] else grad
+        return grad.scatter_(1, *self._hidden(grad, 0.0)) if grad.shape[1] else grad
 
 
 @dataclass(frozen=True)
@@ -280,12 +295,18 @@ class Everyone:
     """A whole set of references for each of B anchors, not tied to one positive.
 
     Attributes:
-        squared: squared distances `(B, M)` to the chosen, infinite for all others.
+        penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all negatives.
         count: how many are chosen, `(B, 1)`.
     """
 
-    squared: Tensor
+    penalty: Tensor | None
     count: Tensor
+
+    def chosen(self, block: Block) -> Tensor:
+        """Which references are chosen, `(B, M)` bool."""
+        if self.penalty is None:
+            return block.to_negatives.isfinite()
+        return (block.to_negatives + self.penalty).isfinite()
 
 
 def nothing(shape_of: Tensor) -> Choice:

@@ -18,8 +18,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from trivet.mining.batch import Batch
+from trivet.mining.groups import Groups
+
 DTYPES = (torch.float32, torch.float64)
-HEADER_SIZE = 8  # passed, rows, dimension, dtype, ids, gradient, two seeds
+HEADER_SIZE = 9  # passed, rows, dimension, dtype, ids, gradient, shared references, two seeds
 TEXT_SIZE = 2048  # bytes of an error that the other processes are told
 
 
@@ -32,12 +35,14 @@ class Part:
         labels: `(N,)` int64.
         ids: `(N,)` int64, which rows are the same item, in any process; None if an item is its own row only.
         seeds: of the random choices; those of process 0 count.
+        shared: how many further references every process has, the same ones.
     """
 
     embeddings: Tensor
     labels: Tensor
     ids: Tensor | None
     seeds: tuple[int, int]
+    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,70 @@ def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) ->
     )
 
 
+def gather_batch(check: Callable[[], Batch], key: Tensor, group: dist.ProcessGroup | None) -> tuple[Batch, Tensor]:
+    """The anchors of this process against the rows of all, and the key of the random choices of process 0.
+
+    Args:
+        check: makes the own batch. Where it is not compared with itself, every process must have the same references;
+            they come after the gathered rows.
+        key: `(2,)` int64, the own one.
+    """
+    own: list[Batch] = []
+
+    def part() -> Part:
+        own.append(batch := check())
+        first, second = key.tolist()
+        shared = 0 if batch.references is batch.embeddings else len(batch.references)
+        ids = batch.ids if batch.items is not None else None
+        return Part(batch.embeddings, batch.labels, ids, (first, second), shared)
+
+    whole = gather(part, group)
+    batch = own[0]
+    references, labels, ids = [whole.embeddings], [whole.labels], [whole.ids]
+    if batch.references is not batch.embeddings:
+        references.append(batch.references)
+        labels.append(batch.reference_labels)
+        strangers = -1 - torch.arange(len(batch.references), device=whole.ids.device)  # no row of the batch
+        ids.append(strangers if batch.items is None or batch.reference_ids is None else batch.reference_ids)
+    reference_labels, reference_ids = torch.cat(labels), torch.cat(ids)
+    stop = whole.start + len(batch.labels)
+    joined = Batch(
+        batch.embeddings,
+        batch.labels,
+        torch.cat(references),
+        reference_labels,
+        whole.ids[whole.start : stop],
+        reference_ids,
+        Groups(reference_labels),
+        None if batch.items is None else Groups(reference_ids),
+        total=sum(whole.counts),
+        first=whole.start,
+    )
+    return joined, torch.tensor(whole.seeds, device=key.device)
+
+
+def own_share(value: Tensor, gather: bool | dist.ProcessGroup) -> Tensor:
+    """A value that all processes have alike, with this process's share of the gradient: the shares add up to it."""
+    share = value / dist.get_world_size(None if isinstance(gather, bool) else gather)
+    return share + (value - share).detach()
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that share a batch."""
+
+    group: dist.ProcessGroup | None
+
+    def add_up(self, own: Tensor) -> Tensor:
+        """The sum of a tensor over all of them."""
+        return sum_over_processes(own, group=self.group)
+
+    def add_before(self, own: Tensor) -> Tensor:
+        """The sum of a scalar over those of lower rank."""
+        size = dist.get_world_size(self.group)
+        return gather_rows(own[None], [1] * size, self.group)[: _rank(self.group)].sum()
+
+
 def gather_rows(rows: Tensor, counts: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
     """The rows `(n, ...)` of all processes in the order of their ranks, `(sum(counts), ...)`, of the same dtype.
 
@@ -169,11 +238,17 @@ def _rank(group: dist.ProcessGroup | None) -> int:
 def _header(part: Part) -> list[int]:
     rows, dimension = part.embeddings.shape
     wants_gradient = torch.is_grad_enabled() and part.embeddings.requires_grad
-    return [1, rows, dimension, DTYPES.index(part.embeddings.dtype), part.ids is not None, wants_gradient, *part.seeds]
+    kind = DTYPES.index(part.embeddings.dtype)
+    return [1, rows, dimension, kind, part.ids is not None, wants_gradient, part.shared, *part.seeds]
 
 
 def _check_agreement(
-    counts: list[int], dimensions: list[int], dtypes: list[int], ids: list[int], gradients: list[int]
+    counts: list[int],
+    dimensions: list[int],
+    dtypes: list[int],
+    ids: list[int],
+    gradients: list[int],
+    references: list[int],
 ) -> None:
     """Raise ValueError unless every process brings rows of the same kind; the same sentence on every process."""
     if 0 in counts:
@@ -192,6 +267,9 @@ def _check_agreement(
         "want the gradient of its embeddings, or none of them",
         ["a gradient wanted" if wanted else "none wanted" for wanted in gradients],
         "call the loss everywhere under the same torch.no_grad(), with embeddings that require a gradient",
+    )
+    _check_same(
+        "pass the same references", [f"{count} references" for count in references], "keep equal memories everywhere"
     )
 
 
@@ -219,8 +297,9 @@ class _GatherRows(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, counts: list[int], group: dist.ProcessGroup | None) -> Tensor:
         ctx.counts, ctx.group = counts, group
         largest = max(counts)
-        padded = torch.cat([rows, rows.new_zeros(largest - len(rows), *rows.shape[1:])])
-        together = _concatenated(padded, group)
+        if len(rows) < largest:
+            rows = torch.cat([rows, rows.new_zeros(largest - len(rows), *rows.shape[1:])])
+        together = _concatenated(rows, group)
         if min(counts) == largest:
             return together
         pieces = zip(torch.split(together, largest), counts, strict=True)
@@ -236,18 +315,18 @@ class _GatherRows(torch.autograd.Function):
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, gathered: Tensor | None, group: dist.ProcessGroup | None) -> Tensor:
-        ctx.shape = None if gathered is None else gathered.shape
         return _added(own, group)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        return grad, None if ctx.shape is None else grad.new_zeros(()).expand(ctx.shape), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        # No gradient for `gathered`: being an input is enough for backward to pass by its node, with zeros if need be.
+        return grad, None, None
 
 
 def _concatenated(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """Rows `(n, ...)`, as many on each process, one after the other: `(W * n, ...)`."""
-    sent = _sendable(rows, group).contiguous()
+    sent = _sendable(rows, group).contiguous()  # NCCL sends nothing else
     received = sent.new_empty((dist.get_world_size(group) * len(sent), *sent.shape[1:]))
     dist.all_gather_into_tensor(received, sent, group=group)
     return received.to(rows.device)

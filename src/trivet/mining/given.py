@@ -47,7 +47,7 @@ class Given:
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return len(batch.references) + self._by_anchor.largest * batch.dimension
+        return max(len(batch.references), self._by_anchor.largest * batch.dimension)
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`."""
@@ -65,8 +65,8 @@ class Given:
             # A penalty of infinity for all but the listed columns; one column more takes the empty slots.
             penalty = block.to_negatives.new_full((len(block.labels), block.size + 1), torch.inf)
             penalty.scatter_(1, _at(self.negatives, rows).where(filled, block.size), 0)
-            squared = penalty[:, :-1] + block.to_negatives
-            negatives = Everyone(squared, squared.isfinite().sum(dim=1, keepdim=True))
+            penalty = penalty[:, :-1]
+            negatives = Everyone(penalty, (penalty + block.to_negatives).isfinite().sum(dim=1, keepdim=True))
         return Selection(positives, negatives, ~block.positive.any(dim=1), block.negatives[:, 0] == 0)
 
 

@@ -326,8 +326,7 @@ class MultiSimilarityNegatives:
         # S = 1 - D / 2, so S_an > S_ap - epsilon is D_an < D_ap + 2 epsilon; to what is no negative D is infinite.
         near = columns.below(block.to_negatives, farthest + 2 * self.epsilon)
         count = near.sum(dim=1, keepdim=True).long()
-        penalty = near.reciprocal_().sub_(1)  # 0 where chosen, else infinite
-        return Everyone(penalty.add_(block.to_negatives), count)
+        return Everyone(near.reciprocal_().sub_(1), count)
 
 
 @dataclass(frozen=True)
@@ -342,7 +341,7 @@ class AllNegatives:
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
         """All negatives, a set per anchor."""
-        return Everyone(block.to_negatives, block.negatives)
+        return Everyone(None, block.negatives)
 
 
 NEGATIVES: dict[str, type[NegativeSelector]] = {
@@ -393,7 +392,7 @@ class _Ranked:
 
 def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> Choice:
     """k different negatives whose squared distance lies strictly between `low` and `high (B, S)`."""
-    if block.size == 0:
+    if block.size == 0 or high.shape[1] == 0:
         return nothing(uniform)
     if high.shape[1] > MOST_COUNTED:
         return _Ranked(block).between(low, high, uniform, k)

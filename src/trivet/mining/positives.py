@@ -265,7 +265,9 @@ def _check(k: int, max_positive_similarity: float | None) -> None:
 def _allowed(block: Block, max_positive_similarity: float | None) -> Tensor:
     """Which slots of `Block.own (B, S)` hold a positive that is not too similar."""
     # S = 1 - D / 2 between unit rows.
-    return block.positive if max_positive_similarity is None else block.positive & (block.to_own >= 2 * (1 - max_positive_similarity))
+    if max_positive_similarity is None:
+        return block.positive
+    return block.positive & (block.to_own >= 2 * (1 - max_positive_similarity))
 
 
 def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:

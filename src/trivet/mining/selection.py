@@ -59,7 +59,7 @@ class Strategy:
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return len(batch.references) + batch.classes.largest * batch.dimension
+        return max(len(batch.references), batch.classes.largest * batch.dimension)
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""

@@ -97,13 +97,14 @@ def mine(
     numbers = matrices * len(batch.references) + batch.classes.largest * batch.dimension
     parts = []
     for span in batch.blocks(None, numbers):
-        selection = strategy.select(strategy.block(batch, span), draws)
+        block = strategy.block(batch, span)
+        selection = strategy.select(block, draws)
         chosen, start = selection.positives, span[0]
         if isinstance(selection.negatives, Choice):
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             parts.append((row + start, chosen.index[row, slot], selection.negatives.index[row, slot]))
         else:
-            triples = chosen.chosen[:, :, None] & selection.negatives.squared.isfinite()[:, None, :]  # (B, S, M)
+            triples = chosen.chosen[:, :, None] & selection.negatives.chosen(block)[:, None, :]  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
             parts.append((row + start, chosen.index[row, slot], negative))
     if not parts:
