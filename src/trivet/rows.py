@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -26,6 +25,7 @@ from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
 from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
+from trivet.mining.lazy import lazy
 from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
@@ -55,12 +55,12 @@ class Rows:
         self.positive_chosen = selection.positives.chosen
         self._block = block
 
-    @cached_property
+    @lazy
     def to_positive(self) -> Tensor:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
         return self._block.listed(self.selection.positives.index)
 
-    @cached_property
+    @lazy
     def to_negative(self) -> Tensor:
         """Distances `(B, S)` to the negative of each positive slot if paired; where none is chosen they mean nothing.
 
@@ -74,7 +74,7 @@ class Rows:
         # Adding the penalty keeps the gradient of the others as it is.
         return block.matrix if negatives.penalty is None else block.matrix + negatives.penalty
 
-    @cached_property
+    @lazy
     def negative_chosen(self) -> Tensor:
         """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
         negatives = self.selection.negatives
@@ -86,7 +86,7 @@ class Rows:
         negatives = self.selection.negatives
         return negatives.chosen.sum(dim=1) if isinstance(negatives, Choice) else negatives.count[:, 0]
 
-    @cached_property
+    @lazy
     def negative_total(self) -> Tensor:
         """The sum `(B,)` of the distances to the chosen set of negatives, 0 without one; not for paired negatives."""
         distances, reach = self.to_negative, self._block.reach
@@ -96,7 +96,7 @@ class Rows:
         hidden = distances.shape[1] - self.negative_count
         return torch.minimum(distances, reach).sum(dim=1) - hidden * reach
 
-    @cached_property
+    @lazy
     def reference_norms(self) -> Tensor:
         """Squared Euclidean norms `(M,)` of the references, differentiable."""
         return self._block.references.square().sum(dim=1)
@@ -199,7 +199,7 @@ class StepRecord:
     def __init__(self, tally: Tensor) -> None:
         self._tally = tally
 
-    @cached_property
+    @lazy
     def _read(self) -> tuple[float, ...]:
         return tuple(self._tally.tolist())
 

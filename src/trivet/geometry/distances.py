@@ -14,7 +14,7 @@ Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
     """Raise ValueError unless `embeddings` is a floating-point `(N, d)` tensor whose squared distances are finite.
 
-    One scalar is read back.
+    One scalar is read back; under `torch.compile` nothing is, and the error comes from the device.
     """
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(
@@ -26,7 +26,9 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
     usable = 4 * embeddings.detach().square().sum(dim=1) <= torch.finfo(embeddings.dtype).max
-    if not bool(usable.all()):
+    if torch.compiler.is_compiling():
+        torch._assert_async(usable.all(), f"{name} must be finite and small enough to square: a row is not.")
+    elif not bool(usable.all()):
         rows = (~usable).nonzero().flatten()
         shown = ", ".join(str(row) for row in rows[:8].tolist()) + (", ..." if len(rows) > 8 else "")
         what = "NaN or infinity" if not bool(torch.isfinite(embeddings).all()) else "numbers too large to square"
@@ -58,7 +60,8 @@ class References:
     def __init__(self, rows: Tensor) -> None:
         with torch.autocast(device_type=rows.device.type, enabled=False):
             fixed = rows.detach()
-            self._centre = fixed[(fixed - fixed.mean(dim=0)).square().sum(dim=1).argmin()]
+            central = (fixed - fixed.mean(dim=0)).square().sum(dim=1).argmin()
+            self._centre = fixed.index_select(0, central[None])[0]
             self._rows = rows - self._centre
             squares = self._rows.square().sum(dim=1, keepdim=True)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).

@@ -13,7 +13,7 @@ from torch.nn.functional import relu
 from trivet.geometry import Distance
 from trivet.losses.sums import hinge_sums
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch
+from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.gather import own_share
 from trivet.mining.given import Disjoint
 from trivet.mining.names import check_at_least, check_count
@@ -160,16 +160,10 @@ class MarginLoss(RowLoss):
             raise ValueError(
                 "ids must be given for one beta per sample: got none; pass ids=, from 0 to num_samples - 1."
             )
-        for name, values, number in (("labels", batch.labels, self.num_classes), ("ids", batch.ids, self.num_samples)):
-            if number is None or values is None or len(values) == 0:
-                continue
-            low, high = torch.stack([values.min(), values.max()]).tolist()
-            if low < 0 or high >= number:
-                kind = "classes" if name == "labels" else "samples"
-                raise ValueError(
-                    f"{name} must lie in [0, {number}) to have a beta each: got {low} to {high}; "
-                    f"number the {kind} from 0, or set num_{kind} to their count."
-                )
+        if self.num_classes is not None:
+            check_numbered(batch.labels, self.num_classes, name="labels", option="num_classes", owned="a beta")
+        if self.num_samples is not None and batch.ids is not None:
+            check_numbered(batch.ids, self.num_samples, name="ids", option="num_samples", owned="a beta")
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pulls and pushes of the block."""

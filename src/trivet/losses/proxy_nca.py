@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.losses.sums import log_sum_exp
-from trivet.mining.batch import Batch
+from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
@@ -104,14 +104,7 @@ class ProxyNCALoss(RowLoss):
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless every label has a proxy."""
-        if len(batch.labels) == 0:
-            return
-        low, high = torch.stack([batch.labels.min(), batch.labels.max()]).tolist()
-        if low < 0 or high >= self.num_classes:
-            raise ValueError(
-                f"labels must lie in [0, {self.num_classes}) to have a proxy each: got {low} to {high}; "
-                "number the classes from 0, or set num_classes to their count."
-            )
+        check_numbered(batch.labels, self.num_classes, name="labels", option="num_classes", owned="a proxy")
 
     def formula(self, rows: Rows) -> RowTerms:
         """One term for each item."""

@@ -37,9 +37,12 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         exponents, found, powers, total = ctx.saved_tensors
+        shares: Tensor
         if torch.is_grad_enabled():  # to be differentiated again
-            return (exponents - found.clamp_min(torch.finfo(found.dtype).min)[:, None]).exp() * grad[:, None]
-        return powers * (grad / total.clamp_min(torch.finfo(total.dtype).tiny))[:, None]
+            shares = (exponents - found.clamp_min(torch.finfo(found.dtype).min)[:, None]).exp() * grad[:, None]
+        else:
+            shares = powers * (grad / total.clamp_min(torch.finfo(total.dtype).tiny))[:, None]
+        return shares
 
 
 def hinge_sums(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from trivet.geometry import References, check_embeddings, unit_rows
 from trivet.mining.groups import Groups
+from trivet.mining.lazy import lazy
 
 NUMBERS_PER_BLOCK = 2**20  # a float32 matrix of 4 MiB stays in the processor's cache from one pass to the next
 
@@ -47,13 +47,13 @@ class Batch:
     taken: Tensor | None = None
     graph: bool = field(default_factory=torch.is_grad_enabled)
 
-    @cached_property
+    @lazy
     def gallery(self) -> References:
         """The references, made ready for products; there must be one."""
         with torch.set_grad_enabled(self.graph):  # whoever reads it first
             return References(self.references)
 
-    @cached_property
+    @lazy
     def precise_gallery(self) -> References:
         """The same in float64."""
         if self.references.dtype == torch.float64:
@@ -87,8 +87,13 @@ class Batch:
         return replace(self, embeddings=embeddings, references=references, graph=False)
 
     def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
-        """Ranges of anchors: `size` each, or so many that a block holds about a million numbers, `numbers` each."""
-        if size is None:
+        """Ranges of anchors: `size` each, or so many that a block holds about a million numbers, `numbers` each.
+
+        One range under `torch.compile`, whose graph is one.
+        """
+        if torch.compiler.is_compiling():
+            size = max(1, len(self.labels))
+        elif size is None:
             size = max(1, NUMBERS_PER_BLOCK // max(1, numbers))
         yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
 
@@ -168,6 +173,21 @@ def check_batch(
     )
 
 
+def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned: str) -> None:
+    """Raise ValueError unless the labels or ids `values (N,)` count from 0 to below `number`, to own a thing each."""
+    if len(values) == 0:
+        return
+    if torch.compiler.is_compiling():
+        torch._assert_async(((values >= 0) & (values < number)).all(), f"{name} must lie in [0, {number}).")
+        return
+    low, high = torch.stack([values.min(), values.max()]).tolist()
+    if low < 0 or high >= number:
+        raise ValueError(
+            f"{name} must lie in [0, {number}) to have {owned} each: got {low} to {high}; "
+            f"number them from 0, or set {option} to their count."
+        )
+
+
 def _rows(embeddings: Tensor, labels: Tensor, prefix: str) -> tuple[Tensor, Tensor]:
     check_embeddings(embeddings, name="references" if prefix else "embeddings")
     if embeddings.dtype not in (torch.float32, torch.float64):
@@ -194,6 +214,10 @@ def _check_unit(rows: Tensor, strategy: str) -> None:
     if len(rows) == 0:
         return
     norms = rows.detach().norm(dim=1)
+    if torch.compiler.is_compiling():
+        fitting = ((norms >= 0.99) & (norms <= 1.01)).all()
+        torch._assert_async(fitting, f"{strategy} needs embeddings of unit norm: pass normalize=True to the loss.")
+        return
     low, high = torch.stack([norms.min(), norms.max()]).tolist()
     if low < 0.99 or high > 1.01:
         raise ValueError(

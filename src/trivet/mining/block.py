@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from trivet.geometry import Distance, distances_between, from_squared, from_squared_matrix, to_squared
 from trivet.mining.batch import Batch
+from trivet.mining.lazy import lazy
 
 
 class Block:
@@ -49,18 +49,18 @@ class Block:
         self._rows = batch.embeddings[slice(*span)]
         self._lists: list[_List] = []
 
-    @cached_property
+    @lazy
     def place(self) -> Tensor:
         """Where the anchors `(B,)` stand in the whole batch."""
         start, stop = self._span
         return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
-    @cached_property
+    @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
         return self._batch.classes.positions(self.labels)
 
-    @cached_property
+    @lazy
     def own(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
         if not self._batch.compared_with_itself or self._class.shape[1] == 0:
@@ -69,12 +69,12 @@ class Block:
         slot = torch.arange(self._class.shape[1] - 1, device=before.device)
         return self._class.gather(1, slot + (slot >= before))
 
-    @cached_property
+    @lazy
     def own_columns(self) -> Tensor:
         """`own`, with column 0 for the empty slots."""
         return self.own.where(self.own < self.size, 0)
 
-    @cached_property
+    @lazy
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
         filled = self.own < self.size
@@ -84,7 +84,7 @@ class Block:
             return filled
         return filled & (self._batch.reference_ids[self.own_columns] != self.ids[:, None])
 
-    @cached_property
+    @lazy
     def excluded(self) -> Tensor:
         """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
         parts = [self._class]
@@ -102,17 +102,17 @@ class Block:
     def _other_label(self, columns: Tensor) -> Tensor:
         return self._batch.reference_labels[columns.clamp_max(self.size - 1)] != self.labels[:, None]
 
-    @cached_property
+    @lazy
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
         return self.size - (self.excluded < self.size).sum(dim=1, keepdim=True)
 
-    @cached_property
+    @lazy
     def to_own(self) -> Tensor:
         """Squared distances `(B, S)` to `own`, right for near-duplicates; empty slots mean nothing."""
         return self._own.squared.detach()
 
-    @cached_property
+    @lazy
     def to_negatives(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives; infinite for all that are none."""
         return self._squared.detach()
@@ -130,24 +130,24 @@ class Block:
 
     # What follows is differentiable.
 
-    @cached_property
+    @lazy
     def anchors(self) -> Tensor:
         """The anchors `(B, d)`."""
         return self._rows.detach().requires_grad_() if self._leaves else self._rows
 
-    @cached_property
+    @lazy
     def references(self) -> Tensor:
         """The references `(M, d)`."""
         return self._batch.references.detach().requires_grad_() if self._leaves else self._batch.references
 
-    @cached_property
+    @lazy
     def matrix(self) -> Tensor:
         """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
         if self._leaves:
             return from_squared_matrix(self.to_negatives, self.distance).detach().requires_grad_()
         return from_squared_matrix(self._squared, self.distance)
 
-    @cached_property
+    @lazy
     def reach(self) -> Tensor:
         """A number `()` that no finite distance of `matrix` exceeds, in the loss's distance."""
         with torch.no_grad():
@@ -206,12 +206,12 @@ class Block:
             if (of_parameter := grads[id(parameter)]) is not None:
                 parameter_sum.add_(of_parameter)
 
-    @cached_property
+    @lazy
     def _own(self) -> _List:
         with torch.set_grad_enabled(self._graph):
             return self._squared_to(self.own_columns)
 
-    @cached_property
+    @lazy
     def _squared(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
         with torch.set_grad_enabled(self._graph):

@@ -95,7 +95,8 @@ def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
 def _chunks(values: Tensor, fill: float) -> Tensor:
     """`(B, C, 64)`, the last chunk filled up."""
     missing = -values.shape[1] % CHUNK
-    return (pad(values, (0, missing), value=fill) if missing else values).unflatten(1, (-1, CHUNK))
+    full: Tensor = pad(values, (0, missing), value=fill) if missing else values
+    return full.view(len(values), full.shape[1] // CHUNK, CHUNK)
 
 
 def _take(chunks: Tensor, chunk: Tensor) -> Tensor:

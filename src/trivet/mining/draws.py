@@ -30,7 +30,7 @@ class Draws:
         rows = _mix(_mix(self._key + stream) + (anchors + 1) * _STEP)
         columns = torch.arange(1, slots + 1, device=anchors.device) * _STEP
         bits = _shift_right(_mix(rows[:, None] + columns), 11)  # 53 of them, what a float64 holds
-        return bits.double() * 2.0**-53
+        return torch.mul(bits.double(), 2.0**-53)
 
 
 def new_key(generator: torch.Generator | None) -> Tensor:
@@ -39,10 +39,10 @@ def new_key(generator: torch.Generator | None) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift_right(x, 30)) * _FIRST
-    x = (x ^ _shift_right(x, 27)) * _SECOND
-    return x ^ _shift_right(x, 31)
+    x = torch.mul(x ^ _shift_right(x, 30), _FIRST)
+    x = torch.mul(x ^ _shift_right(x, 27), _SECOND)
+    return torch.bitwise_xor(x, _shift_right(x, 31))
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    return (x >> bits) & (2 ** (64 - bits) - 1)  # >> alone repeats the sign
+    return torch.bitwise_and(x >> bits, 2 ** (64 - bits) - 1)  # >> alone repeats the sign

@@ -417,7 +417,7 @@ def _first_beyond(squared: Tensor, low: Tensor, k: int) -> Choice:
     reached = squared.gather(1, index)
     chosen = (reached > low.repeat_interleave(k, dim=1)) & reached.isfinite()
     if k > 1:  # a row with fewer than k repeats one
-        places = index.unflatten(1, (-1, k))
+        places = index.view(len(index), -1, k)
         repeated = torch.stack(
             [(places[:, :, :place] == places[:, :, place : place + 1]).any(dim=2) for place in range(k)], dim=2
         )
@@ -437,7 +437,7 @@ def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
 
 def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """k different ranks below `count (B, S)` for each slot, `(B, S k)`, and which of them exist."""
-    uniform = uniform.unflatten(1, (count.shape[1], k)) if k > 1 else uniform[:, :, None]
+    uniform = uniform.reshape(*count.shape, k)
     taken: list[Tensor] = []
     for place in range(k):
         left = (count - place).clamp_min(0)
@@ -463,7 +463,9 @@ def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise,
     if otherwise == "drop":
         return found
     fallback = _uniform(block, uniform, k)
-    empty = ~found.chosen.unflatten(1, (-1, k)).any(dim=2).repeat_interleave(k, dim=1) if k > 1 else ~found.chosen
+    empty = ~found.chosen
+    if k > 1:
+        empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)
     return Choice(fallback.index.where(empty, found.index), found.chosen | (fallback.chosen & empty))
 
 
