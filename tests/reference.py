@@ -230,3 +230,230 @@ def triplet_of(s_ap: float, s_an: float, gamma: float) -> list[list[float]]:
     """Unit vectors of an anchor, a positive and a negative with these similarities, gamma that of their directions."""
     p, n = math.sqrt(1 - s_ap**2), math.sqrt(1 - s_an**2)
     return [[1.0, 0.0, 0.0], [s_ap, p, 0.0], [s_an, n * gamma, n * math.sqrt(1 - gamma**2)]]
+
+
+# What follows chooses and adds up for any strategy: a selector is a `Rule`, what it finds for an anchor a list.
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A selector: its name and its options, each where it has them."""
+
+    name: str
+    k: int = 1
+    most_similar: float | None = None
+    epsilon: float = 0.5
+    against_chosen: bool = False
+    margin: float | None = None
+    otherwise: str = "drop"
+    upper: float | None = None
+
+
+def nearest_items(problem: Problem, a: int, items: Sequence[int], k: int = 1) -> list[int]:
+    return sorted(items, key=lambda j: (problem.d(a, j), j))[:k]
+
+
+def farthest_items(problem: Problem, a: int, items: Sequence[int], k: int = 1) -> list[int]:
+    return sorted(items, key=lambda j: (-problem.d(a, j), j))[:k]
+
+
+def allowed_positives(problem: Problem, a: int, rule: Rule) -> list[int]:
+    """The positives that are not too similar to the anchor."""
+    return [p for p in problem.positives(a) if rule.most_similar is None or problem.s(a, p) <= rule.most_similar]
+
+
+def semihard_positive(problem: Problem, a: int, n: int, rule: Rule) -> list[int]:
+    """The farthest positive strictly nearer than the negative that was chosen before."""
+    return farthest_items(
+        problem, a, [p for p in allowed_positives(problem, a, rule) if problem.d(a, p) < problem.d(a, n)]
+    )
+
+
+def ruled_positives(problem: Problem, a: int, rule: Rule) -> list[int]:
+    """The positives of a deterministic rule that needs no negative, in the order of its slots."""
+    allowed = allowed_positives(problem, a, rule)
+    if rule.name == "multi-similarity":
+        return chosen_positives(problem, a, rule.name, rule.epsilon)
+    return {"easy": nearest_items, "hard": farthest_items, "all": lambda *rest: allowed}[rule.name](
+        problem, a, allowed, rule.k
+    )
+
+
+def ruled_negatives(problem: Problem, a: int, p: int | None, rule: Rule) -> list[int]:
+    """The negatives of a deterministic rule for the pair (a, p), nearest (or farthest) first; p may not matter."""
+    negatives = problem.negatives(a)
+    if rule.name == "easy":
+        return farthest_items(problem, a, negatives, rule.k)
+    if rule.name == "semihard-hardest":
+        assert p is not None
+        negatives = [n for n in negatives if problem.d(a, n) > problem.d(a, p)]
+    return nearest_items(problem, a, negatives, rule.k)
+
+
+def candidates(problem: Problem, a: int, p: int, rule: Rule, margin: float) -> list[int]:
+    """The negatives a random rule draws from for the pair (a, p), those it falls back to included."""
+    negatives = problem.negatives(a)
+    if rule.name == "distance-weighted":
+        found = [n for n in negatives if rule.upper is None or measure_of_unit(problem, a, n) < rule.upper]
+    elif rule.name == "semihard-hardest":
+        found = ruled_negatives(problem, a, p, rule)
+    else:
+        found = negative_candidates(problem, a, p, rule.name, margin if rule.margin is None else rule.margin)
+    return negatives if not found and rule.otherwise == "random" else found
+
+
+def measure_of_unit(problem: Problem, a: int, j: int) -> float:
+    return measure(problem.anchors[a], problem.references[j], "euclidean")
+
+
+def is_set(rule: Rule) -> bool:
+    """Whether a rule gives one set of negatives for all positives of the anchor."""
+    return rule.name in ("all", "multi-similarity")
+
+
+def pairs_of(problem: Problem, a: int, positives: Rule, negatives: Rule) -> tuple[list[int], list[int]]:
+    """The positives and the set of negatives of an anchor."""
+    found = ruled_positives(problem, a, positives)
+    least_similar = found if negatives.against_chosen else problem.positives(a)
+    return found, listed_negatives(problem, a, negatives.name, least_similar, negatives.epsilon)
+
+
+def tuples_of(problem: Problem, a: int, positives: Rule, negatives: Rule) -> list[tuple[int, int]]:
+    """The chosen (positive, negative) of an anchor, by slot of the positive; every combination for a set."""
+    if is_set(negatives):
+        return [(p, n) for ps, ns in [pairs_of(problem, a, positives, negatives)] for p in ps for n in ns]
+    if positives.name == "semihard":
+        first = ruled_negatives(problem, a, None, negatives)
+        return [(p, n) for n in first for p in semihard_positive(problem, a, n, positives)]
+    return [(p, n) for p in ruled_positives(problem, a, positives) for n in ruled_negatives(problem, a, p, negatives)]
+
+
+def triplets_of(problem: Problem, positives: Rule, negatives: Rule) -> list[tuple[int, int, int]]:
+    return [(a, p, n) for a in range(len(problem.anchors)) for p, n in tuples_of(problem, a, positives, negatives)]
+
+
+def disjoint_triplets(
+    problem: Problem,
+    positives: Rule,
+    negatives: Rule,
+    ids: Sequence[int] | None,
+    reference_ids: Sequence[int] | None,
+    order: Sequence[int],
+) -> list[tuple[int, int, int]]:
+    """Anchors in this order, each with what is left; ids None where no anchor is among the references."""
+    found: list[tuple[int, int, int]] = []
+    taken: set[int] = set()
+    items: set[int] = set()
+
+    def used(a: int, j: int) -> bool:
+        return problem.same(a, j) or j in taken or (reference_ids is not None and reference_ids[j] in items)
+
+    for a in order:
+        if ids is not None and ids[a] in items:
+            continue
+        rest = Problem(
+            problem.anchors, problem.labels, problem.references, problem.reference_labels, used, problem.kind
+        )
+        for p, n in tuples_of(rest, a, positives, negatives)[:1]:
+            found.append((a, p, n))
+            taken |= {p, n}
+            if ids is not None and reference_ids is not None:
+                items |= {ids[a], reference_ids[p], reference_ids[n]}
+    return found
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of a loss: its anchor and its parts, which add up to it.
+
+    `pull` is what trimming of positives looks at, None without one; `rest` are the parts that stay without the
+    positive, None if the whole term goes.
+    """
+
+    anchor: int
+    parts: tuple[float, ...]
+    pull: float | None = None
+    rest: tuple[float, ...] | None = None
+
+
+def trimmed_terms(terms: Sequence[Term], share: float, positives_only: bool) -> list[Term]:
+    """Without the share of the largest terms, or of the hardest pulling positives; of equal ones the last go."""
+
+    def size(i: int) -> float:
+        return terms[i].pull if positives_only else sum(terms[i].parts)
+
+    ranked = sorted((i for i, t in enumerate(terms) if t.pull is not None or not positives_only), key=size)
+    gone = set(ranked[max(1, math.ceil(round((1 - share) * len(ranked), 9))) :])
+    kept = []
+    for i, term in enumerate(terms):
+        if i not in gone:
+            kept.append(term)
+        elif positives_only and term.rest is not None:
+            kept.append(Term(term.anchor, term.rest))
+    return kept
+
+
+def reduced(terms: Sequence[Term], reduction: str, anchors: int, objective: int) -> float:
+    total = math.fsum(part for term in terms for part in term.parts)
+    active = sum(part > 0 for term in terms for part in term.parts)
+    sizes = {"mean": len(terms), "mean-active": active, "sum": 1, "anchors": anchors, "objective": objective}
+    return total / max(1, sizes[reduction])
+
+
+def triplet_terms(
+    problem: Problem, triplets: Sequence[tuple[int, int, int]], value: Callable[[int, int, int], float]
+) -> list[Term]:
+    return [Term(a, (value(a, p, n),), pull=problem.d(a, p)) for a, p, n in triplets]
+
+
+def pair_terms(
+    problem: Problem,
+    positives: Rule,
+    negatives: Rule,
+    pull: Callable[[int, float], float],
+    push: Callable[[int, float], float],
+    joined: bool,
+) -> list[Term]:
+    """Terms of pulls and pushes, functions of anchor and distance; `joined` makes a tuple's two one term."""
+    terms = []
+    for a in range(len(problem.anchors)):
+        if is_set(negatives):
+            near, far = pairs_of(problem, a, positives, negatives)
+        else:
+            tuples = tuples_of(problem, a, positives, negatives)
+            near, far = [p for p, _ in tuples], [n for _, n in tuples]
+        pulls, pushes = [pull(a, problem.d(a, p)) for p in near], [push(a, problem.d(a, n)) for n in far]
+        if joined and not is_set(negatives):
+            terms += [Term(a, (x, y), x, (y,)) for x, y in zip(pulls, pushes, strict=True)]
+        else:
+            terms += [Term(a, (x,), x) for x in pulls] + [Term(a, (y,)) for y in pushes]
+    return terms
+
+
+def multi_similarity_terms(
+    problem: Problem, positives: Rule, negatives: Rule, a: float, b: float, threshold: float, skip_if_any_empty: bool
+) -> list[Term]:
+    """One term for each anchor with a positive and a negative in the batch."""
+    terms = []
+    for i in range(len(problem.anchors)):
+        if is_set(negatives):
+            near, far = pairs_of(problem, i, positives, negatives)
+        else:
+            tuples = tuples_of(problem, i, positives, negatives)
+            near, far = [p for p, _ in tuples], [n for _, n in tuples]
+        if not (problem.positives(i) and problem.negatives(i)) or (skip_if_any_empty and not (near and far)):
+            continue
+        pull = math.log1p(math.fsum(math.exp(-a * (problem.s(i, p) - threshold)) for p in near)) / a
+        push = math.log1p(math.fsum(math.exp(b * (problem.s(i, n) - threshold)) for n in far)) / b
+        terms.append(Term(i, (pull + push,), pull, (push,)))
+    return terms
+
+
+def n_pair_terms(problem: Problem, positives: Rule, negatives: Rule, temperature: float) -> list[Term]:
+    sets = [pairs_of(problem, a, positives, negatives) for a in range(len(problem.anchors))]
+    return [
+        Term(a, (n_pair(problem, a, p, far, temperature),), pull=-problem.s(a, p))
+        for a, (near, far) in enumerate(sets)
+        if far
+        for p in near
+    ]

@@ -94,7 +94,7 @@ class Rows:
             return distances.sum(dim=1)
         # In two passes: what is not chosen counts as the largest distance there can be, which is taken off again.
         hidden = distances.shape[1] - self.negative_count
-        return torch.minimum(distances, reach).sum(dim=1) - hidden * reach
+        return torch.minimum(distances, reach).sum(dim=1) - hidden * reach[:, 0]
 
     @lazy
     def reference_norms(self) -> Tensor:

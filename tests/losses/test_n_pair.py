@@ -41,8 +41,9 @@ def test_equals_the_definition(positives: str, temperature: float, normalize: bo
 def test_pairs_of_the_smallest_products_can_be_left_out(block_size: int | None) -> None:
     plain = reference.batch(SCALED, reference.V8_LABELS, "squared_euclidean")
     pairs = sorted(((a, p) for a in range(8) for p in plain.positives(a)), key=lambda pair: -plain.s(*pair))
-    terms = [reference.n_pair(plain, a, p, plain.negatives(a)) for a, p in pairs[:13]]  # of 18
-    loss = trivet.NPairLoss(positives="all", trim=0.3, trim_positives_only=True, block_size=block_size)
+    terms = [reference.n_pair(plain, a, p, plain.negatives(a)) for a, p in pairs[:9]]  # of 18
+    assert set(pairs[:9]) != set(sorted(pairs, key=lambda pair: plain.d(*pair))[:9])
+    loss = trivet.NPairLoss(positives="all", trim=0.5, trim_positives_only=True, block_size=block_size)
     assert loss(torch.tensor(SCALED, dtype=torch.float64), LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
 
 
@@ -67,6 +68,18 @@ def test_a_mined_set_of_negatives() -> None:
     loss = trivet.NPairLoss(positives="all", negatives="multi-similarity")
     value = loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS)
     assert value.item() == pytest.approx(fmean(terms), rel=1e-12)
+
+
+def test_a_positive_without_negatives_gives_no_term() -> None:
+    plain = reference.batch(reference.V8, reference.V8_LABELS, "squared_euclidean")
+    easy = [reference.chosen_positives(plain, a, "easy") for a in range(8)]
+    negatives = [reference.listed_negatives(plain, a, "multi-similarity", easy[a]) for a in range(8)]
+    terms = [reference.n_pair(plain, a, easy[a][0], negatives[a]) for a in range(8) if negatives[a]]
+    loss = trivet.NPairLoss(positives="easy", negatives=trivet.MultiSimilarityNegatives(reference="chosen"))
+    value = loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS)
+    assert value.item() == pytest.approx(fmean(terms), rel=1e-12)
+    assert loss.last.terms == 5
+    assert loss.last.dropped == {"no positive": 1, "no negative": 0, "no match": 2}
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -7,47 +7,24 @@ one JSON line per check, `{"check", "rank", "error"}`, to the file `<rank>.jsonl
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import math
 import os
 import random
 import sys
-import traceback
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import mining.gather_losses  # noqa: F401  (its checks run here too)
+from mining.crew import PATIENCE, Crew, check, message, run
 from trivet.geometry import check_embeddings
 from trivet.mining.gather import Gathered, Part, gather, gather_rows, sum_over_processes
 
-PATIENCE = timedelta(seconds=20)
 MARGIN = 2.0
 COUNTS = [5, 2, 7, 4]
 LABELS = [0, 1, 1, 0, 2, 0, 2, 1, 1, 0, 3, 1, 2, 0, 0, 1, 4, 2]
-
-
-@dataclass(frozen=True)
-class Crew:
-    """The processes of a check: the rank of this one, how many there are, and the group they share."""
-
-    rank: int
-    size: int
-    group: dist.ProcessGroup | None
-
-
-CHECKS: dict[str, Callable[[Crew], None]] = {}
-
-
-def check(function: Callable[[Crew], None]) -> Callable[[Crew], None]:
-    CHECKS[function.__name__] = function
-    return function
 
 
 def weight(label: int) -> int:
@@ -82,10 +59,6 @@ def whole_batch(counts: list[int]) -> tuple[list[list[float]], list[int]]:
     return [[source.gauss(0, 0.8) for _ in range(3)] for _ in range(size)], [LABELS[i % 18] for i in range(size)]
 
 
-def own_span(crew: Crew, counts: list[int]) -> slice:
-    return slice(sum(counts[: crew.rank]), sum(counts[: crew.rank + 1]))
-
-
 def shared_loss(embeddings: Tensor, labels: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """The loss of `definition`, of which each process computes the terms of its own anchors."""
     batch = gather(lambda: Part(embeddings, labels, ids=None, seeds=(0, 0)), group)
@@ -105,17 +78,6 @@ def gathered(
     return gather(lambda: Part(rows, torch.zeros(len(rows), dtype=torch.int64), ids, seeds), crew.group)
 
 
-def message(call: Callable[[], object], kind: type[Exception] = ValueError) -> str:
-    """The text of the error that a call must raise, of exactly this kind."""
-    caught: Exception | None = None
-    try:
-        call()
-    except Exception as error:
-        caught = error
-    assert type(caught) is kind, repr(caught)
-    return str(caught)
-
-
 def assert_close(found: Tensor, expected: list[list[float]], tolerance: float) -> None:
     wanted = torch.tensor(expected, dtype=torch.float64)
     error = float((found.double() - wanted).abs().max() / wanted.abs().max())
@@ -130,7 +92,7 @@ def assert_usable(crew: Crew) -> None:
 def loss_equals_the_definition(crew: Crew, counts: list[int], dtype: torch.dtype, tolerance: float) -> None:
     rows, labels = whole_batch(counts)
     value, gradient = definition(rows, labels)
-    span = own_span(crew, counts)
+    span = crew.span(counts)
     embeddings = torch.tensor(rows[span], dtype=dtype, requires_grad=True)
     loss = shared_loss(embeddings, torch.tensor(labels[span]), crew.group)
     loss.backward()
@@ -167,7 +129,7 @@ def default_group(crew: Crew) -> None:
 @check
 def value_has_the_same_bits_on_every_process(crew: Crew) -> None:
     rows, labels = whole_batch(COUNTS[: crew.size])
-    span = own_span(crew, COUNTS)
+    span = crew.span(COUNTS)
     loss = shared_loss(torch.tensor(rows[span]), torch.tensor(labels[span]), crew.group)
     assert not loss.requires_grad
     assert len(set(gather_rows(loss[None], [1] * crew.size, crew.group).tolist())) == 1
@@ -177,7 +139,7 @@ def value_has_the_same_bits_on_every_process(crew: Crew) -> None:
 def incoming_gradient_scales_the_own_one(crew: Crew) -> None:
     counts = COUNTS[: crew.size]
     rows, labels = whole_batch(counts)
-    span = own_span(crew, counts)
+    span = crew.span(counts)
     embeddings = torch.tensor(rows[span], dtype=torch.float64, requires_grad=True)
     (4 * shared_loss(embeddings, torch.tensor(labels[span]), crew.group)).backward()
     assert_close(embeddings.grad / 4, definition(rows, labels)[1][span], 1e-12)
@@ -188,7 +150,7 @@ def parallel_model_gets_the_mean_over_processes(crew: Crew) -> None:
     counts = COUNTS[: crew.size]
     rows, labels = whole_batch(counts)
     gradients = []
-    for span, group in [(slice(None), None), (own_span(crew, counts), crew.group)]:
+    for span, group in [(slice(None), None), (crew.span(counts), crew.group)]:
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 2, dtype=torch.float64)
         inputs, classes = torch.tensor(rows[span], dtype=torch.float64), torch.tensor(labels[span])
@@ -229,7 +191,7 @@ def labels_and_ids_are_exact(crew: Crew) -> None:
 def rows_come_in_the_order_of_the_ranks_bit_for_bit(crew: Crew) -> None:
     counts = COUNTS[: crew.size]
     rows, _ = whole_batch(counts)
-    span = own_span(crew, counts)
+    span = crew.span(counts)
     batch = gathered(crew, embeddings=torch.tensor(rows[span], dtype=torch.float64))
     assert batch.embeddings.tolist() == rows
     assert batch.ids.tolist() == list(range(sum(counts)))
@@ -240,7 +202,7 @@ def rows_come_in_the_order_of_the_ranks_bit_for_bit(crew: Crew) -> None:
 def rows_of_any_shape(crew: Crew) -> None:
     counts = COUNTS[: crew.size]
     everything = torch.arange(sum(counts) * 6).reshape(-1, 2, 3)
-    own = everything[own_span(crew, counts)]
+    own = everything[crew.span(counts)]
     assert gather_rows(own, counts, crew.group).equal(everything)
     assert gather_rows(own[:, 1, 2], counts, crew.group).equal(everything[:, 1, 2])
     transposed = gather_rows(own.float().transpose(1, 2), counts, crew.group)
@@ -371,24 +333,6 @@ def group_of_some_processes(crew: Crew) -> None:
     assert embeddings.grad.tolist() == [[float(len(members))] * 2]
 
 
-def main(folder: Path) -> None:
-    warnings.simplefilter("error")
-    faulthandler.dump_traceback_later(200, exit=True)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    rank, size = dist.get_rank(), dist.get_world_size()
-    with (folder / f"{rank}.jsonl").open("w") as file:
-        for name, function in CHECKS.items():
-            dist.barrier()
-            group = dist.new_group(timeout=PATIENCE)
-            error = None
-            try:
-                function(Crew(rank, size, group))
-            except Exception:
-                error = traceback.format_exc()
-            print(json.dumps({"check": name, "rank": rank, "error": error}), file=file, flush=True)
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-    main(Path(sys.argv[1]))
+    run(Path(sys.argv[1]))

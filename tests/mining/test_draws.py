@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from scipy.stats import chisquare
@@ -12,7 +14,11 @@ from trivet.mining.draws import Draws, new_key
 WORD = 2**64
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 AXES = ["seed", "step", "stream", "anchor", "slot"]
-LENGTH = 4096  # numbers along an axis
+LENGTH = 2560  # numbers along an axis
+KNOWN = [  # seed 2024, step 7, stream 1: anchors 0 and 1, slots 0 to 2
+    ["0x1.a006aeac5ec6ep-2", "0x1.afaccd95fe8f0p-4", "0x1.130f25be48a60p-3"],
+    ["0x1.1489524707469p-1", "0x1.bafbc48f9b068p-4", "0x1.aa677a6013040p-1"],
+]
 
 
 def scramble(x: int) -> int:
@@ -49,6 +55,7 @@ def numbers(seed: int = 1, step: int = 0, stream: int = 0, anchors: int | Tensor
     return Draws(torch.tensor([seed, step])).uniform(places, slots, stream=stream)
 
 
+@cache
 def along(axis: str, other: int) -> Tensor:
     """Numbers of neighbouring places on one axis, `(LENGTH,)`; `other` is the place on the other axes."""
     if axis == "slot":
@@ -110,7 +117,7 @@ def test_every_one_of_53_bits_is_random() -> None:
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("other", [0, 4])
+@pytest.mark.parametrize("other", [1, 4])
 def test_uniform_along(axis: str, other: int) -> None:
     counts = torch.bincount((along(axis, other) * 64).long(), minlength=64)
     assert len(counts) == 64

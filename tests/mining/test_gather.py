@@ -1,4 +1,4 @@
-"""Gathering over processes: the checks of `gather_worker.py` in 2 and in 4 processes, and what needs none."""
+"""Many processes: the checks of `gather_worker.py` and `gather_losses.py` in 2 and in 4, and what needs none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 import torch
 from filelock import FileLock
 
-from mining.gather_worker import CHECKS
+from mining import gather_worker
+from mining.crew import CHECKS
 from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_processes
 
-WORKER = Path(__file__).with_name("gather_worker.py")
+WORKER = Path(gather_worker.__file__)
 
 
 class Reports(NamedTuple):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.geometry import check_embeddings
-from trivet.mining.batch import check_batch
+from trivet.mining.batch import Batch, check_batch
+from trivet.mining.gather import Gathered, Part
+from trivet.mining.gather import gather as gather_parts
 from trivet.rows import RowLoss
 
 
@@ -32,16 +35,20 @@ class CrossBatchMemory(nn.Module):
     as of any module. An id may be there several times if its item was met again; `size` up to the number of training
     items keeps that rare.
 
+    With `gather`, the processes of torch.distributed share a batch, see `RowLoss.forward`: each brings its part, all
+    remember all parts, those of process 0 first, and so all hold the same memory. Pass it in every call or in none.
+
     Args:
         size: M, rows in a full memory, at least 1.
         embedding_dim: d, at least 1.
 
     Shape:
         embeddings `(N, d)` float; labels and ids `(N,)` integer, the id being the item's number in the data set.
-        N may be 0, or exceed `size`: then the last `size` rows are remembered.
+        N may be 0 without `gather`, or exceed `size`: then the last `size` rows are remembered.
 
     Raises:
         ValueError: if shapes, dtypes, lengths or devices disagree, or a row is not finite; then nothing is remembered.
+            With `gather`, on every process, and no process remembers anything.
 
     Source:
         Wang, Zhang, Huang, Scott, "Cross-batch memory for embedding learning", CVPR 2020. There the batch is put into
@@ -100,17 +107,13 @@ class CrossBatchMemory(nn.Module):
         """Ids `(len,)` int64 of the remembered rows, a view."""
         return self.stored_ids[: len(self)]
 
-    @torch.no_grad()
-    def add(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> None:
-        """Remember a copy of the batch in place of the oldest rows; see the class for shapes and errors."""
-        self._check(embeddings, labels, ids)
-        rows = embeddings.to(self.stored_embeddings.dtype)
-        if rows.dtype != embeddings.dtype:
-            check_embeddings(rows, name=f"embeddings as {rows.dtype}")
-        places = (torch.arange(len(rows), device=rows.device) + self.added)[-self.size :] % self.size
-        for stored, values in [(self.stored_embeddings, rows), (self.stored_labels, labels), (self.stored_ids, ids)]:
-            stored[places] = values[-self.size :].to(stored)
-        self.added.add_(len(rows))
+    def add(self, embeddings: Tensor, labels: Tensor, ids: Tensor, *, gather: bool | dist.ProcessGroup = False) -> None:
+        """Remember a copy of the batch in place of the oldest rows; see the class for shapes and errors.
+
+        Args:
+            gather: remember the rows of all processes of torch.distributed, or of a group.
+        """
+        self._remember(self._batch(embeddings, labels, ids, gather))
 
     def references(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> References:
         """The batch, with its gradient, and after it the memory: `(N + len, d)`, labels and ids `(N + len,)`; a copy.
@@ -129,18 +132,63 @@ class CrossBatchMemory(nn.Module):
             torch.cat([ids.to(torch.int64), self.stored_ids[:count]]),
         )
 
-    def forward(self, loss: RowLoss, embeddings: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
-        """The loss of the batch against itself and the memory, a scalar; then, in training mode, remember the batch."""
+    def forward(
+        self,
+        loss: RowLoss,
+        embeddings: Tensor,
+        labels: Tensor,
+        ids: Tensor,
+        *,
+        gather: bool | dist.ProcessGroup = False,
+    ) -> Tensor:
+        """The loss of the batch against itself and the memory, a scalar; then, in training mode, remember the batch.
+
+        Args:
+            gather: the batch is that of all processes of torch.distributed, or of a group; see `RowLoss.forward` for
+                the value and the gradients.
+        """
+        batch = self._batch(embeddings, labels, ids, gather)
+        if gather:  # the loss puts the batch of all processes before the references
+            references = References(self.embeddings, self.labels, self.ids)
+        else:
+            references = self.references(embeddings, labels, ids)
         # Not the other way round: the batch would meet itself twice, once without gradient.
-        value: Tensor = loss(embeddings, labels, ids=ids, **self.references(embeddings, labels, ids)._asdict())
+        value: Tensor = loss(embeddings, labels, ids=ids, **references._asdict(), gather=gather)
         if self.training:
-            self.add(embeddings, labels, ids)
+            self._remember(batch)
         return value
 
-    def _check(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> None:
+    @torch.no_grad()
+    def _batch(
+        self, embeddings: Tensor, labels: Tensor, ids: Tensor, gather: bool | dist.ProcessGroup
+    ) -> Part | Gathered:
+        """The batch to remember, that of all processes with `gather`; an error of one is then raised on all."""
+
+        def checked() -> Part:
+            batch = self._check(embeddings, labels, ids)
+            kind = self.stored_embeddings.dtype
+            if kind != batch.embeddings.dtype:
+                check_embeddings(batch.embeddings.to(kind), name=f"embeddings as {kind}")
+            return Part(batch.embeddings, batch.labels, batch.ids, seeds=(0, 0))
+
+        if not gather:
+            return checked()
+        return gather_parts(checked, None if gather is True else gather)
+
+    @torch.no_grad()
+    def _remember(self, batch: Part | Gathered) -> None:
+        assert batch.ids is not None
+        count = len(batch.labels)
+        places = (torch.arange(count, device=batch.labels.device) + self.added)[-self.size :] % self.size
+        self.stored_embeddings[places] = batch.embeddings[-self.size :].to(self.stored_embeddings)
+        self.stored_labels[places] = batch.labels[-self.size :]
+        self.stored_ids[places] = batch.ids[-self.size :]
+        self.added.add_(count)
+
+    def _check(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> Batch:
         if ids is None:
             raise ValueError("ids must tell which item each row is: got None; pass its number in the data set.")
-        check_batch(embeddings, labels, ids=ids)
+        batch = check_batch(embeddings, labels, ids=ids)
         if embeddings.shape[1] != self.embedding_dim:
             raise ValueError(
                 f"embeddings must have the dimension of the memory: got {embeddings.shape[1]} and "
@@ -153,3 +201,4 @@ class CrossBatchMemory(nn.Module):
                 raise ValueError(
                     f"{name} must lie on the memory's device: got {values.device} and {home}; move with {move}."
                 )
+        return batch

@@ -80,8 +80,9 @@ class References:
             return squared
 
     def reach(self, anchors: Tensor) -> Tensor:
-        """A number `()` above all squared distances of `anchors (B, d)`, B >= 1, to the references."""
-        farthest = torch.maximum(self._right[:, -1].max(), (anchors - self._centre).square().sum(dim=1).max())
+        """Numbers `(B, 1)` above all squared distances of the `anchors (B, d)` to the references."""
+        squares = (anchors - self._centre).square().sum(dim=1, keepdim=True)
+        farthest = torch.maximum(squares, self._right[:, -1].max())
         return 5 * farthest + torch.finfo(farthest.dtype).tiny  # at most four times the larger square
 
     def gradient_buffer(self) -> Tensor:
@@ -130,7 +131,7 @@ def from_squared(squared: Tensor, distance: Distance) -> Tensor:
 def from_squared_matrix(squared: Tensor, distance: Distance) -> Tensor:
     """As `from_squared`, several times faster; a plain distance of 0 becomes that of the smallest normal number."""
     if distance == "euclidean":
-        return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
+        return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt_()
     return from_squared(squared, distance)
 
 

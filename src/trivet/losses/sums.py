@@ -63,17 +63,15 @@ class _HingeSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-        sums, numbers, below = [], [], None
+        total, number = thresholds.new_zeros(len(thresholds)), torch.zeros_like(thresholds)
+        hinge, below = torch.empty_like(distances), torch.zeros_like(distances)  # (B, M)
         for slot in range(thresholds.shape[1]):
-            hinge = (thresholds[:, slot : slot + 1] - distances).relu_()  # (B, M)
-            sums.append(hinge.sum(dim=1))
-            counted = hinge.sign_()
-            numbers.append(counted.sum(dim=1))
-            below = counted if below is None else below.add_(counted)
-        number = torch.stack(numbers, dim=1) if numbers else torch.zeros_like(thresholds)
-        ctx.save_for_backward(number, torch.zeros_like(distances) if below is None else below)
+            torch.sub(thresholds[:, slot : slot + 1], distances, out=hinge).relu_()
+            total += hinge.sum(dim=1)
+            number[:, slot] = hinge.sign_().sum(dim=1)
+            below += hinge
+        ctx.save_for_backward(number, below)
         ctx.mark_non_differentiable(number)
-        total = torch.stack(sums, dim=1).sum(dim=1) if sums else thresholds.new_zeros(len(thresholds))
         return total, number
 
     @staticmethod

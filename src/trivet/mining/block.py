@@ -29,6 +29,7 @@ class Block:
         span: which anchors of the batch these are.
         distance: the loss's distance, in which `margin` is given.
         margin: the loss's margin, 0 if it has none.
+        with_matrix: whether a formula will want `matrix`, so that selectors read the same one.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Block:
         distance: Distance,
         margin: float,
         leaves: bool = False,
+        with_matrix: bool = False,
     ) -> None:
         self.distance, self.margin, self.dimension = distance, margin, batch.dimension
         self.labels = batch.labels[slice(*span)]
@@ -46,6 +48,7 @@ class Block:
         self.size = len(batch.references)
         self._batch, self._span, self._leaves = batch, span, leaves
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
+        self._with_matrix = with_matrix
         self._rows = batch.embeddings[slice(*span)]
         self._lists: list[_List] = []
 
@@ -145,11 +148,13 @@ class Block:
         """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
         if self._leaves:
             return from_squared_matrix(self.to_negatives, self.distance).detach().requires_grad_()
-        return from_squared_matrix(self._squared, self.distance)
+        with torch.set_grad_enabled(self._graph):
+            squared = self._squared if self._with_matrix else self._product()
+            return from_squared_matrix(squared, self.distance)
 
     @lazy
     def reach(self) -> Tensor:
-        """A number `()` that no finite distance of `matrix` exceeds, in the loss's distance."""
+        """Numbers `(B, 1)` above all finite distances of `matrix`, in the loss's distance."""
         with torch.no_grad():
             return from_squared(self._batch.gallery.reach(self._rows), self.distance)
 
@@ -213,13 +218,16 @@ class Block:
 
     @lazy
     def _squared(self) -> Tensor:
+        with torch.set_grad_enabled(self._graph and self._with_matrix):
+            return self._product()
+
+    def _product(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
-        with torch.set_grad_enabled(self._graph):
-            if self.size == 0:
-                return self._rows @ self._batch.references.T
-            squared = self._batch.gallery.squared_distances(self._rows)
-            index, values = self._hidden(squared)
-            return squared.scatter(1, index, values) if squared.requires_grad else squared.scatter_(1, index, values)
+        if self.size == 0:
+            return self._rows @ self._batch.references.T
+        squared = self._batch.gallery.squared_distances(self._rows)
+        index, values = self._hidden(squared)
+        return squared.scatter(1, index, values) if squared.requires_grad else squared.scatter_(1, index, values)
 
     def _hidden(self, squared: Tensor, value: float = torch.inf) -> tuple[Tensor, Tensor]:
         """Where and what to write into `squared (B, M)` so that it holds `value` for all that are no negatives."""

@@ -50,12 +50,12 @@ class Ranges:
     def __init__(self, values: Tensor, low: Tensor | None, high: Tensor) -> None:
         self._chunked = _chunks(values, torch.inf)  # (B, C, 64)
         self._low, self._high = low, high
-        counts = []
+        counts, inside = [], torch.empty_like(self._chunked)
         for slot in range(high.shape[1]):
-            count = _chunks(below(values, high[:, slot : slot + 1]), 0).sum(dim=2)
+            count = torch.lt(self._chunked, high[:, slot, None, None], out=inside).sum(dim=2)
             if low is not None:
-                reached = torch.le(values, low[:, slot : slot + 1], out=torch.empty_like(values))
-                count = (count - _chunks(reached, 0).sum(dim=2)).clamp_min_(0)
+                reached = torch.le(self._chunked, low[:, slot, None, None], out=inside).sum(dim=2)
+                count = (count - reached).clamp_min_(0)
             counts.append(count)
         self._until = torch.stack(counts, dim=1).cumsum(dim=2)  # (B, S, C): in this chunk and those before it
 

@@ -115,7 +115,7 @@ def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) ->
     _check_agreement(counts, *shared)
     embeddings = gather_rows(part.embeddings, counts, group)
     columns = [part.labels] if part.ids is None else [part.labels, part.ids]
-    labels, *ids = gather_rows(torch.stack(columns, dim=1), counts, group).unbind(dim=1)
+    labels, *ids = gather_rows(torch.stack(columns, dim=1), counts, group).T.contiguous()
     return Gathered(
         embeddings,
         labels,

@@ -51,7 +51,8 @@ class Given:
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`."""
-        return Block(batch, span, distance=self._distance, margin=self._margin, leaves=leaves)
+        listed = not self._paired
+        return Block(batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=listed)
 
     def select(self, block: Block, draws: Draws | None) -> Selection:
         """The tuples of the block's anchors."""

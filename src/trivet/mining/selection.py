@@ -63,7 +63,8 @@ class Strategy:
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
-        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves)
+        listed = self.negatives.listed
+        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=listed)
 
     def select(self, block: Block, draws: Draws | None) -> Selection:
         """Choose for a block; `draws` is needed where something is random."""

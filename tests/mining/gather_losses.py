@@ -1,0 +1,777 @@
+"""Checks of the losses and of the memory over several processes, against one process that holds the whole batch.
+
+They run in `gather_worker.py`, beside those of gathering itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle, islice, product
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import trivet
+from mining.crew import PATIENCE, Crew, check, message
+from trivet.batching import CrossBatchMemory
+from trivet.mining import (
+    DistanceWeighted,
+    EasyPositive,
+    HardNegative,
+    HardPositive,
+    RandomNegative,
+    RandomPositive,
+    SemihardHardestNegative,
+    SemihardNegative,
+    ViolatingNegative,
+)
+from trivet.mining.gather import gather_rows, sum_over_processes
+
+COUNTS = [9, 4, 6, 5]
+LABELS = [0, 1, 2, 0, 1, 3, 2, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2, 0, 3, 1]
+CLASSES = 5
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+SEED = 5
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A whole batch, and how it is given to the loss.
+
+    Attributes:
+        counts: how many rows each process brings.
+        ids: whether they are given. Then some items have two rows, on different processes, some of other labels.
+        references: whether further ones are given, which all processes share; with ids, some are rows of the batch.
+        seed: of the embeddings.
+    """
+
+    counts: list[int]
+    dtype: torch.dtype = torch.float64
+    ids: bool = False
+    references: bool = False
+    block_size: int | None = None
+    seed: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.tensor(LABELS)[: self.size]
+
+    @property
+    def items(self) -> Tensor:
+        return torch.arange(self.size) % (2 * self.size // 3)
+
+    def normal(self, *shape: int, seed: int) -> Tensor:
+        numbers = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        return numbers.to(self.dtype)
+
+    @property
+    def embeddings(self) -> Tensor:
+        return self.normal(self.size, 4, seed=self.seed)
+
+    @property
+    def others(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The further references, their labels and their items."""
+        return self.normal(5, 4, seed=self.seed + 100), torch.tensor([0, 1, 2, 0, 7]), torch.tensor([0, 40, 41, 1, 42])
+
+
+class Outcome(NamedTuple):
+    """What a loss gave: its value, the gradients, the record of the step and the key of the next one."""
+
+    value: Tensor
+    of_embeddings: Tensor
+    of_references: Tensor
+    of_parameters: list[Tensor]
+    record: list[float]
+    key: list[int]
+
+
+def record_of(loss: trivet.RowLoss) -> list[float]:
+    last = loss.last
+    assert last is not None
+    means = [last.mean_to_positive, last.mean_to_negative]
+    shares = [last.active_fraction, last.hard_fraction]
+    return [float(last.anchors), float(last.terms), *map(float, last.dropped.values()), *shares, *means]
+
+
+def outcome(
+    loss: trivet.RowLoss, value: Tensor, embeddings: Tensor, references: Tensor | None, group: dist.ProcessGroup | None
+) -> Outcome:
+    """After backward; what each process has only a share of is added up over the group."""
+    loss.zero_grad()
+    value.backward()
+    nothing = torch.zeros(())
+    shares = [nothing if references is None else references.grad, *(p.grad for p in loss.parameters())]
+    if group is not None:
+        shares = [sum_over_processes(share, group=group) for share in shares]
+    return Outcome(value.detach(), embeddings.grad, shares[0], shares[1:], record_of(loss), loss.key.tolist())
+
+
+def alone(loss: trivet.RowLoss, case: Case) -> Outcome:
+    """One process that holds the whole batch."""
+    embeddings = case.embeddings.requires_grad_()
+    if not case.references:
+        value = loss(embeddings, case.labels, ids=case.items if case.ids else None)
+        return outcome(loss, value, embeddings, None, None)
+    others, labels, items = case.others
+    others.requires_grad_()
+    ids = case.items if case.ids else torch.arange(case.size)
+    value = loss(
+        embeddings,
+        case.labels,
+        ids=ids,
+        references=torch.cat([embeddings, others]),
+        reference_labels=torch.cat([case.labels, labels]),
+        reference_ids=torch.cat([ids, items if case.ids else 1000 + torch.arange(len(others))]),
+    )
+    return outcome(loss, value, embeddings, others, None)
+
+
+def together(loss: trivet.RowLoss, case: Case, crew: Crew) -> Outcome:
+    """This process's part."""
+    span = crew.span(case.counts)
+    embeddings = case.embeddings[span].requires_grad_()
+    others, labels, items = case.others if case.references else (None, None, None)
+    if others is not None:
+        others.requires_grad_()
+    value = loss(
+        embeddings,
+        case.labels[span],
+        ids=case.items[span] if case.ids else None,
+        references=others,
+        reference_labels=labels,
+        reference_ids=items if case.ids else None,
+        gather=True if crew.group is None else crew.group,
+    )
+    return outcome(loss, value, embeddings, others, crew.group or dist.group.WORLD)
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The largest error, relative to the largest number."""
+    found, expected = found.detach(), expected.detach()
+    scale = float(expected.abs().max())
+    error = float((found - expected).abs().max()) if found.numel() else 0.0
+    return error / scale if scale else error
+
+
+def differences(found: Outcome, expected: Outcome, span: slice, dtype: torch.dtype) -> list[str]:
+    """What is not equal, and what would be equal for no good reason."""
+    pairs = {
+        "value": (found.value, expected.value),
+        "gradient": (found.of_embeddings, expected.of_embeddings[span]),
+        "gradient of the references": (found.of_references, expected.of_references),
+        **{
+            f"gradient of parameter {i}": pair
+            for i, pair in enumerate(zip(found.of_parameters, expected.of_parameters, strict=True))
+        },
+    }
+    errors = {name: distance(*pair) for name, pair in pairs.items()}
+    faults = [f"{name} off by {error:.1e}" for name, error in errors.items() if not error <= TOLERANCE[dtype]]
+    for a, b in zip(found.record, expected.record, strict=True):
+        if not (math.isclose(a, b, rel_tol=TOLERANCE[dtype]) or (math.isnan(a) and math.isnan(b))):
+            faults.append(f"record {found.record} for {expected.record}")
+            break
+    if found.key != expected.key:
+        faults.append(f"key {found.key} for {expected.key}")
+    if not expected.of_embeddings.any():
+        faults.append("no gradient at all")
+    return faults
+
+
+def compare(
+    crew: Crew, make: Callable[..., trivet.RowLoss], cases: Iterable[tuple[Options, Case]], *, steps: int = 1
+) -> None:
+    """Both ways for every case; a process goes on after a fault, as the others would wait for it."""
+    faults = []
+    for options, case in cases:
+        # Every process has a seed of its own, and that of process 0 counts.
+        loss, other = (
+            make(**options, block_size=case.block_size, generator=torch.Generator().manual_seed(seed)).to(case.dtype)
+            for seed in (SEED, SEED + crew.rank)
+        )
+        for _ in range(steps):
+            found = together(other, case, crew)
+            wrong = differences(found, alone(loss, case), crew.span(case.counts), case.dtype)
+            faults += [f"{options}, {case}: {fault}" for fault in wrong]
+    assert not faults, "\n".join([f"{len(faults)} faults", *faults[:8]])
+
+
+def in_turn(crew: Crew, choices: Iterable[Options], references: bool = True) -> Iterator[tuple[Options, Case]]:
+    """Each choice in turn with and without ids and references, in blocks, in single and in double precision.
+
+    Two processes get the precision that four do not.
+    """
+    ways = product([False, True], [False, True] if references else [False], [None, 3], TOLERANCE)
+    turns = islice(cycle(ways), crew.size // 2, None)
+    for options, (ids, further, block_size, dtype) in zip(choices, turns, strict=False):
+        yield options, Case(COUNTS[: crew.size], dtype, ids, further, block_size)
+
+
+SINGLE = ["easy", "hard", "semihard-hardest"]
+SETS = ["multi-similarity", "all"]
+STRATEGIES = [
+    *({"positives": p, "negatives": n} for p in ["easy", "hard", "all", "multi-similarity"] for n in [*SINGLE, *SETS]),
+    {"positives": "semihard", "negatives": "easy"},
+    {"positives": "semihard", "negatives": "hard"},
+]
+PAIRS = [
+    {"positives": p, "negatives": n}
+    for p in ["easy", "hard", "all", "multi-similarity", "random", EasyPositive(k=2), RandomPositive(k=2)]
+    for n in SETS
+]
+
+
+def triplet(**options: Any) -> trivet.TripletLoss:
+    return trivet.TripletLoss(**{"margin": 3.0, "normalize": True, **options})
+
+
+def margin(**options: Any) -> trivet.MarginLoss:
+    return trivet.MarginLoss(**options)
+
+
+def margin_per_class(**options: Any) -> trivet.MarginLoss:
+    return trivet.MarginLoss(num_classes=CLASSES, beta_penalty=0.3, **options)
+
+
+def contrastive(**options: Any) -> trivet.ContrastiveLoss:
+    return trivet.ContrastiveLoss(**{"margin": 3.5, "normalize": True, **options})
+
+
+@check
+def triplet_loss(crew: Crew) -> None:
+    compare(crew, triplet, in_turn(crew, STRATEGIES))
+
+
+@check
+def triplet_loss_from_positive_to_negative(crew: Crew) -> None:
+    compare(
+        crew, lambda **o: triplet(variant="pn", distance="euclidean", margin=1.5, **o), in_turn(crew, STRATEGIES[1::2])
+    )
+
+
+@check
+def soft_triplet_loss(crew: Crew) -> None:
+    compare(crew, lambda **o: triplet(soft=True, **o), in_turn(crew, STRATEGIES[::2]))
+
+
+@check
+def margin_loss(crew: Crew) -> None:
+    compare(crew, margin, in_turn(crew, STRATEGIES[::2]))
+
+
+@check
+def margin_loss_per_class(crew: Crew) -> None:
+    compare(crew, margin_per_class, in_turn(crew, STRATEGIES))
+
+
+@check
+def margin_loss_per_sample(crew: Crew) -> None:
+    cases = [(options, Case(COUNTS[: crew.size], ids=True, block_size=2)) for options in STRATEGIES[::3]]
+    compare(crew, lambda **o: trivet.MarginLoss(num_samples=20, **o), cases)
+
+
+@check
+def contrastive_loss(crew: Crew) -> None:
+    compare(crew, contrastive, in_turn(crew, STRATEGIES))
+
+
+@check
+def multi_similarity_loss(crew: Crew) -> None:
+    compare(crew, lambda **o: trivet.MultiSimilarityLoss(threshold=0.5, **o), in_turn(crew, STRATEGIES))
+
+
+@check
+def nca_loss(crew: Crew) -> None:
+    compare(crew, trivet.NCATripletLoss, in_turn(crew, STRATEGIES[::2]))
+
+
+@check
+def second_order_loss(crew: Crew) -> None:
+    compare(crew, trivet.SecondOrderTripletLoss, in_turn(crew, STRATEGIES[1::2]))
+
+
+@check
+def selectively_contrastive_loss(crew: Crew) -> None:
+    compare(crew, trivet.SelectivelyContrastiveLoss, in_turn(crew, STRATEGIES[::2]))
+
+
+@check
+def n_pair_loss(crew: Crew) -> None:
+    def make(**options: Any) -> trivet.NPairLoss:
+        return trivet.NPairLoss(l2_weight=0.1, normalize="multi-similarity" in options.values(), **options)
+
+    compare(crew, make, in_turn(crew, PAIRS[:8]))
+    compare(crew, make, in_turn(crew, PAIRS[8:], references=False))
+
+
+@check
+def unhinged_losses(crew: Crew) -> None:
+    compare(crew, trivet.UnhingedTripletLoss, in_turn(crew, STRATEGIES[::3]))
+    compare(crew, trivet.UnhingedMarginLoss, in_turn(crew, STRATEGIES[1::3]))
+
+
+RANDOM = [
+    {"positives": "random", "negatives": "random"},
+    {"positives": "random", "negatives": "semihard"},
+    {"positives": "random", "negatives": "violating"},
+    {"positives": "random", "negatives": "distance-weighted"},
+    {"positives": "random", "negatives": "all"},
+    {"positives": "semihard", "negatives": "random"},
+    {"positives": "semihard", "negatives": "distance-weighted"},
+    {"positives": "all", "negatives": "semihard"},
+    {"positives": "multi-similarity", "negatives": "random"},
+    {"positives": RandomPositive(k=2), "negatives": SemihardNegative(k=2, margin=0.4, otherwise="random")},
+    {"positives": EasyPositive(k=2), "negatives": RandomNegative(k=3)},
+    {"positives": HardPositive(k=2, max_positive_similarity=0.9), "negatives": HardNegative(k=2)},
+    {"positives": "easy", "negatives": DistanceWeighted(k=2, upper_cutoff=1.2)},
+    {"positives": "hard", "negatives": ViolatingNegative(k=2, margin=0.1, otherwise="random")},
+    {"positives": "all", "negatives": SemihardHardestNegative(k=2, otherwise="random")},
+    {"positives": "random", "negatives": SemihardNegative(otherwise="drop")},
+    *({"positives": "easy", "negatives": "hard", "disjoint": disjoint} for disjoint in (True, "random")),
+    *({"positives": "random", "negatives": "semihard", "disjoint": disjoint} for disjoint in (True, "random")),
+]
+
+
+@check
+def random_choices_are_those_of_one_process(crew: Crew) -> None:
+    for make in (triplet, margin_per_class):
+        compare(crew, make, in_turn(crew, RANDOM[:: 1 if make is triplet else 2], references=False), steps=2)
+
+
+@check
+def random_choices_among_references_too(crew: Crew) -> None:
+    cases = [
+        (options, Case(COUNTS[: crew.size], ids=True, references=True, block_size=block_size))
+        for options, block_size in zip(RANDOM, cycle([None, 2]), strict=False)
+    ]
+    compare(crew, triplet, cases)
+
+
+@check
+def ids_references_blocks_and_precision_in_all_combinations(crew: Crew) -> None:
+    ways = product(TOLERANCE, [False, True], [False, True], [None, 1, 3])
+    cases = [Case(COUNTS[: crew.size], *way) for way in ways]
+    compare(crew, triplet, [({"positives": "all", "negatives": "all"}, case) for case in cases])
+    compare(crew, margin, [({"positives": "easy", "negatives": "semihard-hardest"}, case) for case in cases[::2]])
+
+
+@check
+def processes_with_one_block_beside_those_with_several(crew: Crew) -> None:
+    counts = [1, 8, 2, 5][: crew.size]
+    for make in (triplet, margin_per_class):
+        compare(crew, make, [(options, Case(counts, block_size=2)) for options in STRATEGIES[:5]])
+
+
+@check
+def every_reduction(crew: Crew) -> None:
+    everything = {"positives": "all", "negatives": "all"}
+    single = {"positives": "easy", "negatives": "hard"}
+    for make, fitting in (
+        (triplet, everything),
+        (margin_per_class, everything),
+        (contrastive, single),
+        (trivet.MultiSimilarityLoss, single),
+        (trivet.NCATripletLoss, single),
+        (trivet.SecondOrderTripletLoss, single),
+        (trivet.SelectivelyContrastiveLoss, single),
+        (trivet.NPairLoss, everything),
+        (trivet.UnhingedTripletLoss, everything),
+        (trivet.UnhingedMarginLoss, everything),
+    ):
+        reductions = make(**fitting).reductions
+        cases = [
+            (fitting | {"reduction": reduction}, Case(COUNTS[: crew.size], ids=True, references=further))
+            for reduction, further in product(reductions, [False, True])
+        ]
+        compare(crew, make, cases)
+
+
+@check
+def trimming(crew: Crew) -> None:
+    everything = {"positives": "all", "negatives": "all"}
+    for make, positives_too in (
+        (triplet, True),
+        (margin_per_class, True),
+        (contrastive, True),
+        (lambda **o: trivet.MultiSimilarityLoss(threshold=0.5, **o), True),
+        (trivet.NCATripletLoss, True),
+        (trivet.NPairLoss, True),
+        (trivet.UnhingedMarginLoss, False),
+    ):
+        choices = [
+            everything | {"trim": trim, "trim_positives_only": only}
+            for trim, only in product([0.1, 0.6], [False, True] if positives_too else [False])
+        ]
+        compare(crew, make, in_turn(crew, choices))
+    single = [{"positives": "hard", "negatives": "hard", "trim": 0.3, "trim_positives_only": b} for b in (False, True)]
+    compare(crew, margin_per_class, in_turn(crew, single))
+    compare(crew, triplet, in_turn(crew, [{**RANDOM[1], "trim": 0.5}], references=False), steps=2)
+
+
+@check
+def trimmed_ties_go_by_the_place_in_the_whole_batch(crew: Crew) -> None:
+    counts = COUNTS[: crew.size]
+    size, span = sum(counts), crew.span(counts)
+    points = [[(i * i) % 3, (i // 2) % 3] for i in range(size)]
+    squared = [[(x[0] - y[0]) ** 2 + (x[1] - y[1]) ** 2 for y in points] for x in points]
+    triplets = [
+        (a, p, n)
+        for a, p, n in product(range(size), repeat=3)
+        if a != p and LABELS[a] == LABELS[p] and LABELS[n] != LABELS[a]
+    ]
+    for only in (False, True):
+        rank = {t: squared[t[0]][t[1]] - (0 if only else squared[t[0]][t[2]] - 4) for t in triplets}
+        rank = {t: max(0, value) for t, value in rank.items()}
+        ordered = sorted(triplets, key=lambda t: (rank[t], t))
+        for trim in (0.1, 0.25, 0.4):
+            kept = ordered[: math.ceil((1 - trim) * len(ordered))]
+            tied = [t[0] for t in ordered if rank[t] == rank[kept[-1]]]
+            assert rank[ordered[len(kept)]] == rank[kept[-1]]  # the cut goes through a tie,
+            assert tied[0] < counts[0] <= tied[-1]  # and the tie through several processes
+            total, gradient = 0, [[0, 0] for _ in points]
+            for a, p, n in kept:
+                value = squared[a][p] - squared[a][n] + 4
+                total += max(0, value)
+                for k in (0, 1) if value > 0 else ():
+                    gradient[a][k] += 2 * (points[n][k] - points[p][k])
+                    gradient[p][k] += 2 * (points[p][k] - points[a][k])
+                    gradient[n][k] += 2 * (points[a][k] - points[n][k])
+            for block_size, dtype in product([None, 2], TOLERANCE):
+                loss = trivet.TripletLoss(
+                    margin=4.0,
+                    positives="all",
+                    negatives="all",
+                    reduction="sum",
+                    trim=trim,
+                    trim_positives_only=only,
+                    block_size=block_size,
+                )
+                embeddings = torch.tensor(points[span], dtype=dtype, requires_grad=True)
+                value = loss(embeddings, torch.tensor(LABELS[span]), gather=crew.group)
+                value.backward()
+                assert loss.last.terms == len(kept)
+                assert value.item() == total
+                assert embeddings.grad.tolist() == gradient[span]
+
+
+@check
+def record_and_value_have_the_same_bits_everywhere(crew: Crew) -> None:
+    loss = trivet.MarginLoss(generator=torch.Generator().manual_seed(crew.rank))
+    case = Case(COUNTS[: crew.size], torch.float32)
+    for _ in range(3):
+        found = together(loss, case, crew)
+        own = torch.tensor([[found.value.item(), *found.record, *found.key]], dtype=torch.float64)
+        everyone = gather_rows(own, [1] * crew.size, crew.group)
+        assert everyone.equal(own.expand_as(everyone)), everyone
+
+
+@check
+def without_a_gradient(crew: Crew) -> None:
+    case = Case(COUNTS[: crew.size])
+    span = crew.span(case.counts)
+    for loss in (triplet(positives="easy", negatives="hard"), margin_per_class(positives="all", negatives="all")):
+        expected = loss(case.embeddings, case.labels).item()
+        with torch.no_grad():
+            found = loss(case.embeddings[span].requires_grad_(), case.labels[span], gather=crew.group)
+        assert not found.requires_grad
+        assert math.isclose(found.item(), expected, rel_tol=1e-6), (found.item(), expected)
+
+
+@check
+def frozen_embeddings_and_a_learned_boundary(crew: Crew) -> None:
+    case = Case(COUNTS[: crew.size])
+    span = crew.span(case.counts)
+    one, other = (margin_per_class(positives="all", negatives="all").double() for _ in range(2))
+    one(case.embeddings, case.labels).backward()
+    other(case.embeddings[span], case.labels[span], gather=crew.group).backward()
+    assert distance(sum_over_processes(other.beta.grad, group=crew.group), one.beta.grad) <= 1e-12
+
+
+@check
+def half_precision_is_computed_in_single(crew: Crew) -> None:
+    case = Case(COUNTS[: crew.size])
+    span = crew.span(case.counts)
+    low = case.embeddings.to(torch.bfloat16)
+    loss = triplet(positives="easy", negatives="hard")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        leaf = low[span].requires_grad_()
+        found = loss(leaf, case.labels[span], gather=crew.group)
+    found.backward()
+    whole = low.float().requires_grad_()
+    expected = loss(whole, case.labels)
+    expected.backward()
+    assert math.isclose(found.item(), expected.item(), rel_tol=1e-6)
+    assert distance(leaf.grad.float(), whole.grad[span]) <= 1e-2
+
+
+@check
+def default_group_and_one_of_some_processes(crew: Crew) -> None:
+    choices = [({"positives": "random", "negatives": "semihard"}, Case(COUNTS[: crew.size]))]
+    compare(Crew(crew.rank, crew.size, None), margin_per_class, choices, steps=2)
+    members = list(range(1, crew.size))
+    group = dist.new_group(members, timeout=PATIENCE)
+    if crew.rank in members:
+        part = Crew(members.index(crew.rank), len(members), group)
+        compare(part, margin_per_class, [(choices[0][0], Case(COUNTS[: part.size], block_size=2))], steps=2)
+
+
+def rejected(crew: Crew, culprit: int, own: str, batch: Callable[[Case, slice, bool], Options], **options: Any) -> None:
+    """A wrong batch on one process is an error on all, changes nothing, and the next batch is computed as ever."""
+    case = Case(COUNTS[: crew.size], block_size=3)
+    choice = {"positives": "random", "negatives": "semihard", **options}
+    loss = margin_per_class(**choice, generator=torch.Generator().manual_seed(SEED)).double()
+    loss.key = torch.tensor([crew.rank, 7])
+    text = message(lambda: loss(**batch(case, crew.span(case.counts), crew.rank == culprit), gather=crew.group))
+    other = f"every process must bring a batch that passes the checks: process {culprit} got ValueError: {own}"
+    assert text.startswith(own if crew.rank == culprit else other), text
+    assert loss.key.tolist() == [crew.rank, 7]
+    assert loss.last is None
+    compare(crew, margin_per_class, [(choice, case)])
+
+
+def plain(case: Case, span: slice, *, drop: int = 0, width: int = 4) -> Options:
+    rows = case.embeddings[span][drop:, :width].requires_grad_()
+    return {"embeddings": rows, "labels": case.labels[span][drop:]}
+
+
+def not_finite(case: Case, span: slice, wrong: bool) -> Options:
+    batch = plain(case, span)
+    if wrong:
+        with torch.no_grad():
+            batch["embeddings"][1, 2] = torch.nan
+    return batch
+
+
+def wrong_labels(case: Case, span: slice, wrong: bool) -> Options:
+    return {**plain(case, span), "labels": case.labels[span] + (CLASSES if wrong else 0)}
+
+
+def with_indices(case: Case, span: slice, wrong: bool) -> Options:
+    return plain(case, span) | ({"indices": (torch.tensor([0]),) * 3} if wrong else {})
+
+
+@check
+def wrong_row_is_an_error_everywhere(crew: Crew) -> None:
+    rejected(crew, 1, "embeddings must be finite: rows 1 hold NaN", not_finite)
+
+
+@check
+def wrong_label_is_an_error_everywhere(crew: Crew) -> None:
+    rejected(crew, 0, f"labels must lie in [0, {CLASSES}) to have a beta each: got {CLASSES} to", wrong_labels)
+
+
+@check
+def indices_are_an_error_everywhere(crew: Crew) -> None:
+    rejected(crew, crew.size - 1, "indices count the rows of one process: got them with gather;", with_indices)
+
+
+@check
+def rows_that_do_not_fit_together_are_an_error_everywhere(crew: Crew) -> None:
+    def references(case: Case, span: slice, wrong: bool) -> Options:
+        others, labels, _ = (column[: 4 if wrong else 5] for column in case.others)
+        return {**plain(case, span), "references": others, "reference_labels": labels}
+
+    for batch, said in (
+        (
+            lambda case, span, wrong: plain(case, span, drop=9 if wrong else 0),
+            "every process must bring at least one row: got none from process 1; ",
+        ),
+        (
+            lambda case, span, wrong: plain(case, span, width=3 if wrong else 4),
+            "every process must bring embeddings of the same dimension: got d = 4 from process 0 and d = 3 from ",
+        ),
+        (
+            references,
+            "every process must pass the same references: got 5 references from process 0 and 4 references from ",
+        ),
+    ):
+        case = Case(COUNTS[: crew.size])
+        loss = triplet()
+        options = batch(case, crew.span(case.counts), crew.rank == 1)
+        text = message(lambda loss=loss, options=options: loss(**options, gather=crew.group))
+        assert text.startswith(said), text
+        compare(crew, triplet, [(STRATEGIES[0], case)])
+
+
+@check
+def losses_that_cannot_be_computed_say_so_everywhere(crew: Crew) -> None:
+    case = Case(COUNTS[: crew.size])
+    batch = plain(case, crew.span(case.counts))
+    proxies = trivet.ProxyNCALoss(CLASSES, 4).double()
+    text = message(lambda: proxies(**batch, gather=crew.group))
+    assert text.startswith("gather must be left out: ProxyNCALoss compares no two items"), text
+    needs_ids = trivet.MarginLoss(num_samples=30)
+    text = message(lambda: needs_ids(**batch, gather=crew.group))
+    assert text.startswith("ids must be given for one beta per sample"), text
+    compare(crew, triplet, [(STRATEGIES[0], case)])
+
+
+class Training(nn.Module):
+    """A model with its loss, as DistributedDataParallel takes them."""
+
+    def __init__(self, group: dist.ProcessGroup | None, block_size: int | None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+        seed = SEED if group is None else SEED + dist.get_rank(group)
+        self.loss = margin_per_class(block_size=block_size, generator=torch.Generator().manual_seed(seed))
+        self.group = group
+        self.double()
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        value: Tensor = self.loss(self.model(inputs), labels, gather=self.group or False)
+        return value
+
+
+@check
+def parallel_training_is_training_on_one_process(crew: Crew) -> None:
+    for block_size in (None, 5):  # of 5 rows: some processes have one block, others two
+        one, many = (Training(group, block_size) for group in (None, crew.group))
+        start = copy.deepcopy(one.state_dict())
+        # A bucket for each parameter: their sums alternate with those of the loss.
+        parallel = nn.parallel.DistributedDataParallel(many, process_group=crew.group, bucket_cap_mb=1e-6)
+        optimizers = [torch.optim.SGD(module.parameters(), lr=0.5) for module in (one, many)]
+        for step in range(4):
+            case = Case([COUNTS[(rank + step) % 4] for rank in range(crew.size)], seed=step)
+            span = crew.span(case.counts)
+            expected = one(case.embeddings, case.labels)
+            found = parallel(case.embeddings[span], case.labels[span])
+            assert distance(found, expected) <= 1e-10, (step, found, expected)
+            for value, optimizer in zip((expected, found * crew.size), optimizers, strict=True):
+                optimizer.zero_grad()
+                value.backward()
+                optimizer.step()
+        for (name, expected), found in zip(one.named_parameters(), many.parameters(), strict=True):
+            assert distance(found, expected) <= 1e-10, name
+            assert distance(start[name], expected) > 1e-2, name
+
+
+@dataclass
+class Memories:
+    """A memory of one process and one that the processes share, of the same size."""
+
+    crew: Crew
+    size: int = 17
+    dtype: torch.dtype = torch.float32
+    one: CrossBatchMemory = field(init=False)
+    many: CrossBatchMemory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.one, self.many = (CrossBatchMemory(size=self.size, embedding_dim=4).to(self.dtype) for _ in range(2))
+
+    def batch(self, step: int, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor, Tensor], slice]:
+        """The batch of a step, and which rows of it are those of this process; items come again and again."""
+        case = Case([COUNTS[(rank + step) % 4] for rank in range(self.crew.size)], dtype, seed=step)
+        items = torch.randint(30, (case.size,), generator=torch.Generator().manual_seed(step))
+        return (case.embeddings, items % CLASSES, items), self.crew.span(case.counts)
+
+    def same(self) -> bool:
+        """Whether both hold the same, bit for bit; then all processes do, as the first is the same on each."""
+        states = zip(self.one.state_dict().items(), self.many.state_dict().values(), strict=True)
+        return all(torch.equal(expected, found) for (_, expected), found in states)
+
+
+@check
+def memory_is_that_of_one_process(crew: Crew) -> None:
+    for options, block_size, dtype in (
+        ({"positives": "hard", "negatives": "hard"}, None, torch.float64),
+        ({"positives": "all", "negatives": "all"}, 3, torch.float32),
+        ({"positives": "random", "negatives": "distance-weighted"}, 3, torch.float64),
+    ):
+        memories = Memories(crew)
+        one, other = (
+            margin_per_class(**options, block_size=block_size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+            for seed in (SEED, SEED + crew.rank)
+        )
+        for step in range(5):
+            batch, span = memories.batch(step, dtype)
+            whole, own = batch[0].clone().requires_grad_(), batch[0][span].requires_grad_()
+            expected = memories.one(one, whole, *batch[1:])
+            found = memories.many(other, own, *(column[span] for column in batch[1:]), gather=crew.group)
+            expected = outcome(one, expected, whole, None, None)
+            wrong = differences(outcome(other, found, own, None, crew.group), expected, span, dtype)
+            assert not wrong, (options, step, wrong)
+            assert memories.same(), (options, step)
+        assert len(memories.many) == memories.size
+
+
+@check
+def memory_by_hand(crew: Crew) -> None:
+    memories = Memories(crew, size=6)
+    loss = triplet(positives="all", negatives="all")
+    for step, dtype in enumerate([torch.bfloat16, torch.float32, torch.float64]):
+        batch, span = memories.batch(step, dtype)
+        own = [column[span] for column in batch]
+        past = memories.many
+        further = {"references": past.embeddings, "reference_labels": past.labels, "reference_ids": past.ids}
+        found = loss(own[0], own[1], ids=own[2], **further, gather=crew.group)
+        expected = loss(batch[0], batch[1], ids=batch[2], **memories.one.references(*batch)._asdict())
+        assert math.isclose(found.item(), expected.item(), rel_tol=1e-5), step
+        memories.one.add(*batch)
+        memories.many.add(*own, gather=True if step == 1 else crew.group)
+        assert memories.same(), step
+    memories.many.eval()
+    memories.many(loss, *own, gather=crew.group)
+    assert memories.same()
+
+
+@check
+def memory_rejects_a_batch_on_every_process(crew: Crew) -> None:
+    memories = Memories(crew)
+    batch, span = memories.batch(0, torch.float64)
+    memories.one.add(*batch)
+    memories.many.add(*(column[span] for column in batch), gather=crew.group)
+    batch, span = memories.batch(1, torch.float64)
+    good = [column[span] for column in batch]
+    broken = {
+        "embeddings must be finite: rows 0": [good[0] * torch.nan, *good[1:]],
+        "embeddings as torch.float32 must be finite: rows 0": [good[0] * 1e30, *good[1:]],
+        "embeddings must have the dimension of the memory: got 3 and 4": [good[0][:, :3], *good[1:]],
+        "labels must be a tensor of integers": [good[0], good[1].float(), good[2]],
+        "ids must tell which item each row is: got None": [*good[:2], None],
+    }
+    loss = triplet(positives="easy", negatives="hard")
+    for said, bad in broken.items():
+        other = f"every process must bring a batch that passes the checks: process 1 got ValueError: {said}"
+        own = bad if crew.rank == 1 else good
+        for call in (
+            lambda own=own: memories.many(loss, *own, gather=crew.group),
+            lambda own=own: memories.many.add(*own, gather=crew.group),
+        ):
+            text = message(call)
+            assert text.startswith(said if crew.rank == 1 else other), text
+            assert memories.same(), said
+    # What only the loss knows to be wrong.
+    by_class = trivet.MarginLoss(num_classes=CLASSES)
+    text = message(lambda: memories.many(by_class, good[0], good[1] + CLASSES * crew.rank, good[2], gather=crew.group))
+    assert "labels must lie in" in text, text
+    assert memories.same()
+    empty = [column[: 0 if crew.rank == 1 else None] for column in good]
+    text = message(lambda: memories.many(loss, *empty, gather=crew.group))
+    assert text.startswith("every process must bring at least one row: got none from process 1"), text
+    assert memories.same()
+    expected = memories.one(loss, *batch)
+    assert distance(memories.many(loss, *good, gather=crew.group), expected) <= 1e-12
+    assert memories.same()
+
+
+@check
+def memories_of_different_length_are_an_error_everywhere(crew: Crew) -> None:
+    memories = Memories(crew)
+    batch, span = memories.batch(0, torch.float32)
+    own = [column[span] for column in batch]
+    if crew.rank == 1:
+        memories.many.add(*(column[:3] for column in batch))
+    text = message(lambda: memories.many(triplet(), *own, gather=crew.group))
+    assert "pass the same references: got 0 references from process 0 and 3 references from process 1; " in text, text
+    assert len(memories.many) == (3 if crew.rank == 1 else 0)

@@ -1,0 +1,127 @@
+"""The cut found digit by digit keeps what sorting keeps, for any floating-point numbers, in any blocks."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trivet.mining.trimming import Cut, smallest
+
+DTYPES = {32: torch.float32, 64: torch.float64}
+
+
+def definition(values: Sequence[float], share: float) -> list[bool]:
+    """Sorted, of equal ones the first; at least one."""
+    count = max(1, math.ceil(round(share * len(values), 9)))
+    order = sorted(range(len(values)), key=lambda i: (values[i], i))
+    return [i in order[:count] for i in range(len(values))]
+
+
+def cut_blocks(values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    return list(values.split([*sizes, len(values) - sum(sizes)]))
+
+
+def kept(values: Tensor, share: float, sizes: Sequence[int] = ()) -> list[bool]:
+    """What survives, where the values come in blocks of `sizes` and the rest."""
+    blocks = cut_blocks(values, sizes)
+    cut = smallest(lambda: iter(blocks), share, values)
+    return [bool(x) for block in blocks for x in cut.keep(block, torch.ones_like(block, dtype=torch.bool))]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Tensor, float, list[int]]:
+    """Ordinary numbers, equal ones, both zeros, infinities, tiny and neighbouring ones, in up to three blocks."""
+    width = draw(st.sampled_from([32, 64]))
+    special = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, 1e-40, -1e-40]
+    number = st.floats(width=width, allow_nan=False) | st.sampled_from(special)
+    values = torch.tensor(draw(st.lists(number, min_size=1, max_size=30)), dtype=DTYPES[width])
+    values = torch.cat([values, values.nextafter(torch.full_like(values, math.inf))[: draw(st.integers(0, 5))]])
+    first = draw(st.integers(0, len(values)))
+    return values, draw(st.floats(0.01, 1)), [first, draw(st.integers(0, len(values) - first))]
+
+
+@given(problems())
+@settings(max_examples=300, deadline=None)
+def test_equals_sorting(case: tuple[Tensor, float, list[int]]) -> None:
+    values, share, sizes = case
+    assert kept(values, share, sizes) == definition(values.tolist(), share)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+@pytest.mark.parametrize("share", [1e-9, 0.1, 0.5, 0.999, 1.0])
+def test_many_values(dtype: torch.dtype, share: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(5000, generator=generator, dtype=dtype)
+    values[::3] = values[::3].round()  # ties, and zeros of both signs
+    assert kept(values, share, [1, 0, 700]) == definition(values.tolist(), share)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+def test_the_cut_is_one_of_the_values_to_its_last_bit(dtype: torch.dtype) -> None:
+    values = torch.tensor([0.1, -7.3, 2.0**-140, 1e30, -math.inf, math.inf, -0.0], dtype=dtype)
+    for rank, expected in enumerate(values.sort().values.tolist(), start=1):
+        cut = smallest(lambda: iter([values]), rank / 7, values)
+        assert cut.value.item() == expected
+        assert cut.value.dtype == dtype
+        assert cut.ties.item() == 1
+
+
+def test_zeros_of_both_signs_are_equal() -> None:
+    values = torch.tensor([0.0, -0.0, -0.0, 0.0])
+    assert kept(values, 0.5) == [True, True, False, False]
+
+
+def test_only_candidates_are_kept_and_count_as_ties() -> None:
+    cut = Cut(torch.tensor(2.0), torch.tensor(2))
+    values = torch.tensor([[1.0, 2.0, 2.0], [2.0, 3.0, 2.0]])
+    candidates = torch.tensor([[True, False, True], [True, True, True]])
+    assert cut.keep(values, candidates).tolist() == [[True, False, True], [True, False, False]]
+    assert cut.keep(values, candidates).tolist() == [[True, False, False], [False, False, False]]  # the next block
+
+
+def test_of_nothing_nothing_is_kept() -> None:
+    nothing = torch.zeros(0)
+    assert kept(nothing, 0.5) == []
+    cut = smallest(lambda: iter([]), 0.5, nothing)
+    assert not cut.keep(torch.ones(3), torch.zeros(3, dtype=torch.bool)).any()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.75])
+def test_processes_that_share_a_batch_cut_it_as_one(share: float) -> None:
+    """Three threads stand for the processes: a sum waits for all, and each has its own part of the values."""
+    values = torch.randint(4, (40,), generator=torch.Generator().manual_seed(0)).float() - 2
+    parts = cut_blocks(values, [11, 3])
+    barrier = threading.Barrier(len(parts), timeout=20)
+    posted: dict[int, Tensor] = {}
+    found: dict[int, list[bool]] = {}
+
+    def all_posted(rank: int, counts: Tensor) -> list[Tensor]:
+        posted[rank] = counts
+        barrier.wait()
+        everything = [posted[other] for other in range(len(parts))]
+        barrier.wait()
+        return everything
+
+    def work(rank: int) -> None:
+        cut = smallest(
+            lambda: iter([parts[rank]]),
+            share,
+            values,
+            add_up=lambda counts: torch.stack(all_posted(rank, counts)).sum(dim=0),
+            add_before=lambda count: torch.stack([torch.zeros_like(count), *all_posted(rank, count)[:rank]]).sum(dim=0),
+        )
+        found[rank] = cut.keep(parts[rank], torch.ones_like(parts[rank], dtype=torch.bool)).tolist()
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [x for rank in range(len(parts)) for x in found[rank]] == definition(values.tolist(), share)

@@ -1,0 +1,730 @@
+"""Every selector and every loss against loops in plain Python, over COUNT generated batches.
+
+Coordinates are quarters, so that ties and duplicates are common and exact, or normal numbers, which never tie. A batch
+is compared with itself, with references or with a memory, items repeat, labels have any integer dtype. Half of the
+batches run with the engine's pieces cut so small that a dozen references fill several of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import reference
+import trivet
+from reference import Problem, Rule, Term
+from trivet.losses import sums
+from trivet.mining import batch as batches_of_rows
+from trivet.mining import columns
+from trivet.mining import negatives as negative_rules
+from trivet.mining import positives as positive_rules
+
+# How many batches are generated for each case.
+CHOICES, DRAWS, VALUES, INDICES, PROXIES, DISJOINT, SEEDS = 150, 100, 300, 120, 150, 250, 100
+DISTANCES = ["squared_euclidean", "euclidean", "cosine"]
+BLOCK_SIZES = [None, 1, 2, 5]
+# Class 0, 1, 2 ... by label dtype: extreme values, and neighbours that float32 or float64 could not tell apart.
+CLASSES = {
+    torch.uint8: [0, 255, 1, 128, 7],
+    torch.int8: [-128, 127, -1, 0, 7],
+    torch.int16: [-(2**15), 2**15 - 1, -1, 0, 300],
+    torch.int32: [2**24, 2**24 + 1, -(2**24) - 1, -(2**24), 0],
+    torch.int64: [2**53, 2**53 + 1, -(2**62), -(2**62) - 1, 2**24 + 1],
+}
+HALVES = [list(signs) for signs in itertools.product([-0.5, 0.5], repeat=4)]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A batch as lists. `unit` rows have norm 1, as given or once normalized."""
+
+    rows: list[list[float]]
+    labels: list[int]
+    references: list[list[float]] | None
+    reference_labels: list[int]
+    ids: list[int] | None
+    reference_ids: list[int] | None
+    dimension: int
+    dtype: torch.dtype
+    classes: list[int]
+    unit: bool
+    normalize: bool
+    exact: bool
+    itself: bool
+    small_pieces: bool
+
+    def problem(self, kind: str) -> Problem:
+        own = self.references is None
+        rows = [reference.unit(row) for row in self.rows] if self.unit else self.rows
+        others = rows if own or self.itself else self.references
+        if self.unit and not own and not self.itself:
+            others = [reference.unit(row) for row in self.references]
+        ids, reference_ids = self.items()
+
+        def same(a: int, j: int) -> bool:
+            return ids is not None and ids[a] == reference_ids[j]
+
+        reference_labels = self.labels if own else self.reference_labels
+        return Problem(rows, self.labels, others, reference_labels, same, kind)
+
+    def items(self) -> tuple[list[int] | None, list[int] | None]:
+        """The items of anchors and references; None where no anchor is among the references."""
+        if self.references is None:
+            ids = list(range(len(self.rows))) if self.ids is None else self.ids
+            return ids, ids
+        if self.itself and self.ids is None:
+            return list(range(len(self.rows))), list(range(len(self.rows)))
+        return self.ids, self.reference_ids
+
+    def tensors(self, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+        """The arguments of `trivet.mine` and of a loss."""
+
+        def rows(values: list[list[float]]) -> Tensor:
+            return torch.tensor(values, dtype=dtype).reshape(-1, self.dimension)
+
+        def labels(values: list[int]) -> Tensor:
+            return torch.tensor([self.classes[value] for value in values], dtype=self.dtype)
+
+        found = {"embeddings": rows(self.rows), "labels": labels(self.labels)}
+        if self.references is not None:
+            found["references"] = found["embeddings"] if self.itself else rows(self.references)
+            found["reference_labels"] = labels(self.reference_labels)
+        for name, ids in (("ids", self.ids), ("reference_ids", self.reference_ids)):
+            if ids is not None:
+                found[name] = torch.tensor(ids, dtype=torch.int64)
+        return found
+
+
+@st.composite
+def samples(
+    draw: st.DrawFn, *, unit: bool | None = None, normalized: bool = False, numbered: bool = False, ids: bool = False
+) -> Sample:
+    """A batch.
+
+    Args:
+        unit: whether rows have norm 1; None for either.
+        normalized: rows may have any norm, as they are normalized anyway.
+        numbered: labels count from 0, for losses with a parameter per class.
+        ids: always with ids.
+    """
+    size, others = draw(st.integers(0, 12)), draw(st.integers(0, 12))
+    relation = draw(st.sampled_from(["own", "items"] if ids else ["own", "own", "items", "references", "itself"]))
+    with_references = relation == "references" or (relation == "items" and draw(st.booleans()))
+    unit = draw(st.booleans()) if unit is None else unit
+    exact = draw(st.integers(0, 3)) > 0
+    dimension = draw(st.integers(1 if exact else 3, 4))
+    scaled = normalized or draw(st.booleans())
+    number = draw(st.integers(1, 5))
+    dtype = draw(st.sampled_from(list(CLASSES)))
+    numbers = iter(draw(st.binary(min_size=200, max_size=200)))  # one byte for each choice: quick, and shrinks
+    normal = random.Random(next(numbers) + 256 * next(numbers))
+
+    def row() -> list[float]:
+        if not exact:
+            return [normal.gauss(0, 1) for _ in range(dimension)]
+        if not unit:
+            return [(next(numbers) % 9 - 4) / 4 for _ in range(dimension)]
+        length = 2.0 ** (next(numbers) % 5 - 2) if scaled else 1.0
+        if dimension == 4 and next(numbers) % 2:
+            return [length * x for x in HALVES[next(numbers) % 16]]
+        place = next(numbers)
+        return [length * (1 - place % 2 * 2) * (i == place // 2 % dimension) for i in range(dimension)]
+
+    rows = [row() for _ in range(size)]
+    references, itself = None, relation == "itself"
+    if itself:
+        references = rows
+    elif with_references:
+        references = [row() for _ in range(others)]
+    named = relation == "items" or ids
+    count = size if references is None else len(references)
+    labels = [next(numbers) % number for _ in rows]
+    return Sample(
+        rows=rows,
+        labels=labels,
+        references=references,
+        reference_labels=labels if itself else [next(numbers) % number for _ in range(count)],
+        ids=[next(numbers) % 12 for _ in rows] if named else None,
+        reference_ids=[next(numbers) % 12 for _ in range(count)] if named and references is not None else None,
+        dimension=dimension,
+        dtype=dtype,
+        classes=list(range(5)) if numbered else CLASSES[dtype],
+        unit=unit,
+        normalize=unit and (scaled or not exact),
+        exact=exact,
+        itself=itself,
+        small_pieces=draw(st.booleans()),
+    )
+
+
+@contextmanager
+def pieces(small: bool) -> Iterator[None]:
+    """With `small`, chunks of 3 columns, sorting from 2 positives on, blocks of a few anchors."""
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(columns, "CHUNK", 3)
+            patch.setattr(negative_rules, "MOST_COUNTED", 1)
+            patch.setattr(sums, "MOST_COUNTED", 1)
+            patch.setattr(batches_of_rows, "NUMBERS_PER_BLOCK", 60)
+        yield
+
+
+POSITIVES = {
+    "easy": Rule("easy"),
+    "easy, 2": Rule("easy", k=2),
+    "easy, unlike": Rule("easy", most_similar=0.5),
+    "hard": Rule("hard"),
+    "hard, 3": Rule("hard", k=3),
+    "hard, unlike": Rule("hard", k=2, most_similar=0.0),
+    "semihard": Rule("semihard"),
+    "semihard, unlike": Rule("semihard", most_similar=0.5),
+    "all": Rule("all"),
+    "all, unlike": Rule("all", most_similar=-0.25),
+    "multi-similarity": Rule("multi-similarity"),
+}
+NEGATIVES = {
+    "easy": Rule("easy"),
+    "easy, 2": Rule("easy", k=2),
+    "hard": Rule("hard"),
+    "hard, 3": Rule("hard", k=3),
+    "semihard-hardest": Rule("semihard-hardest"),
+    "semihard-hardest, 2": Rule("semihard-hardest", k=2),
+    "all": Rule("all"),
+    "multi-similarity": Rule("multi-similarity"),
+    "multi-similarity, chosen": Rule("multi-similarity", epsilon=0.25, against_chosen=True),
+}
+
+
+def positive_selector(rule: Rule) -> trivet.mining.PositiveSelector:
+    if rule.name == "multi-similarity":
+        return trivet.MultiSimilarityPositives(epsilon=rule.epsilon)
+    options = {} if rule.name in ("semihard", "all") else {"k": rule.k}
+    return positive_rules.POSITIVES[rule.name](max_positive_similarity=rule.most_similar, **options)
+
+
+def negative_selector(rule: Rule) -> trivet.mining.NegativeSelector:
+    make = negative_rules.NEGATIVES[rule.name]
+    if rule.name == "multi-similarity":
+        return make(epsilon=rule.epsilon, reference="chosen" if rule.against_chosen else "least-similar")
+    if rule.name == "all":
+        return make()
+    if rule.name == "semihard-hardest":
+        return make(k=rule.k, otherwise=rule.otherwise)
+    if rule.name in ("semihard", "violating"):
+        return make(k=rule.k, margin=rule.margin, otherwise=rule.otherwise)
+    if rule.name == "distance-weighted":
+        return make(k=rule.k, upper_cutoff=rule.upper, otherwise=rule.otherwise)
+    return make(k=rule.k)
+
+
+def unit_only(*rules: Rule) -> bool:
+    return any(
+        rule.most_similar is not None or rule.name in ("multi-similarity", "distance-weighted") for rule in rules
+    )
+
+
+def possible(positives: Rule, negatives: Rule) -> bool:
+    """A semi-hard positive needs one negative that is chosen before it."""
+    return positives.name != "semihard" or (negatives.name in ("easy", "hard", "random") and negatives.k == 1)
+
+
+def mined(sample: Sample, positives: Rule, negatives: Rule, dtype: torch.dtype = torch.float64, **options: object):
+    triplets = trivet.mine(
+        **sample.tensors(dtype),
+        positives=positive_selector(positives),
+        negatives=negative_selector(negatives),
+        normalize=sample.normalize,
+        **options,
+    )
+    assert all(column.dtype == torch.int64 for column in triplets)
+    return list(zip(*(column.tolist() for column in triplets), strict=True))
+
+
+@pytest.mark.parametrize("positives", POSITIVES)
+@given(sample=samples(), kind=st.sampled_from(DISTANCES), precision=st.sampled_from(["float64", "float32", "bfloat16"]))
+@settings(max_examples=CHOICES, deadline=None, derandomize=True)
+def test_mined_triplets_are_those_of_the_definition(positives: str, sample: Sample, kind: str, precision: str) -> None:
+    """Each of the positive rules, with every negative rule."""
+    rule = POSITIVES[positives]
+    problem = sample.problem(kind)
+    dtype = getattr(torch, precision) if sample.exact else torch.float64
+    for name, other in NEGATIVES.items():
+        if not possible(rule, other) or (not sample.unit and (kind == "cosine" or unit_only(rule, other))):
+            continue
+        with pieces(sample.small_pieces):
+            found = mined(sample, rule, other, dtype, distance=kind)
+        assert found == reference.triplets_of(problem, rule, other), name
+
+
+RANDOM = {
+    "random positive": (Rule("random"), Rule("hard")),
+    "3 random positives": (Rule("random", k=3), Rule("semihard-hardest")),
+    "unlike random positives": (Rule("random", k=2, most_similar=0.5), Rule("all")),
+    "random negative": (Rule("easy"), Rule("random")),
+    "3 random negatives": (Rule("all"), Rule("random", k=3)),
+    "both": (Rule("random", k=2), Rule("random", k=2)),
+    "semihard": (Rule("all"), Rule("semihard")),
+    "semihard or random": (Rule("hard", k=2), Rule("semihard", k=2, margin=0.5, otherwise="random")),
+    "violating": (Rule("all"), Rule("violating", k=2)),
+    "violating or random": (Rule("easy"), Rule("violating", margin=0.0, otherwise="random")),
+    "semihard-hardest or random": (Rule("hard", k=2), Rule("semihard-hardest", k=2, otherwise="random")),
+    "distance-weighted": (Rule("easy", k=2), Rule("distance-weighted", k=3, upper=1.4)),
+    "distance-weighted or random": (Rule("all"), Rule("distance-weighted", upper=1.2, otherwise="random")),
+    "semihard positive": (Rule("semihard"), Rule("random")),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@given(
+    data=st.data(), kind=st.sampled_from(DISTANCES), margin=st.sampled_from([0.0, 0.25, 1.0]), seed=st.integers(0, 99)
+)
+@settings(max_examples=DRAWS, deadline=None, derandomize=True)
+def test_random_choices_are_candidates(name: str, data: st.DataObject, kind: str, margin: float, seed: int) -> None:
+    positives, negatives = RANDOM[name]
+    sample = data.draw(samples(unit=True if unit_only(positives, negatives) or kind == "cosine" else None))
+    problem = sample.problem(kind)
+    generator = torch.Generator().manual_seed(seed)
+    with pieces(sample.small_pieces):
+        found = mined(sample, positives, negatives, distance=kind, margin=margin, generator=generator)
+    assert [a for a, _, _ in found] == sorted(a for a, _, _ in found)
+    for a in range(len(sample.rows)):
+        by_positive: dict[int, list[int]] = {}
+        for _, p, n in (triplet for triplet in found if triplet[0] == a):
+            by_positive.setdefault(p, []).append(n)
+        check_draws(problem, a, positives, negatives, margin, by_positive)
+
+
+def check_draws(
+    problem: Problem, a: int, positives: Rule, negatives: Rule, margin: float, found: dict[int, list[int]]
+) -> None:
+    """`found` holds the negatives of each positive that was drawn for an anchor."""
+    if positives.name == "semihard":
+        partners = {n: reference.semihard_positive(problem, a, n, positives) for n in problem.negatives(a)}
+        assert len(found) <= 1
+        assert all(partners[n] == [p] for p, drawn in found.items() for n in drawn)
+        assert found or not partners or [] in partners.values()
+        return
+    allowed = reference.allowed_positives(problem, a, positives)
+    pool = {p: reference.candidates(problem, a, p, negatives, margin) for p in allowed}
+    if positives.name == "random":
+        lost = sum(not pool[p] for p in allowed)
+        assert set(found) <= {p for p in allowed if pool[p]}
+        assert min(positives.k, len(allowed)) - lost <= len(found) <= min(positives.k, len(allowed) - lost)
+    else:
+        assert list(found) == [p for p in reference.ruled_positives(problem, a, positives) if pool[p]]
+    for p, drawn in found.items():
+        if reference.is_set(negatives):
+            assert drawn == problem.negatives(a)
+            continue
+        assert set(drawn) <= set(pool[p])
+        if negatives.name == "distance-weighted":
+            assert len(drawn) == negatives.k
+            continue
+        assert len(drawn) == len(set(drawn)) == min(negatives.k, len(pool[p]))
+        if negatives.name == "semihard-hardest":
+            nearest = reference.ruled_negatives(problem, a, p, negatives)
+            assert not nearest or drawn == nearest
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The options of a loss, and the reference's names of its selectors."""
+
+    positives: Rule
+    negatives: Rule
+    distance: trivet.geometry.Distance
+    margin: float
+    reduction: str
+    trim: float
+    trim_positives_only: bool
+    variant: str
+    skip_if_any_empty: bool
+    normalize: bool = True
+
+    def common(self) -> dict[str, object]:
+        """What every loss takes."""
+        return {
+            "positives": positive_selector(self.positives),
+            "negatives": negative_selector(self.negatives),
+            "reduction": self.reduction,
+            "trim": self.trim,
+            "trim_positives_only": self.trim_positives_only,
+        }
+
+    def of_distances(self) -> dict[str, object]:
+        """What the losses of any distance take."""
+        return {"distance": self.distance, "margin": self.margin, "normalize": self.normalize, **self.common()}
+
+
+Terms = Callable[[Setting, Problem, Sample], list[Term]]
+BETA = 1.25
+CLASS_BETAS = [0.5, 1.0, 1.25, 1.5, 0.75]
+SAMPLE_BETAS = [place / 8 for place in range(12)]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss and its definition: `make(setting)` and `terms(setting, problem, sample)`."""
+
+    make: Callable[[Setting], trivet.RowLoss]
+    terms: Terms
+    reductions: Sequence[str]
+    distances: Sequence[str] = tuple(DISTANCES)
+    unit: bool = False
+    sets_only: bool = False
+    numbered: bool = False
+    ids: bool = False
+    pairs: bool = False
+
+
+def triplet_terms(value: Callable[[Setting, float, float], float]) -> Terms:
+    """Terms of a formula on D(a, p) and D(a, n), or D(p, n); the objective's sum holds the anchor as a positive."""
+
+    def terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
+        found = []
+        for a in range(len(problem.anchors)):
+            for p, n in reference.tuples_of(problem, a, setting.positives, setting.negatives):
+                far = problem.d(a, n)
+                if setting.variant == "pn":
+                    far = reference.measure(problem.references[p], problem.references[n], problem.kind)
+                found.append(Term(a, (value(setting, problem.d(a, p), far),), pull=problem.d(a, p)))
+            if setting.reduction == "objective":
+                _, negatives = reference.pairs_of(problem, a, setting.positives, setting.negatives)
+                found += [Term(a, (value(setting, 0.0, problem.d(a, n)),), pull=0.0) for n in negatives]
+        return found
+
+    return terms
+
+
+def contrastive_terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
+    return reference.pair_terms(
+        problem, setting.positives, setting.negatives,
+        lambda a, d: d, lambda a, d: max(0.0, setting.margin - d), joined=False,
+    )  # fmt: skip
+
+
+def margin_terms(betas: Sequence[float] | None, key: str = "") -> Terms:
+    def terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
+        def beta(a: int) -> float:
+            return BETA if betas is None else betas[getattr(sample, key)[a]]
+
+        found = reference.pair_terms(
+            problem, setting.positives, setting.negatives,
+            lambda a, d: max(0.0, d - beta(a) + setting.margin), lambda a, d: max(0.0, beta(a) - d + setting.margin),
+            joined=True,
+        )  # fmt: skip
+        if setting.reduction == "objective":
+            found += [Term(a, (max(0.0, setting.margin - beta(a)),)) for a in range(len(problem.anchors))]
+        return found
+
+    return terms
+
+
+def unhinged_margin_terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
+    return reference.pair_terms(
+        problem, setting.positives, setting.negatives,
+        lambda a, d: reference.unhinged_pair(d, 1, BETA, setting.margin),
+        lambda a, d: reference.unhinged_pair(d, -1, BETA, setting.margin), joined=True,
+    )  # fmt: skip
+
+
+def with_betas(betas: list[float], **options: int) -> Callable[[Setting], trivet.RowLoss]:
+    def make(setting: Setting) -> trivet.RowLoss:
+        loss = trivet.MarginLoss(**options, **setting.of_distances())
+        loss.beta.data = torch.tensor(betas, dtype=torch.float64)
+        return loss
+
+    return make
+
+
+OF_MARGIN = {"terms": margin_terms(None), "reductions": trivet.MarginLoss.reductions, "pairs": True}
+LOSSES = {
+    "triplet": Loss(
+        lambda s: trivet.TripletLoss(variant=s.variant, **s.of_distances()),
+        triplet_terms(lambda s, near, far: max(0.0, near - far + s.margin)),
+        trivet.TripletLoss.reductions,
+    ),
+    "soft triplet": Loss(
+        lambda s: trivet.TripletLoss(variant=s.variant, soft=True, **s.of_distances()),
+        triplet_terms(lambda s, near, far: reference.log_one_plus_exp(near - far)),
+        ["mean", "sum"],
+    ),
+    "contrastive": Loss(
+        lambda s: trivet.ContrastiveLoss(**s.of_distances()),
+        contrastive_terms,
+        trivet.ContrastiveLoss.reductions,
+        pairs=True,
+    ),
+    "margin": Loss(lambda s: trivet.MarginLoss(beta=BETA, **s.of_distances()).double(), **OF_MARGIN),
+    "margin, fixed beta": Loss(
+        lambda s: trivet.MarginLoss(beta=BETA, learn_beta=False, **s.of_distances()).double(), **OF_MARGIN
+    ),
+    "margin, beta per class": Loss(
+        with_betas(CLASS_BETAS, num_classes=5),
+        **{**OF_MARGIN, "terms": margin_terms(CLASS_BETAS, "labels"), "numbered": True},
+    ),
+    "margin, beta per sample": Loss(
+        with_betas(SAMPLE_BETAS, num_samples=12),
+        **{**OF_MARGIN, "terms": margin_terms(SAMPLE_BETAS, "ids"), "ids": True},
+    ),
+    "multi-similarity": Loss(
+        lambda s: trivet.MultiSimilarityLoss(threshold=s.margin, skip_if_any_empty=s.skip_if_any_empty, **s.common()),
+        lambda s, problem, sample: reference.multi_similarity_terms(
+            problem, s.positives, s.negatives, 2.0, 50.0, s.margin, s.skip_if_any_empty
+        ),
+        trivet.MultiSimilarityLoss.reductions,
+        ["cosine"],
+        unit=True,
+        pairs=True,
+    ),
+    "NCA": Loss(
+        lambda s: trivet.NCATripletLoss(temperature=0.5, **s.common()),
+        triplet_terms(lambda s, near, far: reference.nca(1 - near, 1 - far, 0.5)),
+        trivet.NCATripletLoss.reductions,
+        ["cosine"],
+        unit=True,
+    ),
+    "second-order": Loss(
+        lambda s: trivet.SecondOrderTripletLoss(**s.common()),
+        triplet_terms(lambda s, near, far: reference.second_order(1 - near, 1 - far)),
+        trivet.SecondOrderTripletLoss.reductions,
+        ["cosine"],
+        unit=True,
+    ),
+    "selectively contrastive": Loss(
+        lambda s: trivet.SelectivelyContrastiveLoss(hard_weight=0.75, **s.common()),
+        triplet_terms(lambda s, near, far: reference.selectively_contrastive(1 - near, 1 - far, 0.75)),
+        trivet.SelectivelyContrastiveLoss.reductions,
+        ["cosine"],
+        unit=True,
+    ),
+    "n-pair": Loss(
+        lambda s: trivet.NPairLoss(temperature=0.5, normalize=s.normalize, **s.common()),
+        lambda s, problem, sample: reference.n_pair_terms(problem, s.positives, s.negatives, 0.5),
+        trivet.NPairLoss.reductions,
+        ["squared_euclidean"],
+        sets_only=True,
+        pairs=True,
+    ),
+    "unhinged triplet": Loss(
+        lambda s: trivet.UnhingedTripletLoss(margin=s.margin, **s.common()),
+        triplet_terms(lambda s, near, far: reference.unhinged_triplet(near, far, s.margin)),
+        trivet.UnhingedTripletLoss.reductions,
+        ["euclidean"],
+        unit=True,
+    ),
+    "unhinged margin": Loss(
+        lambda s: trivet.UnhingedMarginLoss(margin=s.margin, beta=BETA, **s.common()),
+        unhinged_margin_terms,
+        trivet.UnhingedMarginLoss.reductions,
+        ["euclidean"],
+        unit=True,
+        pairs=True,
+    ),
+}
+VARIANTS = ("triplet", "soft triplet")
+STRATEGIES = [pair for pair in itertools.product(POSITIVES.values(), NEGATIVES.values()) if possible(*pair)]
+OF_SETS = [(rule, other) for rule, other in STRATEGIES if reference.is_set(other)]
+OF_ALL_PAIRS = [(rule, other) for rule, other in OF_SETS if rule.name in ("all", "multi-similarity")]
+
+
+@st.composite
+def problems(draw: st.DrawFn, name: str) -> tuple[Setting, Sample]:
+    """Options for a loss, and a batch that suits them."""
+    loss = LOSSES[name]
+    reduction = draw(st.sampled_from(list(loss.reductions)))
+    strategies = OF_SETS if loss.sets_only else STRATEGIES
+    if reduction == "objective" and name != "contrastive":
+        strategies = OF_ALL_PAIRS
+    positives, negatives = draw(st.sampled_from(strategies))
+    distance = draw(st.sampled_from(list(loss.distances)))
+    trim = draw(st.sampled_from([0.0, 0.0, 0.25, 0.6]))
+    setting = Setting(
+        positives,
+        negatives,
+        distance=distance,
+        margin=draw(st.sampled_from([0.0, 0.25, 1.0])),
+        reduction=reduction,
+        trim=trim,
+        trim_positives_only=trim > 0 and draw(st.booleans()),
+        variant=draw(st.sampled_from(["an", "pn"])) if name in VARIANTS else "an",
+        skip_if_any_empty=draw(st.booleans()),
+    )
+    unit = True if loss.unit or distance == "cosine" or unit_only(positives, negatives) else None
+    sample = draw(samples(unit=unit, normalized=loss.unit, numbered=loss.numbered, ids=loss.ids))
+    return replace(setting, normalize=sample.normalize), sample
+
+
+def evaluate(
+    loss: trivet.RowLoss, sample: Sample, block_size: int | None, indices: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """The value, and its gradients with respect to embeddings, references and parameters."""
+    loss.block_size = block_size
+    given = sample.tensors()
+    leaves = [given["embeddings"].requires_grad_()]
+    if sample.references is not None and not sample.itself:
+        leaves.append(given["references"].requires_grad_())
+    value = loss(**given, indices=indices)
+    found = torch.autograd.grad(value, [*leaves, *loss.parameters()], allow_unused=True, materialize_grads=True)
+    assert all(bool(torch.isfinite(grad).all()) for grad in found)
+    return [value.detach(), *found]
+
+
+def check_same(found: list[Tensor], expected: list[Tensor]) -> None:
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def objective_size(name: str, problem: Problem) -> int:
+    return len(problem.anchors) * len(problem.references) ** (2 if name == "triplet" else 1)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@given(data=st.data(), block_size=st.sampled_from(BLOCK_SIZES))
+@settings(max_examples=VALUES, deadline=None, derandomize=True)
+def test_a_loss_is_its_definition(name: str, data: st.DataObject, block_size: int | None) -> None:
+    setting, sample = data.draw(problems(name))
+    problem = sample.problem(setting.distance)
+    terms = LOSSES[name].terms(setting, problem, sample)
+    used = {term.anchor for term in terms}
+    if setting.trim:
+        terms = reference.trimmed_terms(terms, setting.trim, setting.trim_positives_only)
+    expected = reference.reduced(terms, setting.reduction, len(sample.rows), objective_size(name, problem))
+
+    loss = LOSSES[name].make(setting)
+    whole = evaluate(loss, sample, None)
+    with pieces(sample.small_pieces):
+        blocks = evaluate(loss, sample, block_size)
+    assert whole[0].item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert blocks[0].item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    check_same(blocks, whole)
+    assert (loss.last.anchors, loss.last.terms) == (len(sample.rows), len(terms))
+    if not setting.trim:
+        idle = [a for a in range(len(sample.rows)) if a not in used]
+        reasons = [
+            "no positive" if not problem.positives(a) else "no match" if problem.negatives(a) else "no negative"
+            for a in idle
+        ]
+        assert loss.last.dropped == {
+            reason: reasons.count(reason) for reason in ("no positive", "no negative", "no match")
+        }
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@given(data=st.data(), block_size=st.sampled_from(BLOCK_SIZES))
+@settings(max_examples=INDICES, deadline=None, derandomize=True)
+def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_size: int | None) -> None:
+    """Mined triplets, and for a set of negatives the pairs, give what the strategy itself gives."""
+    setting, sample = data.draw(problems(name))
+    loss = LOSSES[name].make(setting)
+    own = evaluate(loss, sample, None)
+    terms = loss.last.terms
+    is_set = reference.is_set(setting.negatives)
+    if is_set:
+        problem = sample.problem(setting.distance)
+        sets = [reference.pairs_of(problem, a, setting.positives, setting.negatives) for a in range(len(sample.rows))]
+        pulls = [(a, p) for a, (near, _) in enumerate(sets) for p in near]
+        pushes = [(a, n) for a, (_, far) in enumerate(sets) for n in far]
+        indices = [
+            torch.tensor([pair[i] for pair in pairs], dtype=torch.int64) for pairs in (pulls, pushes) for i in (0, 1)
+        ]
+        check_same(evaluate(loss, sample, block_size, indices), own)
+        assert loss.last.terms == terms
+    if not is_set or (not LOSSES[name].pairs and setting.reduction != "objective"):
+        triplets = trivet.mine(
+            **sample.tensors(),
+            positives=positive_selector(setting.positives),
+            negatives=negative_selector(setting.negatives),
+            distance=setting.distance,
+            normalize=loss.normalize,
+        )
+        check_same(evaluate(loss, sample, block_size, triplets), own)
+        assert loss.last.terms == terms
+
+
+@pytest.mark.parametrize("reduction", trivet.ProxyNCALoss.reductions)
+@given(
+    sample=samples(unit=True, normalized=True, numbered=True),
+    block_size=st.sampled_from(BLOCK_SIZES),
+    scale=st.sampled_from([1.0, 9.0]),
+    trim=st.sampled_from([0.0, 0.25, 0.6]),
+)
+@settings(max_examples=PROXIES, deadline=None, derandomize=True)
+def test_proxy_nca_is_its_definition(
+    reduction: str, sample: Sample, block_size: int | None, scale: float, trim: float
+) -> None:
+    loss = trivet.ProxyNCALoss(
+        5, sample.dimension, scale=scale, reduction=reduction, trim=trim, generator=torch.Generator().manual_seed(1)
+    ).double()
+    proxies = loss.proxies.tolist()
+    terms = [
+        Term(a, (reference.proxy_nca(row, label, proxies, scale),))
+        for a, (row, label) in enumerate(zip(sample.rows, sample.labels, strict=True))
+    ]
+    if trim:
+        terms = reference.trimmed_terms(terms, trim, positives_only=False)
+    expected = reference.reduced(terms, reduction, len(sample.rows), 1)
+    alone = replace(sample, references=None, reference_ids=None, itself=False)
+    whole = evaluate(loss, alone, None)
+    with pieces(sample.small_pieces):
+        blocks = evaluate(loss, alone, block_size)
+    assert whole[0].item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    check_same(blocks, whole)
+    assert loss.last.terms == len(terms)
+
+
+ONE_EACH = [
+    pair
+    for pair in STRATEGIES
+    if pair[0].name != "all" and pair[0].k == pair[1].k == 1 and not reference.is_set(pair[1])
+]
+ONE_EACH = [pair for pair in ONE_EACH if pair[0].name != "multi-similarity"]
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+@given(data=st.data(), kind=st.sampled_from(DISTANCES))
+@settings(max_examples=DISJOINT, deadline=None, derandomize=True)
+def test_disjoint_triplets_are_chosen_one_after_another(seed: int | None, data: st.DataObject, kind: str) -> None:
+    """By index, or with a seed in a random order, which the triplets themselves show."""
+    positives, negatives = data.draw(st.sampled_from(ONE_EACH))
+    sample = data.draw(samples(unit=True if kind == "cosine" or unit_only(positives, negatives) else None))
+    problem, (ids, reference_ids) = sample.problem(kind), sample.items()
+    if seed is None:
+        found = mined(sample, positives, negatives, distance=kind, disjoint=True)
+        order: Sequence[int] = range(len(sample.rows))
+    else:
+        found = mined(
+            sample, positives, negatives, distance=kind, disjoint="random",
+            generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))),
+        )  # fmt: skip
+        first = [a for a, _, _ in found]
+        # Anchors without a triplet find none later either, as less is left: they may come last.
+        order = [*first, *(a for a in range(len(sample.rows)) if a not in first)]
+    assert found == reference.disjoint_triplets(problem, positives, negatives, ids, reference_ids, order)
+
+
+@pytest.mark.parametrize("negatives", ["random", "semihard", "violating", "distance-weighted"])
+@given(data=st.data(), positives=st.sampled_from(["easy", "random", "all"]), block_size=st.sampled_from(BLOCK_SIZES))
+@settings(max_examples=SEEDS, deadline=None, derandomize=True)
+def test_random_choices_do_not_depend_on_blocks(
+    negatives: str, data: st.DataObject, positives: str, block_size: int | None
+) -> None:
+    sample = data.draw(samples(unit=True, normalized=True))
+    options = {"positives": positives, "negatives": negatives, "normalize": True}
+    seed, trim = data.draw(st.integers(0, 99)), data.draw(st.sampled_from([0.0, 0.3]))
+
+    def fresh() -> trivet.RowLoss:
+        return trivet.TripletLoss(**options, margin=0.5, trim=trim, generator=torch.Generator().manual_seed(seed))
+
+    whole = evaluate(fresh(), sample, None)
+    with pieces(sample.small_pieces):
+        check_same(evaluate(fresh(), sample, block_size), whole)
