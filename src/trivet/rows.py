@@ -17,7 +17,6 @@ from typing import Any, Literal, get_args
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from trivet.geometry import Distance, from_squared, squared_distances
 from trivet.mining.batch import Batch, check_batch
@@ -547,8 +546,12 @@ class _Blocks(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a second derivative needs the whole batch in one block: got create_graph=True with several; "
+                "set block_size to the number of anchors."
+            )
         return (None, None, None, *(None if saved is None else saved * grad for saved in ctx.saved_tensors))
 
 

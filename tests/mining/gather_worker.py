@@ -146,28 +146,6 @@ def incoming_gradient_scales_the_own_one(crew: Crew) -> None:
 
 
 @check
-def parallel_model_gets_the_mean_over_processes(crew: Crew) -> None:
-    counts = COUNTS[: crew.size]
-    rows, labels = whole_batch(counts)
-    gradients = []
-    for span, group in [(slice(None), None), (crew.span(counts), crew.group)]:
-        torch.manual_seed(0)
-        model = torch.nn.Linear(3, 2, dtype=torch.float64)
-        inputs, classes = torch.tensor(rows[span], dtype=torch.float64), torch.tensor(labels[span])
-        if group is None:
-            embeddings = model(inputs)
-            value, gradient = definition(embeddings.tolist(), labels)
-            embeddings.backward(torch.tensor(gradient, dtype=torch.float64))
-        else:
-            parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
-            loss = shared_loss(parallel(inputs), classes, group)
-            assert math.isclose(loss.item(), value, rel_tol=1e-12)
-            (loss * crew.size).backward()
-        gradients.append(model.weight.grad)
-    assert_close(gradients[1], gradients[0].tolist(), 1e-12)
-
-
-@check
 def process_that_uses_no_gathered_row_takes_part_in_backward(crew: Crew) -> None:
     embeddings = torch.ones(2, 3, requires_grad=True)
     batch = gathered(crew, embeddings=embeddings)

@@ -14,7 +14,7 @@ import torch
 from filelock import FileLock
 
 from mining import gather_worker
-from mining.crew import CHECKS
+from mining.crew import checks
 from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_processes
 
 WORKER = Path(gather_worker.__file__)
@@ -28,7 +28,7 @@ class Reports(NamedTuple):
     output: str
 
 
-@pytest.fixture(scope="session", params=[2, 4], ids=["2 processes", "4 processes"])
+@pytest.fixture(scope="session")
 def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Reports:
     """The processes are started once for all tests, also where these are shared out by xdist."""
     base = tmp_path_factory.getbasetemp()
@@ -66,8 +66,12 @@ def start(folder: Path, processes: int) -> None:
         )
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_in_several_processes(name: str, reports: Reports) -> None:
+@pytest.mark.parametrize(
+    ("reports", "name"),
+    [(processes, name) for processes in (2, 4) for name in checks(processes)],
+    indirect=["reports"],
+)
+def test_in_several_processes(reports: Reports, name: str) -> None:
     missing = f"no report; torchrun printed: {reports.output}"
     errors = {rank: reports.errors.get((name, rank), missing) for rank in range(reports.processes)}
     failed = {rank: error for rank, error in errors.items() if error is not None}

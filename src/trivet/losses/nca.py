@@ -7,10 +7,11 @@ import math
 import torch
 
 from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
+from trivet.losses.sums import softplus_sums
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 
 def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
@@ -18,6 +19,14 @@ def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = log_one_plus_exp((to_positive - to_negative) / temperature)
     return triplet_terms(values, to_positive, chosen)
+
+
+def all_nca_sum(rows: Rows, *, temperature: float) -> RowSum:
+    """The sum of `nca_rows` over a set of negatives, without a term for each triplet."""
+    to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
+    total = softplus_sums(to_positive / temperature, rows.to_negative / temperature).sum()
+    count = rows.positive_chosen.sum(dim=1) * rows.negative_count
+    return RowSum(total=total, count=count.sum(), active=count.sum(), used=count > 0)
 
 
 class NCATripletLoss(RowLoss):
@@ -92,8 +101,10 @@ class NCATripletLoss(RowLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + triplets_held(self.strategy, batch)
+        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms:
-        """One term for each chosen triplet."""
-        return nca_rows(rows, temperature=self.temperature)
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """One term for each chosen triplet, or the sum of them."""
+        if rows.paired or self.trim:
+            return nca_rows(rows, temperature=self.temperature)
+        return all_nca_sum(rows, temperature=self.temperature)

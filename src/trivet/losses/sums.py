@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import pad, softplus
 
 MOST_COUNTED = 64  # positives of an anchor for which passes over the negatives are faster than sorting them
 
@@ -78,6 +78,36 @@ class _HingeSums(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         number, below = ctx.saved_tensors
         return number * grad[:, None], below * -grad[:, None]
+
+
+def softplus_sums(thresholds: Tensor, distances: Tensor) -> Tensor:
+    """Sums over s and m of log(1 + exp(t_s - x_m)) for each row, `(B,)`; arguments as of `hinge_sums`."""
+    found: Tensor = _SoftplusSums.apply(thresholds, distances)
+    return found
+
+
+class _SoftplusSums(torch.autograd.Function):
+    """A pass for each threshold, with the slopes, which are sigmoids, added up on the way."""
+
+    @staticmethod
+    def forward(ctx: Any, thresholds: Tensor, distances: Tensor) -> Tensor:
+        total, slopes = thresholds.new_zeros(len(thresholds)), torch.zeros_like(thresholds)
+        difference, slope = torch.empty_like(distances), torch.zeros_like(distances)  # (B, M)
+        for slot in range(thresholds.shape[1]):
+            torch.sub(thresholds[:, slot : slot + 1], distances, out=difference)
+            total += softplus(difference, threshold=40).sum(dim=1)  # torch's own threshold of 20 drops 2e-9
+            slopes[:, slot] = difference.sigmoid_().sum(dim=1)
+            slope += difference
+        ctx.save_for_backward(thresholds, distances, slopes, slope)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        thresholds, distances, slopes, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again
+            each = torch.sigmoid(thresholds[:, :, None] - distances[:, None])  # (B, S, M)
+            slopes, slope = each.sum(dim=2), each.sum(dim=1)
+        return slopes * grad[:, None], slope * -grad[:, None]
 
 
 def _sorted_hinge_sums(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch.nn.functional import pad, relu
 
 from trivet.geometry import Distance
 from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import hinge_sums
+from trivet.losses.sums import hinge_sums, softplus_sums
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
@@ -59,6 +59,15 @@ def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     return RowSum(total=sums.sum(), count=count.sum(), active=active.sum(), used=count > 0)
 
 
+def all_soft_triplets_sum(rows: Rows) -> RowSum:
+    """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
+    to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
+    count = rows.positive_chosen.sum(dim=1) * rows.negative_count
+    return RowSum(
+        total=softplus_sums(to_positive, rows.to_negative).sum(), count=count.sum(), active=count.sum(), used=count > 0
+    )
+
+
 class TripletLoss(RowLoss):
     """Make each chosen negative farther from the anchor than the chosen positive, by a margin.
 
@@ -77,7 +86,7 @@ class TripletLoss(RowLoss):
         soft: the soft margin (Hermans et al.): no term is ever 0, so only "mean" and "sum" remain, and `margin` is left
             to the bands of "semihard" and "violating".
         trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet of a
-            block is held, as it is with `soft`.
+            block is held.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
@@ -166,11 +175,10 @@ class TripletLoss(RowLoss):
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""
         if not rows.paired and self._summed():
-            return all_triplets_sum(rows, margin=self.margin)
+            return all_soft_triplets_sum(rows) if self.soft else all_triplets_sum(rows, margin=self.margin)
         with_self = self.reduction == "objective"
         return triplet_rows(rows, margin=self.margin, variant=self.variant, with_self=with_self, soft=self.soft)
 
     def _summed(self) -> bool:
         """Whether only sums over the triplets are needed."""
-        hinged = self.variant == "an" and not self.soft
-        return self.trim == 0 and hinged and self.reduction != "objective"
+        return self.trim == 0 and self.variant == "an" and self.reduction != "objective"
