@@ -51,7 +51,7 @@ class NCATripletLoss(RowLoss):
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph when no triplet can be chosen. With negatives="all" each triplet is held.
+        exactly 0 with a graph when no triplet can be chosen. With negatives="all" and `trim` each triplet is held.
 
     Raises:
         ValueError: if shapes disagree, a row is not finite, or an option is out of range.
