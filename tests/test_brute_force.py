@@ -106,12 +106,19 @@ class Sample:
 
 @st.composite
 def samples(
-    draw: st.DrawFn, *, unit: bool | None = None, normalized: bool = False, numbered: bool = False, ids: bool = False
+    draw: st.DrawFn,
+    *,
+    unit: bool | None = None,
+    exact: bool | None = None,
+    normalized: bool = False,
+    numbered: bool = False,
+    ids: bool = False,
 ) -> Sample:
     """A batch.
 
     Args:
         unit: whether rows have norm 1; None for either.
+        exact: whether distances are exact, with ties; None for either.
         normalized: rows may have any norm, as they are normalized anyway.
         numbered: labels count from 0, for losses with a parameter per class.
         ids: always with ids.
@@ -120,7 +127,7 @@ def samples(
     relation = draw(st.sampled_from(["own", "items"] if ids else ["own", "own", "items", "references", "itself"]))
     with_references = relation == "references" or (relation == "items" and draw(st.booleans()))
     unit = draw(st.booleans()) if unit is None else unit
-    exact = draw(st.integers(0, 3)) > 0
+    exact = draw(st.integers(0, 3)) > 0 if exact is None else exact
     dimension = draw(st.integers(1 if exact else 3, 4))
     scaled = normalized or draw(st.booleans())
     number = draw(st.integers(1, 5))
@@ -560,7 +567,9 @@ def problems(draw: st.DrawFn, name: str) -> tuple[Setting, Sample]:
         skip_if_any_empty=draw(st.booleans()),
     )
     unit = True if loss.unit or distance == "cosine" or unit_only(positives, negatives) else None
-    sample = draw(samples(unit=unit, normalized=loss.unit, numbered=loss.numbered, ids=loss.ids))
+    # The pull x_a . x_p of a pair ties with that of the pair turned round, unless rounding decides.
+    exact = True if name == "n-pair" and setting.trim_positives_only else None
+    sample = draw(samples(unit=unit, exact=exact, normalized=loss.unit, numbered=loss.numbered, ids=loss.ids))
     return replace(setting, normalize=sample.normalize), sample
 
 

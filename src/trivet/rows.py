@@ -57,6 +57,8 @@ class Rows:
     @lazy
     def to_positive(self) -> Tensor:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
+        if self._pairs is not None:
+            return self._pairs[:, : self.positive_chosen.shape[1]]
         return self._block.listed(self.selection.positives.index)
 
     @lazy
@@ -67,11 +69,22 @@ class Rows:
         """
         block, negatives = self._block, self.selection.negatives
         if isinstance(negatives, Choice):
+            if self._pairs is not None:
+                return self._pairs[:, self.positive_chosen.shape[1] :]
             if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
                 return block.matrix.gather(1, negatives.index).where(negatives.chosen, 0)
             return block.listed(negatives.index)
         # Adding the penalty keeps the gradient of the others as it is.
         return block.matrix if negatives.penalty is None else block.matrix + negatives.penalty
+
+    @lazy
+    def _pairs(self) -> Tensor | None:
+        """Distances to positives and then negatives in one list `(B, 2 S)`, where both are short."""
+        positives, negatives = self.selection.positives, self.selection.negatives
+        if not isinstance(negatives, Choice) or positives.index is self._block.own_columns:
+            return None
+        columns = torch.cat([positives.index, negatives.index], dim=1)
+        return self._block.listed(columns) if columns.shape[1] * self._block.dimension <= 4096 else None
 
     @lazy
     def negative_chosen(self) -> Tensor:
@@ -195,12 +208,12 @@ class StepRecord:
     "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none.
     """
 
-    def __init__(self, tally: Tensor) -> None:
+    def __init__(self, tally: Callable[[], Tensor]) -> None:
         self._tally = tally
 
     @lazy
     def _read(self) -> tuple[float, ...]:
-        return tuple(self._tally.tolist())
+        return tuple(self._tally().tolist())
 
     @property
     def anchors(self) -> int:
@@ -375,7 +388,7 @@ class RowLoss(nn.Module, ABC):
                 ids=ids,
                 reference_ids=reference_ids,
                 normalize=self.normalize,
-                unit_rows_for=unit_rows_need(self.strategy),
+                unit_rows_for=None if indices is not None else unit_rows_need(self.strategy),
             )
             self.check(batch)
             return batch
@@ -401,20 +414,22 @@ class RowLoss(nn.Module, ABC):
             references = None if batch.references is batch.embeddings else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = _Blocks.apply(evaluation, cut, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        tally = evaluation.tally()
+        counts = evaluation.counts()
         if processes is not None:
-            tally = processes.add_up(tally)
+            counts = processes.add_up(counts)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
-        self.last = StepRecord(tally)
-        divisors: dict[Reduction, Tensor | int] = {
-            "mean": tally[10].clamp_min(1).to(total.dtype),
-            "mean-active": tally[11].clamp_min(1).to(total.dtype),
-            "sum": 1,
-            "anchors": max(1, batch.total),
-            "objective": max(1, self.objective_size(batch.total, len(batch.references))),
-        }
-        # The second term is exactly 0: it ties an empty batch to the graph of its embeddings.
-        return total / divisors[self.reduction] + batch.embeddings.sum() * 0
+        self.last = evaluation.record()
+        if not total.requires_grad or batch.references is not batch.embeddings or len(self._parameters):
+            total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
+        if self.reduction in ("mean", "mean-active"):
+            return total / counts[int(self.reduction == "mean-active")].clamp_min(1).to(total.dtype)
+        if self.reduction == "anchors":
+            return total / max(1, batch.total)
+        return (
+            total
+            if self.reduction == "sum"
+            else total / max(1, self.objective_size(batch.total, len(batch.references)))
+        )
 
     def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Strategy | Given, Draws | None]:
         """What chooses for this batch, and the random numbers it needs."""
@@ -447,7 +462,9 @@ class _Evaluation:
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
+        self._counts: list[Tensor] = []
         self._tallies: list[Tensor] = []
+        self._notes: _Notes | None = None
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
@@ -487,7 +504,12 @@ class _Evaluation:
             assert isinstance(terms, RowTerms)
             terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
         result = terms.sum() if isinstance(terms, RowTerms) else terms
-        self._tallies.append(_tally(rows, result))
+        self._counts.append(torch.stack([result.count, result.active.to(result.count.dtype)]))
+        notes = _notes(rows, result)
+        if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
+            self._notes = notes  # added up when somebody reads the record
+        else:
+            self._tallies.append(_tally(notes))
         return result.total
 
     def sum_of_blocks(
@@ -504,11 +526,23 @@ class _Evaluation:
                 rows.add_gradients(part, parameters, sums)
         return total.to(batch.embeddings.dtype)
 
-    def tally(self) -> Tensor:
-        """The numbers behind the step record."""
-        if not self._tallies:
-            return torch.zeros(13, dtype=torch.float64, device=self.batch.embeddings.device)
-        return torch.stack(self._tallies).sum(dim=0)
+    def counts(self) -> Tensor:
+        """How many terms there are, and how many of their parts are active, `(2,)`."""
+        if not self._counts:
+            return torch.zeros(2, dtype=torch.int64, device=self.batch.embeddings.device)
+        return torch.stack(self._counts).sum(dim=0) if len(self._counts) > 1 else self._counts[0]
+
+    def record(self) -> StepRecord:
+        """The step record, of all processes."""
+        if self._notes is not None:
+            notes = self._notes
+            return StepRecord(lambda: _tally(notes))
+        tally = torch.zeros(13, dtype=torch.float64, device=self.batch.embeddings.device)
+        if self._tallies:
+            tally = torch.stack(self._tallies).sum(dim=0)
+        if self._processes is not None:
+            tally = self._processes.add_up(tally)
+        return StepRecord(lambda: tally)
 
 
 class _Blocks(torch.autograd.Function):
@@ -555,38 +589,81 @@ class _Blocks(torch.autograd.Function):
         return (None, None, None, *(None if saved is None else saved * grad for saved in ctx.saved_tensors))
 
 
+@dataclass(frozen=True)
+class _Notes:
+    """What of a block a step record needs; nothing here is as large as the matrix or holds a graph.
+
+    Attributes:
+        to_positive, pulled: `(B, S)` distances to the positives and which count.
+        nearest, compared: `(B, S)` or `(B, 1)` distance to the nearest chosen negative; `(B, S)`, where there is one.
+        negative_sum, negative_count: of the distances to the negatives that count, scalars or by anchor or slot.
+    """
+
+    used: Tensor
+    no_positive: Tensor
+    no_negative: Tensor
+    to_positive: Tensor
+    pulled: Tensor
+    nearest: Tensor
+    compared: Tensor
+    negative_sum: Tensor
+    negative_count: Tensor
+    count: Tensor
+    active: Tensor
+    parts: int
+
+
 @torch.no_grad()
-def _tally(rows: Rows, result: RowSum) -> Tensor:
-    """Counts and sums `(13,)` float64 behind a `StepRecord`, over the anchors that have a term."""
+def _notes(rows: Rows, result: RowSum) -> _Notes:
+    """The notes of a block, over the anchors that have a term."""
     used = result.used[:, None]
     selection, pulled = rows.selection, rows.positive_chosen & used
     to_positive, to_negative = rows.to_positive.detach(), rows.to_negative.detach()
     if isinstance(selection.negatives, Choice):
         pushed = selection.negatives.chosen & used
         nearest, compared = to_negative, pulled
-        negative_sum, negative_count = to_negative.where(pushed, 0).sum(), pushed.sum()
+        negative_sum, negative_count = to_negative.where(pushed, 0), pushed
     elif to_negative.shape[1] == 0:
         nearest, compared = to_negative.new_full(used.shape, torch.inf), torch.zeros_like(pulled)
-        negative_sum = negative_count = used.new_zeros((), dtype=torch.int64)
+        negative_sum = negative_count = torch.zeros_like(used, dtype=torch.int64)
     else:
         nearest = to_negative.amin(dim=1, keepdim=True)
         compared = pulled & nearest.isfinite()
-        negative_sum = rows.negative_total.detach().where(result.used, 0).sum()
-        negative_count = selection.negatives.count[:, 0].where(result.used, 0).sum()
-    numbers = [
-        torch.ones_like(used).sum(),
-        used.sum(),
-        (selection.no_positive & ~result.used).sum(),
-        (selection.no_negative & ~selection.no_positive & ~result.used).sum(),
-        ((to_positive > nearest) & compared).sum(),
-        compared.sum(),
-        to_positive.where(pulled, 0).sum(),
-        pulled.sum(),
+        negative_sum = rows.negative_total.detach().where(result.used, 0)
+        negative_count = rows.negative_count.where(result.used, 0)
+    return _Notes(
+        used,
+        selection.no_positive & ~result.used,
+        selection.no_negative & ~selection.no_positive & ~result.used,
+        to_positive,
+        pulled,
+        nearest,
+        compared,
         negative_sum,
         negative_count,
         result.count,
         result.active,
-        result.count * result.parts,
+        result.parts,
+    )
+
+
+@torch.no_grad()
+def _tally(notes: _Notes) -> Tensor:
+    """Counts and sums `(13,)` float64 behind a `StepRecord`."""
+    numbers = [
+        torch.ones_like(notes.used).sum(),
+        notes.used.sum(),
+        notes.no_positive.sum(),
+        notes.no_negative.sum(),
+        ((notes.to_positive > notes.nearest) & notes.compared).sum(),
+        notes.compared.sum(),
+        notes.to_positive.where(notes.pulled, 0).sum(),
+        notes.pulled.sum(),
+        notes.negative_sum.sum(),
+        notes.negative_count.sum(),
+        notes.count,
+        notes.active,
+        notes.count * notes.parts,
     ]
     return torch.stack([number.double() for number in numbers])
 

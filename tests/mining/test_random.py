@@ -332,19 +332,20 @@ def test_several_distance_weighted_negatives_are_independent() -> None:
 @pytest.mark.parametrize("rule", ["semihard", "violating"])
 def test_uniform_with_many_positives(rule: str, k: int, positives: int) -> None:
     """Beyond 64 positives the negatives are sorted; each positive still draws among its own candidates."""
-    size = positives + 60
-    own = [j * size // positives for j in range(positives)]
+    own = [j * 128 // positives for j in range(positives)]
+    tied = [own[0], own[positives // 2]]  # two of them have a negative at their own distance
+    places = [j / 128 for j in [*range(128), *tied]]
     selector = (trivet.SemihardNegative if rule == "semihard" else trivet.ViolatingNegative)(margin=0.15, k=k)
-    mined = on_a_line([j / size for j in range(size)], own, 1500, positives="all", negatives=selector)
-    for positive in (own[0], own[positives // 2]):
-        low = positive / size if rule == "semihard" else -1
-        candidates = [j for j in range(size) if j not in own and low < j / size < positive / size + 0.15]
+    mined = on_a_line(places, own, 1500, positives="all", negatives=selector)
+    for positive in tied:
+        low = places[positive] if rule == "semihard" else -1
+        candidates = [j for j, x in enumerate(places) if j not in own and low < x < places[positive] + 0.15]
         assert len(candidates) > 2
         picks = mined.negative[mined.positive == positive].view(-1, k)
         assert len(picks) == 1500
         assert k == 1 or (picks[:, 0] != picks[:, 1]).all()
         for place in range(k):
-            drawn = torch.bincount(picks[:, place], minlength=size)
+            drawn = torch.bincount(picks[:, place], minlength=130)
             assert drawn.sum() == drawn[candidates].sum()
             assert chisquare(drawn[candidates].tolist()).pvalue > 1e-3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from trivet.mining import NEGATIVES, POSITIVES
+from trivet.rows import RowLoss
 from trivet.training import RunConfig, TrainingConfig
 from trivet.training.fit import make_optimizer, rate_factor, step_seed
 from trivet.training.loss import LossConfig, StrategyConfig
@@ -33,7 +35,24 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"loss": {"name": "triplet", "negatives": {"name": "hard", "margin": 1}}}, "'hard' has no option 'margin'"),
         ({"loss": {"name": "triplet", "distance": "euclid"}}, "did you mean 'euclidean'?"),
         ({"loss": {"name": "triplet", "negatives": {"otherwise": "drop"}}}, "negatives as a table needs a name"),
-        ({"loss": {"name": "triplet", "positives": {"name": "random", "epsilon": 3}}}, "it has none"),
+        ({"loss": {"name": "triplet", "positives": {"name": "random", "epsilon": 3}}}, "Allowed: k, max_positive_sim"),
+        ({"loss": {"name": "triplet", "negatives": {"name": "all", "k": 3}}}, "'all' has no option 'k'; it has none"),
+        ({"loss": {"name": "triplet", "negatives": {"name": "easy", "k": 0}}}, "k must be a whole number of at least"),
+        (
+            {"loss": {"name": "triplet", "positives": {"name": "easy", "max_positive_similarity": 1.5}}},
+            "max_positive_similarity must lie in [-1, 1)",
+        ),
+        (
+            {"loss": {"name": "triplet", "positives": "semihard"}},
+            "loss: SemihardPositive needs one negative that is chosen before the positive: got SemihardNegative; use",
+        ),
+        (
+            {"loss": {"name": "triplet", "disjoint": "randm"}},
+            "loss.disjoint = 'randm' is not known; did you mean 'rand",
+        ),
+        ({"loss": {"name": "contrastive", "margin": 1, "disjoint": True}}, "disjoint needs a strategy with one"),
+        ({"loss": {"name": "n-pair", "disjoint": True}}, "unknown setting 'loss.disjoint'"),
+        ({"loss": {"name": "proxy-nca", "embedding_dim": 3}}, "unknown setting 'loss.embedding_dim'"),
         ({"training": {"learning_rate": float("inf")}}, "training.learning_rate = inf cannot be used"),
         ({"training": {"momentum": 0.9}}, "momentum is for sgd and rmsprop only"),
         ({"seed": 2**70}, "seed = "),
@@ -74,6 +93,11 @@ def test_examples_read_and_read_back(example: Path, tmp_path: Path) -> None:
     assert RunConfig.read(tmp_path / "again.toml") == config
 
 
+def build(loss: dict[str, object]) -> RowLoss:
+    config = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss
+    return config.build(num_classes=3, embedding_dim=5, generator=torch.Generator().manual_seed(0))
+
+
 def test_overrides(tmp_path: Path) -> None:
     path = EXAMPLES / "omniglot.toml"
     config = RunConfig.read(path, ["loss.positives=random", "training.steps=7", 'loss.negatives={name="hard"}'])
@@ -85,17 +109,22 @@ def test_overrides(tmp_path: Path) -> None:
         RunConfig.read(path, ["training.steps.x=1"])
 
 
-def test_every_strategy_can_be_named_in_settings() -> None:
-    for positives in POSITIVES:
-        for negatives in NEGATIVES:
-            for name in ("triplet", "margin", "contrastive", "multi-similarity"):
-                loss = {"name": name, "positives": positives, "negatives": negatives}
-                loss |= {"margin": 0.3} if name == "contrastive" else {}
-                built = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss.build(
-                    num_classes=3, generator=torch.Generator()
-                )
-                assert isinstance(built.strategy.positives, POSITIVES[positives])
-                assert isinstance(built.strategy.negatives, NEGATIVES[negatives])
+@pytest.mark.parametrize("name", ["triplet", "margin", "contrastive", "multi-similarity"])
+def test_every_strategy_can_be_named_in_settings(name: str) -> None:
+    for positives, negatives in product(POSITIVES, NEGATIVES):
+        loss = {"name": name, "positives": positives, "negatives": negatives}
+        loss |= {"margin": 0.3} if name == "contrastive" else {}
+        if positives == "semihard" and negatives not in ("random", "easy", "hard", "distance-weighted"):
+            with pytest.raises(ValueError, match=r"^x: loss: .* needs one negative that is chosen before the positive"):
+                build(loss)
+            continue
+        built = build(loss)
+        assert isinstance(built.strategy.positives, POSITIVES[positives])
+        assert isinstance(built.strategy.negatives, NEGATIVES[negatives])
+
+
+# What a loss takes that can choose one positive and one negative per anchor.
+TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": True, "disjoint": "random"}
 
 
 @pytest.mark.parametrize(
@@ -109,8 +138,9 @@ def test_every_strategy_can_be_named_in_settings() -> None:
             "variant": "pn",
             "soft": True,
             "trim": 0.25,
+            **TRIPLETS,
         },
-        {"name": "contrastive", "margin": 0.7, "distance": "cosine", "reduction": "mean", "trim": 0.25},
+        {"name": "contrastive", "margin": 0.7, "distance": "cosine", "reduction": "mean", "trim": 0.25, **TRIPLETS},
         {
             "name": "margin",
             "margin": 0.3,
@@ -123,6 +153,7 @@ def test_every_strategy_can_be_named_in_settings() -> None:
             "normalize": False,
             "reduction": "anchors",
             "trim": 0.25,
+            **TRIPLETS,
         },
         {
             "name": "multi-similarity",
@@ -132,9 +163,10 @@ def test_every_strategy_can_be_named_in_settings() -> None:
             "skip_if_any_empty": True,
             "reduction": "sum",
             "trim": 0.25,
+            **TRIPLETS,
         },
-        {"name": "nca", "temperature": 0.5, "margin": 0.3, "reduction": "sum", "trim": 0.25},
-        {"name": "second-order", "margin": 0.3, "reduction": "sum", "trim": 0.25},
+        {"name": "nca", "temperature": 0.5, "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
+        {"name": "second-order", "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
         {
             "name": "selectively-contrastive",
             "hard_weight": 0.5,
@@ -142,6 +174,7 @@ def test_every_strategy_can_be_named_in_settings() -> None:
             "margin": 0.3,
             "reduction": "sum",
             "trim": 0.25,
+            **TRIPLETS,
         },
         {
             "name": "n-pair",
@@ -150,17 +183,11 @@ def test_every_strategy_can_be_named_in_settings() -> None:
             "normalize": True,
             "reduction": "sum",
             "trim": 0.25,
+            "trim_positives_only": True,
         },
-        {
-            "name": "proxy-nca",
-            "embedding_dim": 5,
-            "scale": 2.0,
-            "proxy_learning_rate": 0.5,
-            "reduction": "sum",
-            "trim": 0.25,
-        },
-        {"name": "unhinged-triplet", "margin": 0.3, "reduction": "sum", "trim": 0.25},
-        {"name": "unhinged-margin", "margin": 0.3, "beta": 1.1, "reduction": "sum", "trim": 0.25},
+        {"name": "proxy-nca", "scale": 2.0, "proxy_learning_rate": 0.5, "reduction": "sum", "trim": 0.25},
+        {"name": "unhinged-triplet", "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
+        {"name": "unhinged-margin", "margin": 0.3, "beta": 1.1, "reduction": "sum", "trim": 0.25, **TRIPLETS},
     ],
 )
 def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
@@ -168,16 +195,18 @@ def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
     fields = type(config).model_fields
     left_out = {key for key in fields if key not in loss and key not in ("positives", "negatives")}
     assert left_out == set()
-    built = config.build(num_classes=3, generator=torch.Generator())
+    built = build(loss)
     for key, value in loss.items():
-        assert key == "name" or value != fields[key].default, f"{key} is not changed"
+        if key in ("name", "positives", "negatives"):
+            continue
+        assert value != fields[key].default, f"{key} is not changed"
         if key == "beta_per":
             assert built.beta.shape == ()
         elif key == "learn_beta":
             assert not isinstance(built.beta, torch.nn.Parameter)
         elif key == "beta":
             assert float(built.beta) == pytest.approx(value)
-        elif key not in ("name", "distance", "normalize"):
+        elif key not in ("distance", "normalize"):
             found = getattr(built, key)
             assert found == (pytest.approx(value) if isinstance(value, float) else value), key
     if "distance" in loss:
@@ -186,14 +215,18 @@ def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
         assert built.normalize == loss["normalize"]
 
 
+def test_proxies_are_as_long_as_embeddings() -> None:
+    assert build({"name": "proxy-nca"}).proxies.shape == (3, 5)
+
+
 @pytest.mark.parametrize("config", get_args(get_args(LossConfig)[0]), ids=lambda config: config.__name__)
 def test_every_loss_of_the_settings_takes_a_step(config: type[StrategyConfig]) -> None:
     name = config.model_fields["name"].default
     loss = {"name": name} | ({"margin": 0.3} if name == "contrastive" else {})
     run = RunConfig.parse({**LEAST, "loss": loss}, source="x")
     assert isinstance(run.loss, config)
-    built = run.loss.build(num_classes=3, generator=torch.Generator().manual_seed(0))
-    model, labels = torch.nn.Linear(8, 64), torch.arange(12) % 3
+    built = build(loss)
+    model, labels = torch.nn.Linear(8, 5), torch.arange(12) % 3
     inputs = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
     optimizer = make_optimizer(model, built, run.training)
     before = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
@@ -207,11 +240,35 @@ def test_every_loss_of_the_settings_takes_a_step(config: type[StrategyConfig]) -
 
 def test_a_selector_table_reaches_the_selector() -> None:
     table = {"name": "distance-weighted", "cutoff": 0.7, "upper_cutoff": float("inf"), "otherwise": "drop"}
-    config = RunConfig.parse({**LEAST, "loss": {"name": "margin", "negatives": table}}, source="x")
-    built = config.loss.build(num_classes=3, generator=torch.Generator()).strategy.negatives
+    loss = {"name": "margin", "negatives": table}
+    config = RunConfig.parse({**LEAST, "loss": loss}, source="x")
+    built = build(loss).strategy.negatives
     assert (built.cutoff, built.upper_cutoff, built.otherwise) == (0.7, float("inf"), "drop")
     again = RunConfig.parse(tomllib.loads(config.to_toml()), source="x")
     assert again == config
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "normalize"),
+    [
+        ({"name": "easy", "k": 2}, {"name": "easy", "k": 3}, False),
+        ({"name": "semihard", "max_positive_similarity": 0.75}, "hard", True),
+        ({"name": "random", "k": 2, "max_positive_similarity": 0.75}, {"name": "semihard", "k": 2}, True),
+        ("hard", "distance-weighted", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["triplet", "contrastive"])
+def test_options_of_selectors_and_unit_rows(name: str, positives: object, negatives: object, normalize: bool) -> None:
+    loss = {"name": name, "positives": positives, "negatives": negatives, "margin": 0.3}
+    built = build(loss)
+    assert built.normalize == normalize
+    for table, selector in ((positives, built.strategy.positives), (negatives, built.strategy.negatives)):
+        options = dict(table) if isinstance(table, dict) else {}
+        options.pop("name", None)
+        assert {key: getattr(selector, key) for key in options} == options
+    rows = 3 * torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
+    built(rows, torch.arange(12) % 3)  # rows of any length
+    assert built.last.terms > 0
 
 
 def test_learning_rate_over_steps() -> None:
@@ -228,7 +285,7 @@ def test_beta_keeps_its_own_rate_in_the_optimiser() -> None:
     config = RunConfig.parse(
         {**LEAST, "loss": {"name": "margin"}, "training": {"weight_decay": 0.1, "optimizer": "adamw"}}, source="x"
     )
-    loss = config.loss.build(num_classes=2, generator=torch.Generator())
+    loss = config.loss.build(num_classes=2, embedding_dim=2, generator=torch.Generator())
     weights, beta = make_optimizer(torch.nn.Linear(2, 2), loss, config.training).param_groups
     assert (weights["initial_lr"], weights["weight_decay"]) == (1e-3, 0.1)
     assert (beta["initial_lr"], beta["weight_decay"]) == (5e-4, 0.0)

@@ -25,7 +25,8 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
-    usable = 4 * embeddings.detach().square().sum(dim=1) <= torch.finfo(embeddings.dtype).max
+    squares = embeddings.detach().square().sum(dim=1)
+    usable = squares <= torch.finfo(embeddings.dtype).max / 4
     if torch.compiler.is_compiling():
         torch._assert_async(usable.all(), f"{name} must be finite and small enough to square: a row is not.")
     elif not bool(usable.all()):

@@ -81,6 +81,8 @@ class Block:
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
         filled = self.own < self.size
+        if self._batch.compared_with_itself and self._batch.taken is None:
+            return filled
         if self._batch.taken is not None and self.size:
             filled &= ~self._batch.taken[self.own_columns]
         if self.ids is None or self._batch.reference_ids is None or self.own.shape[1] == 0:

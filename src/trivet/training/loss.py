@@ -31,15 +31,23 @@ from trivet.rows import Reduction, RowLoss
 
 Selector = str | dict[str, str | Annotated[float, AllowInfNan(True)] | int]
 
-_POSITIVES = 'A name, or a table with options: "easy", "hard", "random", "all", "multi-similarity".'
+_POSITIVES = (
+    'A name, or a table with options such as {name = "easy", k = 2, max_positive_similarity = 0.9999}: "easy", "hard", '
+    '"semihard", "random", "all", "multi-similarity".'
+)
 _NEGATIVES = (
-    'A name, or a table with options such as {name = "semihard", otherwise = "drop"}: "random", "hard", "semihard", '
-    '"semihard-hardest", "violating", "distance-weighted", "multi-similarity", "all".'
+    'A name, or a table with options such as {name = "semihard", k = 2, otherwise = "drop"}: "random", "easy", "hard", '
+    '"semihard", "semihard-hardest", "violating", "distance-weighted", "multi-similarity", "all".'
 )
 _DISTANCE = '"cosine" is 1 - similarity, on rows of length 1.'
 _REDUCTION = "What the sum of the terms is divided by; docs/strategies.md says which a loss takes."
 _BAND = 'Width of the bands of "semihard" and "violating", in 1 - similarity; the loss itself has none.'
 _TRIM = "Share of the terms, those with the largest loss, that is left out."
+_TRIM_POSITIVES = "Trim positives alone, those that pull hardest; docs/strategies.md says what remains."
+_DISJOINT = (
+    "Each item of a batch in at most one triplet, anchors by index or in a random order; for strategies with one "
+    "positive and one negative per anchor."
+)
 
 
 class StrategyConfig(Config, ABC):
@@ -51,8 +59,8 @@ class StrategyConfig(Config, ABC):
     trim: float = Field(0.0, ge=0, lt=1, description=_TRIM)
 
     @abstractmethod
-    def build(self, *, num_classes: int, generator: torch.Generator) -> RowLoss:
-        """The loss; `num_classes` counts the labels it may meet."""
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> RowLoss:
+        """The loss; `num_classes` counts the labels it may meet, `embedding_dim` is the length of an embedding."""
 
     def _selectors(self) -> tuple[PositiveSelector, NegativeSelector]:
         positives: PositiveSelector = _selector("positives", self.positives, POSITIVES)
@@ -61,11 +69,23 @@ class StrategyConfig(Config, ABC):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.build(num_classes=2, generator=torch.Generator())
+        self.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
         return self
 
 
-class TripletConfig(StrategyConfig):
+class PositivesConfig(StrategyConfig):
+    """Of a loss whose positives can be trimmed."""
+
+    trim_positives_only: bool = Field(False, description=_TRIM_POSITIVES)
+
+
+class TripletsConfig(PositivesConfig):
+    """Of a loss that can take one positive and one negative per anchor."""
+
+    disjoint: Literal[False, True, "random"] = Field(False, description=_DISJOINT)
+
+
+class TripletConfig(TripletsConfig):
     """See `trivet.TripletLoss`."""
 
     name: Literal["triplet"] = "triplet"
@@ -77,7 +97,7 @@ class TripletConfig(StrategyConfig):
     variant: Variant = Field("an", description='"pn" takes the distance from the positive to the negative.')
     soft: bool = Field(False, description="log(1 + exp) for the hinge; the margin is then that of the bands only.")
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> TripletLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> TripletLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return TripletLoss(
@@ -90,11 +110,13 @@ class TripletConfig(StrategyConfig):
             soft=self.soft,
             normalize=_needs_unit_rows(positives, negatives),
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class ContrastiveConfig(StrategyConfig):
+class ContrastiveConfig(TripletsConfig):
     """See `trivet.ContrastiveLoss`."""
 
     name: Literal["contrastive"] = "contrastive"
@@ -104,7 +126,7 @@ class ContrastiveConfig(StrategyConfig):
     distance: Distance = Field("squared_euclidean", description=_DISTANCE)
     reduction: Reduction = Field("objective", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> ContrastiveLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> ContrastiveLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return ContrastiveLoss(
@@ -115,11 +137,13 @@ class ContrastiveConfig(StrategyConfig):
             reduction=self.reduction,
             normalize=_needs_unit_rows(positives, negatives),
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class MarginConfig(StrategyConfig):
+class MarginConfig(TripletsConfig):
     """See `trivet.MarginLoss`."""
 
     name: Literal["margin"] = "margin"
@@ -135,7 +159,7 @@ class MarginConfig(StrategyConfig):
     normalize: bool = Field(True, description="Scale embeddings to length 1 inside the loss.")
     reduction: Reduction = Field("mean-active", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> MarginLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> MarginLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return MarginLoss(
@@ -151,11 +175,13 @@ class MarginConfig(StrategyConfig):
             normalize=self.normalize,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class MultiSimilarityConfig(StrategyConfig):
+class MultiSimilarityConfig(TripletsConfig):
     """See `trivet.MultiSimilarityLoss`."""
 
     name: Literal["multi-similarity"] = "multi-similarity"
@@ -167,7 +193,7 @@ class MultiSimilarityConfig(StrategyConfig):
     skip_if_any_empty: bool = Field(False, description="Leave out anchors without a mined positive or negative.")
     reduction: Reduction = Field("anchors", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> MultiSimilarityLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> MultiSimilarityLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return MultiSimilarityLoss(
@@ -179,11 +205,13 @@ class MultiSimilarityConfig(StrategyConfig):
             skip_if_any_empty=self.skip_if_any_empty,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class NCATripletConfig(StrategyConfig):
+class NCATripletConfig(TripletsConfig):
     """See `trivet.NCATripletLoss`."""
 
     name: Literal["nca"] = "nca"
@@ -193,7 +221,7 @@ class NCATripletConfig(StrategyConfig):
     margin: float = Field(0.2, ge=0, description=_BAND)
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> NCATripletLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> NCATripletLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return NCATripletLoss(
@@ -203,11 +231,13 @@ class NCATripletConfig(StrategyConfig):
             margin=self.margin,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class SecondOrderTripletConfig(StrategyConfig):
+class SecondOrderTripletConfig(TripletsConfig):
     """See `trivet.SecondOrderTripletLoss`."""
 
     name: Literal["second-order"] = "second-order"
@@ -216,7 +246,7 @@ class SecondOrderTripletConfig(StrategyConfig):
     margin: float = Field(0.2, ge=0, description=_BAND)
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> SecondOrderTripletLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> SecondOrderTripletLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return SecondOrderTripletLoss(
@@ -225,11 +255,13 @@ class SecondOrderTripletConfig(StrategyConfig):
             margin=self.margin,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class SelectivelyContrastiveConfig(StrategyConfig):
+class SelectivelyContrastiveConfig(TripletsConfig):
     """See `trivet.SelectivelyContrastiveLoss`."""
 
     name: Literal["selectively-contrastive"] = "selectively-contrastive"
@@ -240,7 +272,7 @@ class SelectivelyContrastiveConfig(StrategyConfig):
     margin: float = Field(0.2, ge=0, description=_BAND)
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> SelectivelyContrastiveLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> SelectivelyContrastiveLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return SelectivelyContrastiveLoss(
@@ -251,11 +283,13 @@ class SelectivelyContrastiveConfig(StrategyConfig):
             margin=self.margin,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class NPairConfig(StrategyConfig):
+class NPairConfig(PositivesConfig):
     """See `trivet.NPairLoss`."""
 
     name: Literal["n-pair"] = "n-pair"
@@ -266,7 +300,7 @@ class NPairConfig(StrategyConfig):
     normalize: bool = Field(False, description="Scale embeddings to length 1 inside the loss.")
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> NPairLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> NPairLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return NPairLoss(
@@ -277,6 +311,7 @@ class NPairConfig(StrategyConfig):
             normalize=self.normalize or _needs_unit_rows(positives, negatives),
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
             generator=generator,
         )
 
@@ -287,16 +322,15 @@ class ProxyNCAConfig(StrategyConfig):
     name: Literal["proxy-nca"] = "proxy-nca"
     positives: Literal["all"] = Field("all", description="The proxy of the item's class.")
     negatives: Literal["all"] = Field("all", description="All other proxies.")
-    embedding_dim: int = Field(64, ge=1, description="Length of a proxy: that of an embedding, as in [model].")
     scale: float = Field(9.0, gt=0, description="Of the squared distance; 1 is the paper's equation.")
     proxy_learning_rate: float = Field(1e-2, ge=0, description="Of the proxies, which have no weight decay.")
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> ProxyNCALoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> ProxyNCALoss:
         """The loss."""
         return ProxyNCALoss(
             num_classes,
-            self.embedding_dim,
+            embedding_dim,
             scale=self.scale,
             proxy_learning_rate=self.proxy_learning_rate,
             reduction=self.reduction,
@@ -305,7 +339,7 @@ class ProxyNCAConfig(StrategyConfig):
         )
 
 
-class UnhingedTripletConfig(StrategyConfig):
+class UnhingedTripletConfig(TripletsConfig):
     """See `trivet.UnhingedTripletLoss`."""
 
     name: Literal["unhinged-triplet"] = "unhinged-triplet"
@@ -314,7 +348,7 @@ class UnhingedTripletConfig(StrategyConfig):
     margin: float = Field(0.2, ge=0, description="In the unit of the distance; a constant, but for the bands.")
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> UnhingedTripletLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> UnhingedTripletLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return UnhingedTripletLoss(
@@ -323,11 +357,13 @@ class UnhingedTripletConfig(StrategyConfig):
             negatives=negatives,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 
 
-class UnhingedMarginConfig(StrategyConfig):
+class UnhingedMarginConfig(TripletsConfig):
     """See `trivet.UnhingedMarginLoss`."""
 
     name: Literal["unhinged-margin"] = "unhinged-margin"
@@ -337,7 +373,7 @@ class UnhingedMarginConfig(StrategyConfig):
     beta: float = Field(1.4, ge=0, description="Boundary, in the unit of the distance; fixed.")
     reduction: Reduction = Field("mean", description=_REDUCTION)
 
-    def build(self, *, num_classes: int, generator: torch.Generator) -> UnhingedMarginLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> UnhingedMarginLoss:
         """The loss."""
         positives, negatives = self._selectors()
         return UnhingedMarginLoss(
@@ -347,6 +383,8 @@ class UnhingedMarginConfig(StrategyConfig):
             negatives=negatives,
             reduction=self.reduction,
             trim=self.trim,
+            trim_positives_only=self.trim_positives_only,
+            disjoint=self.disjoint,
             generator=generator,
         )
 

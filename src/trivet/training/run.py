@@ -169,6 +169,7 @@ class _Job:
         self.model = build(config.model, splits.train.inputs.shape, config.seed)
         self.loss: RowLoss = config.loss.build(
             num_classes=len(splits.train.names[splits.level]),
+            embedding_dim=config.model.embedding_dim,
             generator=torch.Generator().manual_seed(step_seed(config.seed, 0, 3)),
         )
         self.task = Task(self.model, self.loss, config.training, seed=config.seed, after_step=self.after_step)
