@@ -219,16 +219,6 @@ def test_an_item_is_never_its_own_positive() -> None:
     assert bank.positive.tolist() == [2, 2, 0]
 
 
-def test_distances_survive_near_collapse() -> None:
-    generator = torch.Generator().manual_seed(0)
-    centre = torch.randn(32, generator=generator)
-    close = centre + 1e-4 * centre.norm() * torch.randn(40, 32, generator=generator) / 32**0.5
-    exact = torch.cdist(close.double(), close.double(), compute_mode="donot_use_mm_for_euclid_dist")
-    found = trivet.geometry.squared_distances(close, close).double().sqrt()
-    apart = ~torch.eye(40, dtype=torch.bool)
-    assert ((found - exact).abs() / exact)[apart].max() < 1e-3
-
-
 @pytest.mark.parametrize(("per_class", "spread"), [(4, 1e-3), (4, 1e-4), (80, 1e-4)])
 def test_choices_and_gradients_survive_class_collapse(per_class: int, spread: float) -> None:
     """Classes far apart, each collapsed to a blob: what matters inside a blob is far below the matrix's precision."""
@@ -250,41 +240,6 @@ def test_choices_and_gradients_survive_class_collapse(per_class: int, spread: fl
             for dtype in (torch.float32, torch.float64)
         )
         assert (found - expected).norm() / expected.norm() < 1e-3
-
-
-def test_mining_ignores_autocast() -> None:
-    generator = torch.Generator().manual_seed(0)
-    embeddings, labels = torch.randn(256, 16, generator=generator), torch.arange(256) % 64
-    expected = trivet.mine(embeddings, labels, positives="easy", negatives="hard")
-    loss = trivet.ContrastiveLoss(margin=5.0)
-    value = loss(embeddings, labels)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = trivet.mine(embeddings, labels, positives="easy", negatives="hard")
-        assert loss(embeddings, labels).item() == value.item()
-    for a, b in zip(expected, found, strict=True):
-        assert a.tolist() == b.tolist()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype: torch.dtype) -> None:
-    embeddings = torch.nn.functional.normalize(torch.randn(24, 8, generator=torch.Generator().manual_seed(0)), dim=1)
-    labels = torch.arange(24) % 6
-    low = embeddings.to(dtype)
-    loss = trivet.TripletLoss(positives="easy", negatives="hard")
-    exact = torch.autograd.grad(loss(leaf := low.float().requires_grad_(), labels), leaf)[0]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(half := low.clone().requires_grad_(), labels)
-    assert value.dtype == torch.float32
-    found = torch.autograd.grad(value, half)[0]
-    assert found.dtype == dtype
-    assert (found.float() - exact).norm() / exact.norm() < 1e-2
-
-
-def test_a_row_that_is_not_finite_is_named() -> None:
-    embeddings = torch.zeros(5, 2)
-    embeddings[1, 0], embeddings[4, 1] = math.nan, math.inf
-    with pytest.raises(ValueError, match=r"embeddings must be finite: rows 1, 4 hold NaN or infinity \(2 of 5\)"):
-        trivet.TripletLoss()(embeddings, torch.tensor([0, 0, 1, 1, 1]))
 
 
 def test_rows_too_large_to_square_are_named() -> None:
@@ -326,48 +281,11 @@ def test_degenerate_batches_have_a_finite_gradient(embeddings: Tensor, labels: l
         assert torch.isfinite(leaf.grad).all()
 
 
-def test_all_points_equal_give_the_margin() -> None:
-    loss = trivet.TripletLoss(margin=0.3, positives="easy", negatives="hard")
-    assert loss(torch.ones(6, 2), torch.tensor([0, 0, 1, 1, 2, 2])).item() == pytest.approx(0.3)
-
-
-def test_one_positive_and_one_negative_pair() -> None:
-    embeddings = torch.tensor([[0.0], [2.0], [3.0]])
-    loss = trivet.ContrastiveLoss(margin=4.0, distance="euclidean", reduction="mean")
-    # positive pair 2, negative pairs 4 - 3 and 4 - 1, each in both orders
-    assert loss(embeddings, torch.tensor([0, 0, 1])).item() == pytest.approx((2 + 1 + 3) / 3)
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]
-)
-def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
-    embeddings = torch.tensor([[0.0], [1.0], [5.0], [3.0]])
-    labels = torch.tensor([1, 1, 2, 2], dtype=dtype)
-    assert trivet.TripletLoss(positives="easy", negatives="hard")(embeddings, labels).item() > 0
-    assert trivet.MarginLoss(num_classes=3, positives="easy", negatives="all")(embeddings, labels).item() > 0
-
-
-def test_labels_above_the_floats_stay_apart() -> None:
-    labels = torch.tensor([2**24, 2**24 + 1, 2**24, 2**24 + 1])
-    mined = trivet.mine(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), labels, positives="easy", negatives="hard")
-    assert mined.positive.tolist() == [2, 3, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("labels", "said"),
-    [
-        (torch.tensor([True, False]), "tensor of integers: got torch.bool"),
-        (torch.tensor([0.0, 1.0]), "tensor of integers: got torch.float32"),
-        (["a", "b"], "tensor of integers: got list"),
-        (torch.tensor([0, 1, 2]), "one number per embedding"),
-    ],
-)
-def test_labels_that_are_no_class_numbers(labels: Tensor, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        trivet.TripletLoss()(torch.zeros(2, 2), labels)
-    with pytest.raises(ValueError, match=said):
-        trivet.MarginLoss(num_classes=3)(torch.zeros(2, 2), labels)
+def test_labels_of_another_length_are_refused() -> None:
+    labels = torch.tensor([0, 1, 2])
+    for loss in (trivet.TripletLoss(), trivet.MarginLoss(num_classes=3)):
+        with pytest.raises(ValueError, match=r"labels must hold one number per embedding: .* labels.repeat\(2\)"):
+            loss(torch.zeros(2, 2), labels)
 
 
 @pytest.mark.parametrize(
@@ -506,18 +424,6 @@ def test_skipping_anchors_without_a_mined_pair() -> None:
         loss = trivet.MultiSimilarityLoss(skip_if_any_empty=skip)
         loss(embeddings, labels)
         assert loss.last.terms == terms
-
-
-def test_random_choices_resume() -> None:
-    labels = torch.arange(8) % 4
-    loss = trivet.TripletLoss(negatives="random", generator=torch.Generator().manual_seed(3))
-    loss(UNIT, labels)
-    saved = copy.deepcopy(loss.state_dict())
-    expected = [loss(UNIT, labels).item() for _ in range(5)]
-    other = trivet.TripletLoss(negatives="random")
-    other.load_state_dict(saved)
-    assert [other(UNIT, labels).item() for _ in range(5)] == expected
-    assert len(set(expected)) > 1
 
 
 def test_step_record() -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import math
+import runpy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +39,7 @@ LABELS = [0, 1, 2, 0, 1, 3, 2, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2, 0, 3, 1
 CLASSES = 5
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 SEED = 5
+EXAMPLE = Path(__file__).parents[2] / "examples" / "many_devices.py"
 
 Options = dict[str, Any]
 
@@ -50,6 +53,7 @@ class Case:
         ids: whether they are given. Then some items have two rows, on different processes, some of other labels.
         references: whether further ones are given, which all processes share; with ids, some are rows of the batch.
         seed: of the embeddings.
+        alone: how many of the first rows are of a class of their own each.
     """
 
     counts: list[int]
@@ -58,6 +62,7 @@ class Case:
     references: bool = False
     block_size: int | None = None
     seed: int = 0
+    alone: int = 0
 
     @property
     def size(self) -> int:
@@ -65,7 +70,7 @@ class Case:
 
     @property
     def labels(self) -> Tensor:
-        return torch.tensor(LABELS)[: self.size]
+        return torch.tensor([100 + i if i < self.alone else label for i, label in enumerate(LABELS[: self.size])])
 
     @property
     def items(self) -> Tensor:
@@ -372,6 +377,28 @@ def processes_with_one_block_beside_those_with_several(crew: Crew) -> None:
         compare(crew, make, [(options, Case(counts, block_size=2)) for options in STRATEGIES[:5]])
 
 
+@check
+def process_without_a_term(crew: Crew) -> None:
+    counts = COUNTS[1 : crew.size] + COUNTS[:1]
+    choices = [*STRATEGIES[1:5], {"positives": "easy", "negatives": "hard", "disjoint": True}]
+    for make, block_size in product((triplet, margin), (None, 3)):
+        compare(crew, make, [(options, Case(counts, block_size=block_size, alone=counts[0])) for options in choices])
+
+
+@check
+def no_term_at_all(crew: Crew) -> None:
+    for make, options, block_size in product((triplet, margin), STRATEGIES[1:5], (None, 1)):
+        loss = make(**options, block_size=block_size).double()
+        case = Case(COUNTS[: crew.size], alone=sum(COUNTS))
+        if (make, options["negatives"]) == (margin, "all"):
+            continue  # pairs with negatives are terms
+        found = together(loss, case, crew)
+        assert found.value == 0, options
+        assert not found.of_embeddings.any(), options
+        assert loss.last.terms == 0, options
+        assert loss.last.dropped["no positive"] == case.size, options
+
+
 @check_of_two
 def every_reduction(crew: Crew) -> None:
     everything = {"positives": "all", "negatives": "all"}
@@ -429,38 +456,37 @@ def trimmed_ties_go_by_the_place_in_the_whole_batch(crew: Crew) -> None:
         for a, p, n in product(range(size), repeat=3)
         if a != p and LABELS[a] == LABELS[p] and LABELS[n] != LABELS[a]
     ]
-    for only in (False, True):
-        rank = {t: squared[t[0]][t[1]] - (0 if only else squared[t[0]][t[2]] - 4) for t in triplets}
-        rank = {t: max(0, value) for t, value in rank.items()}
-        ordered = sorted(triplets, key=lambda t: (rank[t], t))
-        for trim in (0.1, 0.25):
-            kept = ordered[: math.ceil((1 - trim) * len(ordered))]
-            assert rank[ordered[len(kept)]] == rank[kept[-1]]  # the cut goes through a tie,
-            assert kept[-1][0] >= counts[0]  # of which one process keeps all, another some
-            total, gradient = 0, [[0, 0] for _ in points]
-            for a, p, n in kept:
-                value = squared[a][p] - squared[a][n] + 4
-                total += max(0, value)
-                for k in (0, 1) if value > 0 else ():
-                    gradient[a][k] += 2 * (points[n][k] - points[p][k])
-                    gradient[p][k] += 2 * (points[p][k] - points[a][k])
-                    gradient[n][k] += 2 * (points[a][k] - points[n][k])
-            for block_size, dtype in ((None, torch.float32), (2, torch.float64)):
-                loss = trivet.TripletLoss(
-                    margin=4.0,
-                    positives="all",
-                    negatives="all",
-                    reduction="sum",
-                    trim=trim,
-                    trim_positives_only=only,
-                    block_size=block_size,
-                )
-                embeddings = torch.tensor(points[span], dtype=dtype, requires_grad=True)
-                value = loss(embeddings, torch.tensor(LABELS[span]), gather=crew.group)
-                value.backward()
-                assert loss.last.terms == len(kept)
-                assert value.item() == total
-                assert embeddings.grad.tolist() == gradient[span]
+    for only, trim in ((False, 0.07), (False, 0.2), (True, 0.07), (True, 0.25)):
+        rank = {(a, p, n): squared[a][p] - (0 if only else squared[a][n] - 4) for a, p, n in triplets}
+        ordered = sorted(triplets, key=lambda t: (max(0, rank[t]), t))
+        kept = ordered[: math.ceil(round((1 - trim) * len(ordered), 9))]
+        # The cut goes through a tie, in the rows of another process than the first.
+        assert rank[ordered[len(kept)]] == rank[kept[-1]]
+        assert kept[-1][0] >= counts[0]
+        total, gradient = 0, [[0, 0] for _ in points]
+        for a, p, n in kept:
+            value = squared[a][p] - squared[a][n] + 4
+            total += max(0, value)
+            for k in (0, 1) if value > 0 else ():
+                gradient[a][k] += 2 * (points[n][k] - points[p][k])
+                gradient[p][k] += 2 * (points[p][k] - points[a][k])
+                gradient[n][k] += 2 * (points[a][k] - points[n][k])
+        for block_size, dtype in ((None, torch.float32), (2, torch.float64)):
+            loss = trivet.TripletLoss(
+                margin=4.0,
+                positives="all",
+                negatives="all",
+                reduction="sum",
+                trim=trim,
+                trim_positives_only=only,
+                block_size=block_size,
+            )
+            embeddings = torch.tensor(points[span], dtype=dtype, requires_grad=True)
+            value = loss(embeddings, torch.tensor(LABELS[span]), gather=crew.group)
+            value.backward()
+            assert loss.last.terms == len(kept)
+            assert value.item() == total
+            assert embeddings.grad.tolist() == gradient[span]
 
 
 @check
@@ -653,6 +679,14 @@ def parallel_training_is_training_on_one_process(crew: Crew) -> None:
         for (name, expected), found in zip(one.named_parameters(), many.parameters(), strict=True):
             assert distance(found, expected) <= 1e-10, name
             assert distance(start[name], expected) > 1e-2, name
+
+
+@check_of_two
+def example_trains(crew: Crew) -> None:
+    values = runpy.run_path(str(EXAMPLE))["train"](steps=8)
+    everyone = gather_rows(torch.tensor([values]), [1] * crew.size, crew.group)
+    assert everyone[0].equal(everyone[1])
+    assert sum(values[4:]) < sum(values[:4])
 
 
 @dataclass

@@ -95,7 +95,7 @@ def test_of_nothing_nothing_is_kept() -> None:
     assert not cut.keep(torch.ones(3), torch.zeros(3, dtype=torch.bool)).any()
 
 
-@pytest.mark.parametrize("share", [0.3, 0.75])
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.4, 0.5, 0.7, 0.95])
 def test_processes_that_share_a_batch_cut_it_as_one(share: float) -> None:
     """Three threads stand for the processes: a sum waits for all, and each has its own part of the values."""
     steps = torch.randint(4, (40,), generator=torch.Generator().manual_seed(0))
