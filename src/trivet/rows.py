@@ -380,6 +380,11 @@ class RowLoss(nn.Module, ABC):
         def checked() -> Batch:
             if gather and indices is not None:
                 raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
+            if gather and references is embeddings:
+                raise ValueError(
+                    "references must be the same on every process: got the embeddings themselves with gather; "
+                    "leave them out, the rows of all processes are compared anyway."
+                )
             batch = check_batch(
                 embeddings,
                 labels,
