@@ -1,4 +1,14 @@
-"""Every selector and every loss against loops in plain Python, over COUNT generated batches.
+"""Every selector and every loss against loops in plain Python: about 11 400 cases over 4 520 generated batches.
+
+Batches, as examples x parameters of each test:
+
+    triplets of deterministic rules   100 x 11   each with up to nine negative rules: 8 000 pairs of rules and a batch
+    random rules                       60 x 14
+    losses                            100 x 14   value and gradient, in one block and in several
+    given indices                      50 x 14
+    proxies                            60 x  2
+    disjoint triplets                 100 x  2
+    random rules by blocks             40 x  4
 
 Coordinates are quarters, so that ties and duplicates are common and exact, or normal numbers, which never tie. A batch
 is compared with itself, with references or with a memory, items repeat, labels have any integer dtype. Half of the

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trivet.mining.columns import CHUNK, Ranges, below, nearest, nearest_few, weighted
 
-WIDTHS = [1, 2, 63, 64, 65, 127, 128, 129, 192, 200, 1000]
+WIDTHS = [1, 2, 63, 64, 65, 128, 129, 200, 1000]
 DTYPES = [torch.float32, torch.float64]
 
 

@@ -27,8 +27,10 @@ class Draws:
 
     def uniform(self, anchors: Tensor, slots: int, *, stream: int) -> Tensor:
         """The numbers `(B, slots)` float64 of the anchors `(B,)`, given by their place in the whole batch."""
-        rows = _mix(_mix(self._key + stream) + (anchors + 1) * _STEP)
-        columns = torch.arange(1, slots + 1, device=anchors.device) * _STEP
+        # Without `nothing`, torch.compile takes the products for index arithmetic, which does not overflow as it must.
+        nothing = self._key & 0
+        rows = _mix(_mix(self._key + stream) + ((anchors + 1) ^ nothing) * _STEP)
+        columns = (torch.arange(1, slots + 1, device=anchors.device) ^ nothing) * _STEP
         bits = _shift_right(_mix(rows[:, None] + columns), 11)  # 53 of them, what a float64 holds
         return torch.mul(bits.double(), 2.0**-53)
 

@@ -76,7 +76,7 @@ def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance,
 
     Args:
         indices: three tensors `(T,)`, anchors, positives and negatives of triplets; or four, anchors and positives
-            `(P,)` and anchors and negatives `(Q,)` of pairs.
+            `(P,)` and anchors and negatives `(Q,)` of pairs, each of which counts once.
 
     Raises:
         ValueError: if they are not whole numbers of equal length within range, or contradict the labels.
@@ -110,7 +110,11 @@ def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance,
                 f"indices must agree with the labels: got {name} whose label is "
                 f"{'that' if name == 'negatives' else 'not that'} of their anchor; mine them with the same labels."
             )
-    return Given(*(x.to(batch.labels) for x in columns), paired=paired, distance=distance, margin=margin)
+    columns = [column.to(batch.labels) for column in columns]
+    if not paired:  # pairs are sets: one that comes twice counts once
+        columns[:2] = torch.unique(torch.stack(columns[:2]), dim=1)
+        columns[2:] = torch.unique(torch.stack(columns[2:]), dim=1)
+    return Given(*columns, paired=paired, distance=distance, margin=margin)
 
 
 def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
