@@ -108,6 +108,11 @@ class Rows:
         hidden = distances.shape[1] - self.negative_count
         return torch.minimum(distances, reach).sum(dim=1) - hidden * reach[:, 0]
 
+    @property
+    def anchor_norms(self) -> Tensor:
+        """Squared Euclidean norms `(B,)` of the anchors, differentiable."""
+        return self._block.anchors.square().sum(dim=1)
+
     @lazy
     def reference_norms(self) -> Tensor:
         """Squared Euclidean norms `(M,)` of the references, differentiable."""

@@ -5,6 +5,7 @@ from trivet.mining.negatives import (
     NEGATIVES,
     AllNegatives,
     DistanceWeighted,
+    EasyNegative,
     HardNegative,
     MultiSimilarityNegatives,
     NegativeName,
@@ -23,6 +24,7 @@ from trivet.mining.positives import (
     PositiveName,
     PositiveSelector,
     RandomPositive,
+    SemihardPositive,
 )
 from trivet.mining.triplets import Triplets, mine
 
@@ -34,6 +36,7 @@ __all__ = [
     "Block",
     "Choice",
     "DistanceWeighted",
+    "EasyNegative",
     "EasyPositive",
     "Everyone",
     "HardNegative",
@@ -48,6 +51,7 @@ __all__ = [
     "RandomPositive",
     "SemihardHardestNegative",
     "SemihardNegative",
+    "SemihardPositive",
     "Triplets",
     "ViolatingNegative",
     "mine",
