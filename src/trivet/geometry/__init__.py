@@ -9,7 +9,6 @@ from trivet.geometry.distances import (
     from_squared,
     from_squared_matrix,
     squared_distances,
-    to_squared,
     unit_rows,
 )
 
@@ -24,6 +23,5 @@ __all__ = [
     "from_squared",
     "from_squared_matrix",
     "squared_distances",
-    "to_squared",
     "unit_rows",
 ]

@@ -134,11 +134,3 @@ def from_squared_matrix(squared: Tensor, distance: Distance) -> Tensor:
     if distance == "euclidean":
         return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt_()
     return from_squared(squared, distance)
-
-
-def to_squared(value: Tensor, distance: Distance) -> Tensor:
-    """The inverse of `from_squared`, for values >= 0."""
-    assert distance in get_args(Distance)
-    if distance == "squared_euclidean":
-        return value
-    return value * 2 if distance == "cosine" else value.square()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.nn.functional import softplus
 
+from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.given import Disjoint
@@ -25,8 +25,8 @@ def multi_similarity_rows(
     if rows.paired:
         repulsion = repulsion.where(rows.negative_chosen, -torch.inf)
     # S = 1 - D; the constant of the exponents comes after the sum.
-    pull = softplus(log_sum_exp(attraction) - positive_scale * (1 - threshold)) / positive_scale
-    push = softplus(log_sum_exp(repulsion) + negative_scale * (1 - threshold)) / negative_scale
+    pull = log_one_plus_exp(log_sum_exp(attraction) - positive_scale * (1 - threshold)) / positive_scale
+    push = log_one_plus_exp(log_sum_exp(repulsion) + negative_scale * (1 - threshold)) / negative_scale
     kept = rows.has_candidates
     if skip_if_any_empty:
         kept = kept & rows.positive_chosen.any(dim=1) & (rows.negative_count > 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, distances_between, from_squared, from_squared_matrix, to_squared
+from trivet.geometry import Distance, distances_between, from_squared, from_squared_matrix
 from trivet.mining.batch import Batch
 from trivet.mining.lazy import lazy
 
@@ -131,7 +131,9 @@ class Block:
 
     def beyond(self, squared: Tensor, margin: float) -> Tensor:
         """Squared distances that lie `margin`, in the loss's distance, beyond the given ones."""
-        return to_squared(from_squared(squared, self.distance) + margin, self.distance)
+        if self.distance == "euclidean":  # (d + m)^2 = d^2 + m (2 d + m), which leaves d^2 as it is for m = 0
+            return squared + margin * (2 * from_squared(squared, self.distance) + margin)
+        return squared + (2 * margin if self.distance == "cosine" else margin)
 
     # What follows is differentiable.
 
@@ -193,7 +195,7 @@ class Block:
         dense = None if of_matrix is None else self._of_squared(of_matrix)
         for found in self._lists:
             grad = grads[id(found.squared)]
-            if grad is None:
+            if grad is None or self.size == 0:
                 continue
             if found.differences is None:
                 wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
@@ -207,7 +209,7 @@ class Block:
             own_part.add_(pulls.sum(dim=1))
             if sums.references is not None:
                 sums.references.index_add_(0, found.columns.flatten(), pulls.flatten(0, 1), alpha=-1)
-        if dense is not None:
+        if dense is not None and self.size:
             own_part.add_(self._batch.gallery.add_gradient(dense, self._rows, sums.products))
         for parameter, parameter_sum in zip(parameters, sums.parameters, strict=True):
             if (of_parameter := grads[id(parameter)]) is not None:
@@ -229,7 +231,11 @@ class Block:
             return self._rows @ self._batch.references.T
         squared = self._batch.gallery.squared_distances(self._rows)
         index, values = self._hidden(squared)
-        return squared.scatter(1, index, values) if squared.requires_grad else squared.scatter_(1, index, values)
+        if not squared.requires_grad:
+            return squared.scatter_(1, index, values)
+        # A number that is written again several times must have its gradient once.
+        values = torch.cat([values[:, :1], values[:, 1:].detach()], dim=1)
+        return squared.scatter(1, index, values)
 
     def _hidden(self, squared: Tensor, value: float = torch.inf) -> tuple[Tensor, Tensor]:
         """Where and what to write into `squared (B, M)` so that it holds `value` for all that are no negatives."""
