@@ -714,6 +714,8 @@ ONE_EACH = [
     if pair[0].name != "all" and pair[0].k == pair[1].k == 1 and not reference.is_set(pair[1])
 ]
 ONE_EACH = [pair for pair in ONE_EACH if pair[0].name != "multi-similarity"]
+# Where neither choice depends on the other, an anchor that finds no triplet finds none later either, as less is left.
+SEPARATE = [pair for pair in ONE_EACH if pair[0].name != "semihard" and pair[1].name in ("hard", "easy")]
 
 
 @pytest.mark.parametrize("seed", [None, 0])
@@ -721,7 +723,7 @@ ONE_EACH = [pair for pair in ONE_EACH if pair[0].name != "multi-similarity"]
 @generated(DISJOINT)
 def test_disjoint_triplets_are_chosen_one_after_another(seed: int | None, data: st.DataObject, kind: str) -> None:
     """By index, or with a seed in a random order, which the triplets themselves show."""
-    positives, negatives = data.draw(st.sampled_from(ONE_EACH))
+    positives, negatives = data.draw(st.sampled_from(ONE_EACH if seed is None else SEPARATE))
     sample = data.draw(samples(unit=True if kind == "cosine" or unit_only(positives, negatives) else None))
     problem, (ids, reference_ids) = sample.problem(kind), sample.items()
     if seed is None:
@@ -733,7 +735,7 @@ def test_disjoint_triplets_are_chosen_one_after_another(seed: int | None, data: 
             generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))),
         )  # fmt: skip
         first = [a for a, _, _ in found]
-        # Anchors without a triplet find none later either, as less is left: they may come last.
+        # Anchors without a triplet may come last.
         order = [*first, *(a for a in range(len(sample.rows)) if a not in first)]
     assert found == reference.disjoint_triplets(problem, positives, negatives, ids, reference_ids, order)
 
