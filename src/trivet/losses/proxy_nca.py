@@ -64,7 +64,7 @@ class ProxyNCALoss(RowLoss):
         >>> loss = ProxyNCALoss(2, 2, scale=1.0)
         >>> loss.proxies.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # 0 - 2
-        tensor(-2., grad_fn=<AddBackward0>)
+        tensor(-2., grad_fn=<DivBackward0>)
     """
 
     reductions = ("mean", "sum")
