@@ -222,7 +222,7 @@ class Watched:
 
     def __init__(self, browser: Browser, path: Path) -> None:
         self.page: Page = browser.new_page(viewport={"width": 1200, "height": 900})
-        self.page.set_default_timeout(5000)
+        self.page.set_default_timeout(60_000)
         self.offences: list[str] = []
         address = path.as_uri()
         self.page.on("dialog", lambda dialog: (self.offences.append(f"dialog {dialog.message}"), dialog.dismiss()))
