@@ -136,28 +136,28 @@ def test_02_half_precision_selects_and_adds_up_in_float32(dtype: torch.dtype, na
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_03_a_row_that_is_not_finite_is_named_and_never_used(bad: float, name: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_03_a_row_that_is_not_finite_is_named_and_never_used(dtype: torch.dtype, bad: float, name: str) -> None:
     """A NaN or infinite row raises an error that names the rows; it is never mined, never filtered silently."""
-    rows, labels = torch.ones(6, 3), torch.tensor([0, 1, 0, 1, 0, 2])
+    rows, labels = torch.ones(6, 3, dtype=dtype), torch.tensor([0, 1, 0, 1, 0, 2])
     rows[1, 0] = rows[5, 2] = bad  # row 5 is alone in its class and would not be chosen
     good, classes = torch.ones(2, 3), torch.tensor([0, 1])
     said = r"must be finite: rows 1, 5 hold NaN or infinity \(2 of 6\)"
     loss, memory = LOSSES[name](), CrossBatchMemory(size=4, embedding_dim=3)
-    for dtype in (torch.float32, torch.float16):
-        calls: list[Callable[[], object]] = [
-            lambda: loss(rows.to(dtype), labels),  # noqa: B023
-            lambda: trivet.mine(rows.to(dtype), labels, positives="random", negatives="hard"),  # noqa: B023
-            lambda: trivet.mine(good, classes, references=rows.to(dtype), reference_labels=labels),  # noqa: B023
-            lambda: memory.add(rows.to(dtype), labels, torch.arange(6)),  # noqa: B023
-            lambda: evaluate(rows.to(dtype), {"class": labels}),  # noqa: B023
-            lambda: recall_at_k(rows.to(dtype), labels, distance="cosine"),  # noqa: B023
-            lambda: nearest_pairs(rows.to(dtype), labels),  # noqa: B023
-        ]
-        if name != "ProxyNCALoss":
-            calls.append(lambda: loss(good, classes, references=rows.to(dtype), reference_labels=labels))  # noqa: B023
-        for call in calls:
-            with pytest.raises(ValueError, match=said):
-                call()
+    calls: list[Callable[[], object]] = [
+        lambda: loss(rows, labels),
+        lambda: trivet.mine(rows, labels, positives="random", negatives="hard"),
+        lambda: trivet.mine(good, classes, references=rows, reference_labels=labels),
+        lambda: memory.add(rows, labels, torch.arange(6)),
+        lambda: evaluate(rows, {"class": labels}),
+        lambda: recall_at_k(rows, labels, distance="cosine"),
+        lambda: nearest_pairs(rows, labels),
+    ]
+    if name != "ProxyNCALoss":
+        calls.append(lambda: loss(good, classes, references=rows, reference_labels=labels))
+    for call in calls:
+        with pytest.raises(ValueError, match=said):
+            call()
     assert loss.last is None
     assert len(memory) == 0
 

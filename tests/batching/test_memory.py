@@ -273,6 +273,7 @@ def test_a_memory_needs_a_row_and_a_dimension(size: int, dim: int, message: str)
         CrossBatchMemory(size=size, embedding_dim=dim)
 
 
+# Two devices are the subject, so there is nothing to check where there is one.
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_does_the_same() -> None:
     here, there = (CrossBatchMemory(size=7, embedding_dim=3).to(device) for device in ("cpu", "cuda"))

@@ -53,7 +53,7 @@ def message(call: Callable[[], object], kind: type[Exception] = ValueError) -> s
     caught: Exception | None = None
     try:
         call()
-    except Exception as error:
+    except Exception as error:  # the kind is what is checked below
         caught = error
     assert type(caught) is kind, repr(caught)
     return str(caught)
@@ -72,7 +72,7 @@ def run(folder: Path) -> None:
             error = None
             try:
                 CHECKS[name](Crew(rank, size, group))
-            except Exception:
+            except Exception:  # any fault of a check is its result, written down and read by the test
                 error = traceback.format_exc()
             print(json.dumps({"check": name, "rank": rank, "error": error}), file=file, flush=True)
     dist.destroy_process_group()

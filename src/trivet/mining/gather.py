@@ -99,7 +99,7 @@ def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) ->
     try:
         part = check()
         header = _header(part)
-    except Exception as error:
+    except Exception as error:  # whatever it is: the others wait for this process, and must be told first
         failure = error
     headers = _concatenated(torch.tensor([header], dtype=torch.int64), group).tolist()
     passed, counts, *shared, first, second = (list(column) for column in zip(*headers, strict=True))

@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 T = TypeVar("T")
 
 
-class lazy(Generic[T]):  # noqa: N801  # reads as a decorator
+class lazy(Generic[T]):  # noqa: N801  # a decorator, in lower case as `property` is
     """As `functools.cached_property`, without its lock, which `torch.compile` cannot trace in Python 3.11."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

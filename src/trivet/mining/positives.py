@@ -44,8 +44,26 @@ class PositiveSelector(Protocol):
         ...
 
 
+class _OfTheClass:
+    """What the rules have in common that look at the anchor's class alone."""
+
+    max_positive_similarity: float | None
+    pairwise: ClassVar[bool] = False
+    random: ClassVar[bool] = False
+    after_negative: ClassVar[bool] = False
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
+
+    def slots(self, block: Block) -> int:
+        """None are used."""
+        return 0
+
+
 @dataclass(frozen=True)
-class EasyPositive:
+class EasyPositive(_OfTheClass):
     """The nearest item of the same class (easy positive sampling, Levi et al., ICCV 2021, section 4.3).
 
     Args:
@@ -55,21 +73,9 @@ class EasyPositive:
 
     k: int = 1
     max_positive_similarity: float | None = None
-    pairwise: ClassVar[bool] = False
-    random: ClassVar[bool] = False
-    after_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check(self.k, self.max_positive_similarity)
-
-    @property
-    def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
-        return self.max_positive_similarity is not None
-
-    def slots(self, block: Block) -> int:
-        """None are used."""
-        return 0
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The nearest positives, `(B, k)`; the lowest index wins a tie."""
@@ -77,7 +83,7 @@ class EasyPositive:
 
 
 @dataclass(frozen=True)
-class HardPositive:
+class HardPositive(_OfTheClass):
     """The farthest item of the same class (batch-hard, Hermans et al. 2017).
 
     Args:
@@ -87,21 +93,9 @@ class HardPositive:
 
     k: int = 1
     max_positive_similarity: float | None = None
-    pairwise: ClassVar[bool] = False
-    random: ClassVar[bool] = False
-    after_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check(self.k, self.max_positive_similarity)
-
-    @property
-    def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
-        return self.max_positive_similarity is not None
-
-    def slots(self, block: Block) -> int:
-        """None are used."""
-        return 0
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The farthest positives, `(B, k)`; the lowest index wins a tie."""
@@ -109,7 +103,7 @@ class HardPositive:
 
 
 @dataclass(frozen=True)
-class SemihardPositive:
+class SemihardPositive(_OfTheClass):
     """The farthest item of the same class that is still nearer than the chosen negative (strictly).
 
     The counterpart of the semi-hard negative: the hardest positive of those that are on the right side. The negative
@@ -120,21 +114,10 @@ class SemihardPositive:
     """
 
     max_positive_similarity: float | None = None
-    pairwise: ClassVar[bool] = False
-    random: ClassVar[bool] = False
     after_negative: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check(1, self.max_positive_similarity)
-
-    @property
-    def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
-        return self.max_positive_similarity is not None
-
-    def slots(self, block: Block) -> int:
-        """None are used."""
-        return 0
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The positive, `(B, 1)`; the lowest index wins a tie."""
@@ -144,7 +127,7 @@ class SemihardPositive:
 
 
 @dataclass(frozen=True)
-class RandomPositive:
+class RandomPositive(_OfTheClass):
     """An item of the same class drawn uniformly.
 
     Args:
@@ -154,17 +137,10 @@ class RandomPositive:
 
     k: int = 1
     max_positive_similarity: float | None = None
-    pairwise: ClassVar[bool] = False
     random: ClassVar[bool] = True
-    after_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check(self.k, self.max_positive_similarity)
-
-    @property
-    def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
-        return self.max_positive_similarity is not None
 
     def slots(self, block: Block) -> int:
         """A number for each item of the class."""
@@ -176,7 +152,7 @@ class RandomPositive:
 
 
 @dataclass(frozen=True)
-class AllPositives:
+class AllPositives(_OfTheClass):
     """Every item of the same class, each with negatives of its own.
 
     Args:
@@ -185,20 +161,9 @@ class AllPositives:
 
     max_positive_similarity: float | None = None
     pairwise: ClassVar[bool] = True
-    random: ClassVar[bool] = False
-    after_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check(1, self.max_positive_similarity)
-
-    @property
-    def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
-        return self.max_positive_similarity is not None
-
-    def slots(self, block: Block) -> int:
-        """None are used."""
-        return 0
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """All positives, `(B, S)`."""
