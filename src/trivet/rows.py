@@ -3,7 +3,7 @@
 The `(N, M)` matrix of distances between anchors and references is cut into row blocks. In each block the selectors
 choose positives and negatives on detached distances, the loss's formula is evaluated with autograd, and the gradient
 with respect to embeddings, references and parameters is accumulated; no more than one block exists at a time.
-A batch that fits one block takes the ordinary autograd path.
+For a second derivative, and for `torch.compile`, a batch that fits one block is evaluated by ordinary autograd.
 """
 
 from __future__ import annotations
@@ -414,23 +414,18 @@ class RowLoss(nn.Module, ABC):
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
         evaluation = _Evaluation(self, batch, strategy, draws, processes)
-        if len(evaluation.spans) == 1:  # ordinary autograd
-            rows = evaluation.rows(batch, 0)
-            terms = self.formula(rows)
-            cut = None if self.trim == 0 else evaluation.cut(lambda: iter([terms]))
-            total = evaluation.total(rows, terms, cut)
+        if torch.compiler.is_compiling():
+            total = evaluation.add_up(batch, None)
+            total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         else:
-            cut = None if self.trim == 0 else evaluation.cut(evaluation.all_terms)
             references = None if batch.references is batch.embeddings else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            total = _Blocks.apply(evaluation, cut, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
+            total = _Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
         counts = evaluation.counts()
         if processes is not None:
             counts = processes.add_up(counts)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
-        if not total.requires_grad or batch.references is not batch.embeddings or len(self._parameters):
-            total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         if self.reduction in ("mean", "mean-active"):
             return total / counts[int(self.reduction == "mean-active")].clamp_min(1).to(total.dtype)
         if self.reduction == "anchors":
@@ -480,18 +475,18 @@ class _Evaluation:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
         return Rows(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._draws)
 
-    def all_terms(self) -> Iterator[RowTerms | RowSum]:
+    def _all_terms(self) -> Iterator[RowTerms | RowSum]:
         """The terms of every block in turn, without a graph."""
         batch = self.batch.detach()
         for number in range(len(self.spans)):
             with torch.no_grad():
                 yield self._loss.formula(self.rows(batch, number))
 
-    def cut(self, blocks: Callable[[], Iterator[RowTerms | RowSum]]) -> Cut:
-        """Where trimming cuts, over the whole batch."""
+    def _cut(self, whole: RowTerms | RowSum | None = None) -> Cut:
+        """Where trimming cuts, over the terms of the whole batch; they are computed again if they are not given."""
 
         def passes() -> Iterator[Tensor]:
-            for terms in blocks():
+            for terms in self._all_terms() if whole is None else [whole]:
                 assert isinstance(terms, RowTerms)
                 if not self._loss.trim_positives_only:
                     yield terms.values.detach()[terms.chosen]
@@ -508,36 +503,39 @@ class _Evaluation:
             return smallest(passes, share, self.batch.embeddings)
         return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
 
-    def total(self, rows: Rows, terms: RowTerms | RowSum, cut: Cut | None) -> Tensor:
-        """The sum of a block's terms, noted in the tally."""
-        if cut is not None:
-            assert isinstance(terms, RowTerms)
-            terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
-        result = terms.sum() if isinstance(terms, RowTerms) else terms
+    def add_up(self, batch: Batch, sums: Gradients | None, parameters: Sequence[Tensor] = ()) -> Tensor:
+        """The sum of all terms: with `sums` the gradient of each block is added to them at once, otherwise autograd's.
+
+        `batch` is that of the evaluation, or the same without its graph.
+        """
+        loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        cut = self._cut() if loss.trim and len(self.spans) > 1 else None
+        self._counts, self._tallies = [], []
+        # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
+        # it back to the system and faulting in every page again, which takes as long as the arithmetic.
+        torch.empty(2**25 - 2**14, dtype=torch.uint8)
+        for number in range(len(self.spans)):
+            rows = self.rows(batch, number, leaves=sums is not None)
+            with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
+                terms = loss.formula(rows)
+                if loss.trim:
+                    assert isinstance(terms, RowTerms)
+                    cut = cut or self._cut(terms)
+                    terms = terms.trim(cut, positives_only=loss.trim_positives_only)
+                result = terms.sum() if isinstance(terms, RowTerms) else terms
+            self._note(rows, result)
+            if sums is not None:
+                rows.add_gradients(result.total, parameters, sums)
+            total = total + (result.total if sums is None else result.total.detach())
+        return total.to(batch.embeddings.dtype)
+
+    def _note(self, rows: Rows, result: RowSum) -> None:
         self._counts.append(torch.stack([result.count, result.active.to(result.count.dtype)]))
         notes = _notes(rows, result)
         if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
             self._notes = notes  # added up when somebody reads the record
         else:
             self._tallies.append(_tally(notes))
-        return result.total
-
-    def sum_of_blocks(
-        self, batch: Batch, cut: Cut | None, parameters: Sequence[Tensor], sums: Gradients | None
-    ) -> Tensor:
-        """The sum over all blocks, with the gradient of each added to `sums` at once."""
-        total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
-        # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
-        # it back to the system and faulting in every page again, which takes as long as the arithmetic.
-        torch.empty(2**25 - 2**14, dtype=torch.uint8)
-        for number in range(len(self.spans)):
-            with torch.set_grad_enabled(sums is not None):
-                rows = self.rows(batch, number, leaves=sums is not None)
-                part = self.total(rows, self._loss.formula(rows), cut)
-            total += part.detach()
-            if sums is not None:
-                rows.add_gradients(part, parameters, sums)
-        return total.to(batch.embeddings.dtype)
 
     def counts(self) -> Tensor:
         """How many terms there are, and how many of their parts are active, `(2,)`."""
@@ -565,41 +563,52 @@ class _Blocks(torch.autograd.Function):
     def forward(
         ctx: Any,
         evaluation: _Evaluation,
-        cut: Cut | None,
         grad_enabled: bool,
         embeddings: Tensor,
         references: Tensor | None,
         *parameters: Tensor,
     ) -> Tensor:
         batch = evaluation.batch.detach()
-        ctx.own = references is None
+        own = references is None
         if not (grad_enabled and any(ctx.needs_input_grad)):
-            return evaluation.sum_of_blocks(batch, cut, parameters, None)
-        wanted = ctx.own or ctx.needs_input_grad[4]
+            return evaluation.add_up(batch, None)
+        wanted = own or ctx.needs_input_grad[3]
         sums = Gradients(
             anchors=torch.zeros_like(batch.embeddings),
             references=torch.zeros_like(batch.references) if wanted else None,
             products=batch.gallery.gradient_buffer() if wanted and len(batch.references) else None,
             parameters=[torch.zeros_like(parameter) for parameter in parameters],
         )
-        total = evaluation.sum_of_blocks(batch, cut, parameters, sums)
+        total = evaluation.add_up(batch, sums, parameters)
         if sums.references is not None and sums.products is not None:
             sums.references.add_(batch.gallery.gradient(sums.products))
         if sums.references is not None and sums.precise is not None:
             sums.references.add_(batch.precise_gallery.gradient(sums.precise))
-        if ctx.own and sums.references is not None:
+        if own and sums.references is not None:
             sums.anchors.add_(sums.references)
-        ctx.save_for_backward(sums.anchors, None if ctx.own else sums.references, *sums.parameters)
+        ctx.evaluation = evaluation
+        gradients = (sums.anchors, None if own else sums.references, *sums.parameters)
+        ctx.save_for_backward(*gradients, embeddings, references, *parameters)
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
+        saved = ctx.saved_tensors
+        gradients, inputs = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        if not torch.is_grad_enabled():
+            return (None, None, *(None if gradient is None else gradient * grad for gradient in gradients))
+        evaluation: _Evaluation = ctx.evaluation
+        if len(evaluation.spans) > 1:
             raise RuntimeError(
                 "a second derivative needs the whole batch in one block: got create_graph=True with several; "
                 "set block_size to the number of anchors."
             )
-        return (None, None, None, *(None if saved is None else saved * grad for saved in ctx.saved_tensors))
+        embeddings, references = inputs[0], inputs[0] if inputs[1] is None else inputs[1]
+        with torch.autocast(device_type=embeddings.device.type, enabled=False):
+            total = evaluation.add_up(replace(evaluation.batch, embeddings=embeddings, references=references), None)
+        wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad[2:], strict=True) if needed]
+        found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))
+        return (None, None, *(next(found) if needed else None for needed in ctx.needs_input_grad[2:]))
 
 
 @dataclass(frozen=True)
