@@ -106,7 +106,7 @@ class Rows:
             return distances.sum(dim=1)
         # In two passes: what is not chosen counts as the largest distance there can be, which is taken off again.
         hidden = distances.shape[1] - self.negative_count
-        return torch.minimum(distances, reach).sum(dim=1) - hidden * reach[:, 0]
+        return distances.clamp_max(reach).sum(dim=1) - hidden * reach
 
     @property
     def anchor_norms(self) -> Tensor:
@@ -576,14 +576,10 @@ class _Blocks(torch.autograd.Function):
         sums = Gradients(
             anchors=torch.zeros_like(batch.embeddings),
             references=torch.zeros_like(batch.references) if wanted else None,
-            products=batch.gallery.gradient_buffer() if wanted and len(batch.references) else None,
             parameters=[torch.zeros_like(parameter) for parameter in parameters],
         )
         total = evaluation.add_up(batch, sums, parameters)
-        if sums.references is not None and sums.products is not None:
-            sums.references.add_(batch.gallery.gradient(sums.products))
-        if sums.references is not None and sums.precise is not None:
-            sums.references.add_(batch.precise_gallery.gradient(sums.precise))
+        sums.finish()
         if own and sums.references is not None:
             sums.anchors.add_(sums.references)
         ctx.evaluation = evaluation

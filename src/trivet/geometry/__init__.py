@@ -3,11 +3,11 @@
 from trivet.geometry.arrays import Array, as_classes, as_rows
 from trivet.geometry.distances import (
     Distance,
-    References,
+    ProductGradients,
+    Products,
     check_embeddings,
     distances_between,
     from_squared,
-    from_squared_matrix,
     squared_distances,
     unit_rows,
 )
@@ -15,13 +15,13 @@ from trivet.geometry.distances import (
 __all__ = [
     "Array",
     "Distance",
-    "References",
+    "ProductGradients",
+    "Products",
     "as_classes",
     "as_rows",
     "check_embeddings",
     "distances_between",
     "from_squared",
-    "from_squared_matrix",
     "squared_distances",
     "unit_rows",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+SAMPLED = 4096  # references, about, among which a central one is looked for
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
@@ -25,12 +28,13 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
-    squares = embeddings.detach().square().sum(dim=1)
-    usable = squares <= torch.finfo(embeddings.dtype).max / 4
+    limit = math.sqrt(torch.finfo(embeddings.dtype).max / 4)
+    norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
     if torch.compiler.is_compiling():
-        torch._assert_async(usable.all(), f"{name} must be finite and small enough to square: a row is not.")
-    elif not bool(usable.all()):
-        rows = (~usable).nonzero().flatten()
+        usable = (norms <= limit).all()
+        torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
+    elif len(norms) and not norms.max().item() <= limit:  # a norm that is NaN is the largest
+        rows = (~(norms <= limit)).nonzero().flatten()
         shown = ", ".join(str(row) for row in rows[:8].tolist()) + (", ..." if len(rows) > 8 else "")
         what = "NaN or infinity" if not bool(torch.isfinite(embeddings).all()) else "numbers too large to square"
         raise ValueError(
@@ -42,74 +46,91 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
 def unit_rows(embeddings: Tensor) -> Tensor:
     """Rows divided by their Euclidean norm `(N, d)`; a row of zeros stays zero, and so does its gradient."""
     squares = embeddings.square().sum(dim=1, keepdim=True)
-    apart = squares > 0
-    return embeddings * torch.where(apart, torch.where(apart, squares, 1).rsqrt(), 0)
+    return embeddings * squares.masked_fill(squares == 0, torch.inf).rsqrt()
 
 
-class References:
-    """M references made ready for products with many blocks of anchors; differentiable with respect to both.
+class Products:
+    """Squared distances between N anchors and M references by matrix products, block by block; differentiable.
 
-    All rows are centred on the reference nearest to the mean of the references first: |x|^2 + |y|^2 - 2xy loses all
-    digits of the distance when the points lie far from the origin and close together, which is what a collapsed
-    embedding looks like. On a row, not on the mean itself, so that points on a grid stay on it and equal distances
-    stay equal. Never computed in half precision.
+    All rows are centred on a reference near the mean of the references first: |x|^2 + |y|^2 - 2xy loses all digits of
+    the distance when the points lie far from the origin and close together, which is what a collapsed embedding looks
+    like. On a row, not on the mean itself, so that points on a grid stay on it and equal distances stay equal. Never
+    computed in half precision.
 
     Args:
-        rows: the references `(M, d)`, M >= 1.
+        anchors: `(N, d)`.
+        references: `(M, d)`, M >= 1; the anchors themselves for distances within a set.
     """
 
-    def __init__(self, rows: Tensor) -> None:
-        with torch.autocast(device_type=rows.device.type, enabled=False):
-            fixed = rows.detach()
-            central = (fixed - fixed.mean(dim=0)).square().sum(dim=1).argmin()
-            self._centre = fixed.index_select(0, central[None])[0]
-            self._rows = rows - self._centre
-            squares = self._rows.square().sum(dim=1, keepdim=True)
+    def __init__(self, anchors: Tensor, references: Tensor) -> None:
+        with torch.autocast(device_type=references.device.type, enabled=False):
+            fixed = references.detach()
+            some = fixed[:: max(1, len(fixed) // SAMPLED)]
+            central = (some - some.mean(dim=0)).square().sum(dim=1).argmin()
+            centre = some.index_select(0, central[None])  # (1, d)
+            rows = references - centre
+            squares = rows.square().sum(dim=1, keepdim=True)
+            ones = torch.ones_like(squares)
+            self.right = torch.cat([rows, ones, squares], dim=1)  # (M, d + 2)
+            if anchors is not references:
+                rows = anchors - centre
+                squares = rows.square().sum(dim=1, keepdim=True)
+                ones = torch.ones_like(squares)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
-            self._right = torch.cat([self._rows, torch.ones_like(squares), squares], dim=1)  # (M, d + 2)
+            self.left = torch.cat([-2 * rows, squares, ones], dim=1)  # (N, d + 2)
 
-    def squared_distances(self, anchors: Tensor) -> Tensor:
-        """Squared Euclidean distances `(B, M)` of `anchors (B, d)` to all references, >= 0.
+    def squared_distances(self, start: int, stop: int) -> Tensor:
+        """Squared Euclidean distances `(stop - start, M)` of these anchors to all references, >= 0.
 
         The error is about 1e-7 (float32) of the largest squared distance from the central row, whatever the distance
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
-        with torch.autocast(device_type=anchors.device.type, enabled=False):
-            squared = self._left(anchors) @ self._right.T
+        with torch.autocast(device_type=self.left.device.type, enabled=False):
+            squared = self.left[start:stop] @ self.right.T
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
 
-    def reach(self, anchors: Tensor) -> Tensor:
-        """Numbers `(B, 1)` above all squared distances of the `anchors (B, d)` to the references."""
-        squares = (anchors - self._centre).square().sum(dim=1, keepdim=True)
-        farthest = torch.maximum(squares, self._right[:, -1].max())
+    @torch.no_grad()
+    def reach(self) -> Tensor:
+        """A number above all squared distances, a scalar."""
+        farthest = torch.maximum(self.left[:, -2].max(), self.right[:, -1].max())
         return 5 * farthest + torch.finfo(farthest.dtype).tiny  # at most four times the larger square
 
-    def gradient_buffer(self) -> Tensor:
-        """Zeros into which `add_gradient` accumulates over the blocks."""
-        return torch.zeros_like(self._right)
 
-    def add_gradient(self, grad: Tensor, anchors: Tensor, buffer: Tensor | None) -> Tensor:
-        """Given `grad (B, M)` of the squared distances, add to the buffer and return that of the anchors `(B, d)`."""
-        if buffer is not None:
-            buffer.addmm_(grad.T, self._left(anchors))
-        of_left = grad @ self._right  # (B, d + 2)
-        return 2 * (of_left[:, -2:-1] * (anchors - self._centre) - of_left[:, :-2])
+class ProductGradients:
+    """The gradient of a function of `Products`, added up block by block.
 
-    def gradient(self, buffer: Tensor) -> Tensor:
-        """The gradient `(M, d)` of the references that the buffer holds."""
-        return buffer[:, :-2] + 2 * buffer[:, -1:] * self._rows
+    Args:
+        learned: for how many references, the first ones, a gradient is wanted.
+        scale: a factor of all gradients that are added.
+    """
 
-    def _left(self, anchors: Tensor) -> Tensor:
-        rows = anchors - self._centre
-        squares = rows.square().sum(dim=1, keepdim=True)
-        return torch.cat([-2 * rows, squares, torch.ones_like(squares)], dim=1)
+    def __init__(self, products: Products, *, learned: int, scale: float = 1.0) -> None:
+        self._products, self._learned, self._scale = products, learned, scale
+        self._of_left = torch.zeros_like(products.left)
+        self._of_right = torch.zeros_like(products.right[:learned])
+
+    def add(self, grad: Tensor, start: int, stop: int) -> None:
+        """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
+        torch.mm(grad, self._products.right, out=self._of_left[start:stop])
+        if self._learned:
+            self._of_right.addmm_(grad[:, : self._learned].T, self._products.left[start:stop])
+
+    def of_anchors(self) -> Tensor:
+        """The gradient of the anchors `(N, d)`."""
+        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
+        return torch.add(doubled * parts[:, -2:-1], parts[:, :-2], alpha=2).mul_(-self._scale)
+
+    def of_references(self) -> Tensor:
+        """The gradient of the first references `(learned, d)`."""
+        parts, rows = self._of_right, self._products.right[: self._learned, :-2]
+        return torch.add(parts[:, :-2], rows * parts[:, -1:], alpha=2).mul_(self._scale)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Squared Euclidean distances `(N, M)` between the rows of `a (N, d)` and `b (M, d)`; see `References`."""
-    return References(b).squared_distances(a) if len(b) else a @ b.T
+    """Squared Euclidean distances `(N, M)` between the rows of `a (N, d)` and `b (M, d)`; see `Products`."""
+    return Products(a, b).squared_distances(0, len(a)) if len(b) else a @ b.T
 
 
 def distances_between(a: Tensor, b: Tensor, *, distance: Distance) -> Tensor:
@@ -125,12 +146,6 @@ def from_squared(squared: Tensor, distance: Distance) -> Tensor:
         return squared
     if distance == "cosine":
         return squared / 2
-    apart = squared > 0
-    return torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0)
-
-
-def from_squared_matrix(squared: Tensor, distance: Distance) -> Tensor:
-    """As `from_squared`, several times faster; a plain distance of 0 becomes that of the smallest normal number."""
-    if distance == "euclidean":
-        return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt_()
-    return from_squared(squared, distance)
+    # A squared distance of 0 counts as the smallest normal number, without a gradient; its root is taken off again.
+    tiny = torch.finfo(squared.dtype).tiny
+    return squared.clamp_min(tiny).sqrt() - math.sqrt(tiny)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import References, check_embeddings, unit_rows
+from trivet.geometry import Products, check_embeddings, unit_rows
 from trivet.mining.groups import Groups
 from trivet.mining.lazy import lazy
 
-NUMBERS_PER_BLOCK = 2**20  # a float32 matrix of 4 MiB stays in the processor's cache from one pass to the next
+NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,19 @@ class Batch:
     graph: bool = field(default_factory=torch.is_grad_enabled)
 
     @lazy
-    def gallery(self) -> References:
-        """The references, made ready for products; there must be one."""
+    def products(self) -> Products:
+        """All squared distances, by products; there must be a reference."""
         with torch.set_grad_enabled(self.graph):  # whoever reads it first
-            return References(self.references)
+            return Products(self.embeddings, self.references)
 
     @lazy
-    def precise_gallery(self) -> References:
+    def precise_products(self) -> Products:
         """The same in float64."""
         if self.references.dtype == torch.float64:
-            return self.gallery
+            return self.products
         with torch.set_grad_enabled(self.graph):
-            return References(self.references.double())
+            references = self.references.double()
+            return Products(references if self.references is self.embeddings else self.embeddings.double(), references)
 
     @property
     def compared_with_itself(self) -> bool:

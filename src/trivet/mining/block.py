@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, distances_between, from_squared, from_squared_matrix
+from trivet.geometry import Distance, ProductGradients, distances_between, from_squared
 from trivet.mining.batch import Batch
 from trivet.mining.lazy import lazy
 
@@ -74,8 +73,8 @@ class Block:
 
     @lazy
     def own_columns(self) -> Tensor:
-        """`own`, with column 0 for the empty slots."""
-        return self.own.where(self.own < self.size, 0)
+        """`own`, with the last column for the empty slots."""
+        return self.own.clamp_max(max(0, self.size - 1))
 
     @lazy
     def positive(self) -> Tensor:
@@ -110,7 +109,12 @@ class Block:
     @lazy
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
-        return self.size - (self.excluded < self.size).sum(dim=1, keepdim=True)
+        return self.size - self._is_excluded.sum(dim=1, keepdim=True)
+
+    @lazy
+    def _is_excluded(self) -> Tensor:
+        """Which slots of `excluded (B, E)` are filled."""
+        return self.excluded < self.size
 
     @lazy
     def to_own(self) -> Tensor:
@@ -151,16 +155,16 @@ class Block:
     def matrix(self) -> Tensor:
         """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
         if self._leaves:
-            return from_squared_matrix(self.to_negatives, self.distance).detach().requires_grad_()
+            squared = self.to_negatives
+            matrix = squared.sqrt() if self.distance == "euclidean" else from_squared(squared, self.distance)
+            return matrix.detach().requires_grad_()
         with torch.set_grad_enabled(self._graph):
-            squared = self._squared if self._with_matrix else self._product()
-            return from_squared_matrix(squared, self.distance)
+            return from_squared(self._squared if self._with_matrix else self._product(), self.distance)
 
     @lazy
     def reach(self) -> Tensor:
-        """Numbers `(B, 1)` above all finite distances of `matrix`, in the loss's distance."""
-        with torch.no_grad():
-            return from_squared(self._batch.gallery.reach(self._rows), self.distance)
+        """A number above all finite distances of `matrix`, a scalar in the loss's distance."""
+        return from_squared(self._batch.products.reach(), self.distance)
 
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
@@ -192,7 +196,6 @@ class Block:
         if (of_references := grad_of("references")) is not None and sums.references is not None:
             sums.references.add_(of_references)
         of_matrix = grad_of("matrix")
-        dense = None if of_matrix is None else self._of_squared(of_matrix)
         for found in self._lists:
             grad = grads[id(found.squared)]
             if grad is None or self.size == 0:
@@ -200,17 +203,19 @@ class Block:
             if found.differences is None:
                 wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, found.columns, grad.double())
-                gallery = self._batch.precise_gallery
-                if sums.references is not None and sums.precise is None:
-                    sums.precise = gallery.gradient_buffer()
-                own_part.add_(gallery.add_gradient(wide, self._rows.double(), sums.precise))
+                if sums.precise is None:
+                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned)
+                sums.precise.add(wide, *self._span)
                 continue
-            pulls = 2 * grad[:, :, None] * found.differences  # (B, S, d)
+            pulls = (2 * grad)[:, :, None] * found.differences  # (B, S, d)
             own_part.add_(pulls.sum(dim=1))
             if sums.references is not None:
                 sums.references.index_add_(0, found.columns.flatten(), pulls.flatten(0, 1), alpha=-1)
-        if dense is not None and self.size:
-            own_part.add_(self._batch.gallery.add_gradient(dense, self._rows, sums.products))
+        if of_matrix is not None and self.size:
+            if sums.products is None:
+                scale = 1.0 if self.distance == "squared_euclidean" else 0.5
+                sums.products = ProductGradients(self._batch.products, learned=sums.learned, scale=scale)
+            sums.products.add(self._of_squared(of_matrix), *self._span)
         for parameter, parameter_sum in zip(parameters, sums.parameters, strict=True):
             if (of_parameter := grads[id(parameter)]) is not None:
                 parameter_sum.add_(of_parameter)
@@ -229,20 +234,29 @@ class Block:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
         if self.size == 0:
             return self._rows @ self._batch.references.T
-        squared = self._batch.gallery.squared_distances(self._rows)
-        index, values = self._hidden(squared)
-        if not squared.requires_grad:
-            return squared.scatter_(1, index, values)
-        # A number that is written again several times must have its gradient once.
-        values = torch.cat([values[:, :1], values[:, 1:].detach()], dim=1)
-        return squared.scatter(1, index, values)
+        return self._hide(self._batch.products.squared_distances(*self._span), torch.inf)
 
-    def _hidden(self, squared: Tensor, value: float = torch.inf) -> tuple[Tensor, Tensor]:
-        """Where and what to write into `squared (B, M)` so that it holds `value` for all that are no negatives."""
-        filled = self.excluded < self.size
-        first = self.excluded[:, :1].where(filled[:, :1], 0)
-        index = self.excluded.where(filled, first)  # a row without exclusions writes its first number again
-        return index, squared.gather(1, index).masked_fill(filled[:, :1], value)
+    @lazy
+    def _hidden(self) -> tuple[Tensor, Tensor | None]:
+        """The columns `(B, E)` that are no negatives, and the rows `(B, 1)` without one; None if there is no such row.
+
+        A slot that is not filled repeats the first; in a row without exclusions that is column 0.
+        """
+        index = self.excluded.where(self._is_excluded, self.excluded[:, :1])
+        if self._batch.compared_with_itself:
+            return index, None
+        empty = ~self._is_excluded[:, :1]
+        return index.masked_fill(empty, 0), empty
+
+    def _hide(self, values: Tensor, by: float) -> Tensor:
+        """The `values (B, M)` with `by` for all that are no negatives; in place where no gradient is wanted."""
+        index, empty = self._hidden
+        if index.shape[1] == 0:
+            return values
+        hidden = torch.full_like(values[:, :1], by) if empty is None else values[:, :1].where(empty, by)
+        # A number that is written again several times must have its gradient once.
+        hidden = torch.cat([hidden, hidden.detach().expand(-1, index.shape[1] - 1)], dim=1)
+        return values.scatter(1, index, hidden) if values.requires_grad else values.scatter_(1, index, hidden)
 
     def _squared_to(self, columns: Tensor) -> _List:
         anchors, references = self._rows, self._batch.references
@@ -252,19 +266,18 @@ class Block:
             # No matrix product here: it loses the digits that separate near-duplicates.
             differences = anchors[:, None] - references[columns]
             return _List(columns, differences, differences.square().sum(dim=-1))
-        squared = self._batch.precise_gallery.squared_distances(anchors.double()).gather(1, columns)
+        squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns)
         return _List(columns, None, squared.to(anchors.dtype))
 
     def _of_squared(self, grad: Tensor) -> Tensor:
-        """The gradient of the squared distances, given that of `matrix`; 0 for all that are no negatives."""
+        """The gradient of the squared distances, given that of `matrix`; 0 for all that are no negatives.
+
+        Without the factor 1 / 2 of the Euclidean and the cosine distance.
+        """
         if self.distance == "euclidean":
-            tiny = math.sqrt(torch.finfo(grad.dtype).tiny)
-            slopes = torch.threshold(self.matrix.detach(), 2 * tiny, torch.inf).reciprocal_()
-            grad = slopes.mul_(grad).mul_(0.5)
-        elif self.distance == "cosine":
-            grad = grad / 2
-        grad = grad.contiguous()  # a sum hands its gradient down as a view of one number
-        return grad.scatter_(1, *self._hidden(grad, 0.0)) if grad.shape[1] else grad
+            distances = torch.threshold(self.matrix.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
+            grad = torch.div(grad, distances, out=distances)
+        return self._hide(grad.contiguous(), 0.0)  # a sum hands its gradient down as a view of one number
 
 
 @dataclass(frozen=True)
@@ -283,16 +296,28 @@ class Gradients:
     Attributes:
         anchors: `(N, d)`.
         references: `(M, d)`, None where the references need no gradient.
-        products: what `References.add_gradient` accumulates, likewise.
         parameters: one for each parameter of the loss.
-        precise: as `products`, in float64; made when it is needed.
+        products, precise: what comes by matrix products, and in float64; made when they are needed.
     """
 
     anchors: Tensor
     references: Tensor | None
-    products: Tensor | None
     parameters: list[Tensor]
-    precise: Tensor | None = None
+    products: ProductGradients | None = None
+    precise: ProductGradients | None = None
+
+    @property
+    def learned(self) -> int:
+        """How many references need a gradient."""
+        return 0 if self.references is None else len(self.references)
+
+    def finish(self) -> None:
+        """Add the products to the sums of anchors and references."""
+        for part in (self.products, self.precise):
+            if part is not None:
+                self.anchors.add_(part.of_anchors())
+                if self.references is not None:
+                    self.references.add_(part.of_references())
 
 
 @dataclass(frozen=True)
