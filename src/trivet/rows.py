@@ -32,6 +32,7 @@ from trivet.mining.selection import Strategy, unit_rows_need
 from trivet.mining.trimming import Cut, smallest
 
 Reduction = Literal["mean", "mean-active", "sum", "anchors", "objective"]
+MOST_KEPT = 64  # positives of an anchor for which a step record is added up when it is read, not before
 
 
 class Rows:
@@ -40,7 +41,6 @@ class Rows:
     Attributes:
         labels: `(B,)` labels of the anchors.
         ids: `(B,)` the items of the anchors, or None.
-        has_candidates: `(B,)` bool, anchors that have a positive and a negative among the references.
         paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
         positive_chosen: `(B, S)` bool, which positive slots are filled.
     """
@@ -49,10 +49,17 @@ class Rows:
         with torch.no_grad():
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
-        self.has_candidates = ~(selection.no_positive | selection.no_negative)
         self.paired = isinstance(selection.negatives, Choice)
         self.positive_chosen = selection.positives.chosen
         self._block = block
+
+    @property
+    def candidates(self) -> tuple[Tensor, Tensor]:
+        """Which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)`.
+
+        Chosen or not.
+        """
+        return self._block.positive, self._block.negatives
 
     @lazy
     def to_positive(self) -> Tensor:
@@ -101,12 +108,11 @@ class Rows:
     @lazy
     def negative_total(self) -> Tensor:
         """The sum `(B,)` of the distances to the chosen set of negatives, 0 without one; not for paired negatives."""
-        distances, reach = self.to_negative, self._block.reach
+        distances = self.to_negative
         if distances.shape[1] == 0:
             return distances.sum(dim=1)
-        # In two passes: what is not chosen counts as the largest distance there can be, which is taken off again.
-        hidden = distances.shape[1] - self.negative_count
-        return distances.clamp_max(reach).sum(dim=1) - hidden * reach
+        total: Tensor = _FiniteSum.apply(distances, self._block.reach, self.negative_count)
+        return total
 
     @property
     def anchor_norms(self) -> Tensor:
@@ -141,6 +147,21 @@ class Rows:
             return block.between(positives.index, negatives.index)
         squared = squared_distances(block.references[positives.index].flatten(0, 1), block.references)
         return from_squared(squared, block.distance).reshape(*shape, block.size)
+
+
+class _FiniteSum(torch.autograd.Function):
+    """The sum of the finite entries of each row, which all lie below `reach` and are `count (B,)`."""
+
+    @staticmethod
+    def forward(ctx: Any, distances: Tensor, reach: Tensor, count: Tensor) -> Tensor:
+        ctx.save_for_backward(distances)
+        # In float arithmetic: a mask takes ten times as long on a CPU. What is infinite becomes reach, the rest less.
+        return (distances - reach).clamp_max_(0).sum(dim=1) + count * reach
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (distances,) = ctx.saved_tensors
+        return torch.lt(distances, torch.inf, out=torch.empty_like(distances)) * grad[:, None], None, None
 
 
 @dataclass(frozen=True)
@@ -421,13 +442,13 @@ class RowLoss(nn.Module, ABC):
             references = None if batch.references is batch.embeddings else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = _Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        counts = evaluation.counts()
+        count = evaluation.count()
         if processes is not None:
-            counts = processes.add_up(counts)
+            count = processes.add_up(count)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
         if self.reduction in ("mean", "mean-active"):
-            return total / counts[int(self.reduction == "mean-active")].clamp_min(1).to(total.dtype)
+            return total / count.clamp_min(1).to(total.dtype)
         if self.reduction == "anchors":
             return total / max(1, batch.total)
         return (
@@ -469,7 +490,7 @@ class _Evaluation:
         self._loss, self._strategy, self._draws = loss, strategy, draws
         self._counts: list[Tensor] = []
         self._tallies: list[Tensor] = []
-        self._notes: _Notes | None = None
+        self._notes: list[_Notes] = []
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
@@ -510,7 +531,7 @@ class _Evaluation:
         """
         loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
         cut = self._cut() if loss.trim and len(self.spans) > 1 else None
-        self._counts, self._tallies = [], []
+        self._counts, self._tallies, self._notes = [], [], []
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
         torch.empty(2**25 - 2**14, dtype=torch.uint8)
@@ -526,34 +547,33 @@ class _Evaluation:
             self._note(rows, result)
             if sums is not None:
                 rows.add_gradients(result.total, parameters, sums)
-            total = total + (result.total if sums is None else result.total.detach())
+            total = total + (result.total if sums is None else result.total.detach()).double()
         return total.to(batch.embeddings.dtype)
 
     def _note(self, rows: Rows, result: RowSum) -> None:
-        self._counts.append(torch.stack([result.count, result.active.to(result.count.dtype)]))
+        if self._loss.reduction == "mean":
+            self._counts.append(result.count)
+        elif self._loss.reduction == "mean-active":
+            self._counts.append(result.active)
         notes = _notes(rows, result)
-        if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
-            self._notes = notes  # added up when somebody reads the record
+        kept = self._processes is None and rows.positive_chosen.shape[1] <= MOST_KEPT
+        if kept and not torch.compiler.is_compiling():
+            self._notes.append(notes)  # added up when somebody reads the record
         else:
             self._tallies.append(_tally(notes))
 
-    def counts(self) -> Tensor:
-        """How many terms there are, and how many of their parts are active, `(2,)`."""
-        if not self._counts:
-            return torch.zeros(2, dtype=torch.int64, device=self.batch.embeddings.device)
-        return torch.stack(self._counts).sum(dim=0) if len(self._counts) > 1 else self._counts[0]
+    def count(self) -> Tensor:
+        """How many terms a mean is over, or how many of their parts are active, whichever the reduction asks for."""
+        start = torch.zeros((), dtype=torch.int64, device=self.batch.embeddings.device)
+        return sum(self._counts[1:], self._counts[0]) if self._counts else start
 
     def record(self) -> StepRecord:
         """The step record, of all processes."""
-        if self._notes is not None:
-            notes = self._notes
-            return StepRecord(lambda: _tally(notes))
-        tally = torch.zeros(13, dtype=torch.float64, device=self.batch.embeddings.device)
-        if self._tallies:
-            tally = torch.stack(self._tallies).sum(dim=0)
+        start = torch.zeros(13, dtype=torch.float64, device=self.batch.embeddings.device)
+        tally, notes = sum(self._tallies, start), self._notes
         if self._processes is not None:
             tally = self._processes.add_up(tally)
-        return StepRecord(lambda: tally)
+        return StepRecord(lambda: sum(map(_tally, notes), tally))
 
 
 class _Blocks(torch.autograd.Function):
@@ -612,76 +632,63 @@ class _Notes:
     """What of a block a step record needs; nothing here is as large as the matrix or holds a graph.
 
     Attributes:
-        to_positive, pulled: `(B, S)` distances to the positives and which count.
-        nearest, compared: `(B, S)` or `(B, 1)` distance to the nearest chosen negative; `(B, S)`, where there is one.
-        negative_sum, negative_count: of the distances to the negatives that count, scalars or by anchor or slot.
+        result: the sum of the terms.
+        positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many.
+        to_positive, pulled: `(B, S)` distances to the positives and which are chosen.
+        nearest: `(B, S)` or `(B, 1)` distance to the nearest chosen negative.
+        negative_sum, negative_count: `(B, S)` or `(B, 1)`, of the distances to the chosen negatives.
     """
 
-    used: Tensor
-    no_positive: Tensor
-    no_negative: Tensor
+    result: RowSum
+    positive: Tensor
+    negatives: Tensor
     to_positive: Tensor
     pulled: Tensor
     nearest: Tensor
-    compared: Tensor
     negative_sum: Tensor
     negative_count: Tensor
-    count: Tensor
-    active: Tensor
-    parts: int
 
 
-@torch.no_grad()
 def _notes(rows: Rows, result: RowSum) -> _Notes:
-    """The notes of a block, over the anchors that have a term."""
-    used = result.used[:, None]
-    selection, pulled = rows.selection, rows.positive_chosen & used
-    to_positive, to_negative = rows.to_positive.detach(), rows.to_negative.detach()
-    if isinstance(selection.negatives, Choice):
-        pushed = selection.negatives.chosen & used
-        nearest, compared = to_negative, pulled
-        negative_sum, negative_count = to_negative.where(pushed, 0), pushed
-    elif to_negative.shape[1] == 0:
-        nearest, compared = to_negative.new_full(used.shape, torch.inf), torch.zeros_like(pulled)
-        negative_sum = negative_count = torch.zeros_like(used, dtype=torch.int64)
+    to_negative, negatives = rows.to_negative.detach(), rows.selection.negatives
+    if isinstance(negatives, Choice):
+        nearest, negative_sum, negative_count = to_negative, to_negative, negatives.chosen
     else:
-        nearest = to_negative.amin(dim=1, keepdim=True)
-        compared = pulled & nearest.isfinite()
-        negative_sum = rows.negative_total.detach().where(result.used, 0)
-        negative_count = rows.negative_count.where(result.used, 0)
+        negative_sum, negative_count = rows.negative_total.detach()[:, None], negatives.count
+        nearest = to_negative.amin(dim=1, keepdim=True) if to_negative.shape[1] else negative_sum + torch.inf
     return _Notes(
-        used,
-        selection.no_positive & ~result.used,
-        selection.no_negative & ~selection.no_positive & ~result.used,
-        to_positive,
-        pulled,
+        replace(result, total=result.total.detach()),
+        *rows.candidates,
+        rows.to_positive.detach(),
+        rows.positive_chosen,
         nearest,
-        compared,
         negative_sum,
         negative_count,
-        result.count,
-        result.active,
-        result.parts,
     )
 
 
 @torch.no_grad()
 def _tally(notes: _Notes) -> Tensor:
-    """Counts and sums `(13,)` float64 behind a `StepRecord`."""
+    """Counts and sums `(13,)` float64 behind a `StepRecord`, over the anchors that have a term."""
+    result = notes.result
+    used = result.used[:, None]
+    alone, unopposed = ~notes.positive.any(dim=1), notes.negatives[:, 0] == 0
+    pulled, pushed = notes.pulled & used, (notes.negative_count > 0) & used
+    compared = pulled & (notes.nearest < torch.inf)
     numbers = [
-        torch.ones_like(notes.used).sum(),
-        notes.used.sum(),
-        notes.no_positive.sum(),
-        notes.no_negative.sum(),
-        ((notes.to_positive > notes.nearest) & notes.compared).sum(),
-        notes.compared.sum(),
-        notes.to_positive.where(notes.pulled, 0).sum(),
-        notes.pulled.sum(),
-        notes.negative_sum.sum(),
-        notes.negative_count.sum(),
-        notes.count,
-        notes.active,
-        notes.count * notes.parts,
+        torch.ones_like(used).sum(),
+        used.sum(),
+        (alone & ~result.used).sum(),
+        (unopposed & ~alone & ~result.used).sum(),
+        ((notes.to_positive > notes.nearest) & compared).sum(),
+        compared.sum(),
+        notes.to_positive.where(pulled, 0).sum(),
+        pulled.sum(),
+        notes.negative_sum.where(pushed, 0).sum(),
+        notes.negative_count.where(pushed, 0).sum(),
+        result.count,
+        result.active,
+        result.count * result.parts,
     ]
     return torch.stack([number.double() for number in numbers])
 

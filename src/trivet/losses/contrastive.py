@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import relu
 
 from trivet.geometry import Distance
-from trivet.losses.sums import hinge_sums
+from trivet.losses.sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.given import Disjoint
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
@@ -25,12 +25,12 @@ def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
 def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `contrastive_rows` over a set of negatives."""
     pull = rows.to_positive.where(rows.positive_chosen, 0)
-    push, active = hinge_sums(torch.full_like(rows.to_negative[:, :1], margin), rows.to_negative)
+    push, active = hinge_sum(torch.full_like(rows.to_negative[:, :1], margin), rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) + rows.negative_count
     return RowSum(
-        total=pull.sum() + push.sum(),
+        total=pull.sum() + push,
         count=count.sum(),
-        active=(pull > 0).sum() + active.sum(),
+        active=(pull > 0).sum() + active,
         used=count > 0,
     )
 

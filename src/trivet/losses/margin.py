@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from trivet.geometry import Distance
-from trivet.losses.sums import hinge_sums
+from trivet.losses.sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.gather import own_share
@@ -42,9 +42,9 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
 def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
     """The sum of `margin_rows` over a set of negatives."""
     pull = relu(rows.to_positive - beta + margin).where(rows.positive_chosen, 0)
-    push, active = hinge_sums(beta + margin, rows.to_negative)
+    push, active = hinge_sum(beta + margin, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) + rows.negative_count
-    total, number = pull.sum() + push.sum(), (pull > 0).sum() + active.sum()
+    total, number = pull.sum() + push, (pull > 0).sum() + active
     if with_self:
         alone = relu(margin - beta)
         total, number, count = total + alone.sum(), number + (alone > 0).sum(), count + 1

@@ -20,14 +20,18 @@ def multi_similarity_rows(
 
     log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
     """
-    attraction = (rows.to_positive * positive_scale).where(rows.positive_chosen, -torch.inf)
-    repulsion = rows.to_negative * -negative_scale  # (B, M): -inf for what is not chosen
+    to_positive, to_negative = rows.to_positive.where(rows.positive_chosen, -torch.inf), rows.to_negative
     if rows.paired:
-        repulsion = repulsion.where(rows.negative_chosen, -torch.inf)
+        to_negative = to_negative.where(rows.negative_chosen, torch.inf)
     # S = 1 - D; the constant of the exponents comes after the sum.
-    pull = log_one_plus_exp(log_sum_exp(attraction) - positive_scale * (1 - threshold)) / positive_scale
-    push = log_one_plus_exp(log_sum_exp(repulsion) + negative_scale * (1 - threshold)) / negative_scale
-    kept = rows.has_candidates
+    pull = (
+        log_one_plus_exp(log_sum_exp(to_positive, positive_scale) - positive_scale * (1 - threshold)) / positive_scale
+    )
+    push = (
+        log_one_plus_exp(log_sum_exp(to_negative, -negative_scale) + negative_scale * (1 - threshold)) / negative_scale
+    )
+    positive, negatives = rows.candidates
+    kept = positive.any(dim=1) & (negatives[:, 0] > 0)
     if skip_if_any_empty:
         kept = kept & rows.positive_chosen.any(dim=1) & (rows.negative_count > 0)
     return RowTerms((pull + push)[:, None], kept[:, None], pull=pull[:, None], push=push[:, None])

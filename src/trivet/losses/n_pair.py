@@ -23,8 +23,8 @@ def n_pair_rows(rows: Rows, *, temperature: float) -> RowTerms:
     x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out.
     """
     to_positive = (rows.positive_norms - rows.to_positive) / (2 * temperature)  # (B, S)
-    to_negative = (rows.reference_norms - rows.to_negative) / (2 * temperature)  # (B, M), -inf where not chosen
-    values = log_one_plus_exp(log_sum_exp(to_negative)[:, None] - to_positive)
+    to_negative = rows.reference_norms - rows.to_negative  # (B, M), -inf where not chosen
+    values = log_one_plus_exp(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
     products = to_positive.detach() + rows.anchor_norms.detach()[:, None] / (2 * temperature)  # x_a . x_p / temperature
     return RowTerms(values, rows.positive_chosen & (rows.negative_count > 0)[:, None], pull=-products)
 

@@ -7,7 +7,7 @@ import math
 import torch
 
 from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
-from trivet.losses.sums import softplus_sums
+from trivet.losses.sums import softplus_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
@@ -24,7 +24,7 @@ def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
 def all_nca_sum(rows: Rows, *, temperature: float) -> RowSum:
     """The sum of `nca_rows` over a set of negatives, without a term for each triplet."""
     to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
-    total = softplus_sums(to_positive / temperature, rows.to_negative / temperature).sum()
+    total = softplus_sum(to_positive / temperature, rows.to_negative / temperature)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
     return RowSum(total=total, count=count.sum(), active=count.sum(), used=count > 0)
 

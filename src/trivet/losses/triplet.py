@@ -10,7 +10,7 @@ from torch.nn.functional import pad, relu
 
 from trivet.geometry import Distance
 from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import hinge_sums, softplus_sums
+from trivet.losses.sums import hinge_sum, softplus_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
@@ -54,9 +54,9 @@ def triplet_rows(
 def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
     thresholds = (rows.to_positive + margin).where(rows.positive_chosen, -torch.inf)  # (B, S)
-    sums, active = hinge_sums(thresholds, rows.to_negative)
+    total, active = hinge_sum(thresholds, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=sums.sum(), count=count.sum(), active=active.sum(), used=count > 0)
+    return RowSum(total=total, count=count.sum(), active=active, used=count > 0)
 
 
 def all_soft_triplets_sum(rows: Rows) -> RowSum:
@@ -64,7 +64,7 @@ def all_soft_triplets_sum(rows: Rows) -> RowSum:
     to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
     return RowSum(
-        total=softplus_sums(to_positive, rows.to_negative).sum(), count=count.sum(), active=count.sum(), used=count > 0
+        total=softplus_sum(to_positive, rows.to_negative), count=count.sum(), active=count.sum(), used=count > 0
     )
 
 

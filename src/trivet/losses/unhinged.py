@@ -28,7 +28,7 @@ def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
     """
     positives, negatives = rows.positive_chosen.sum(dim=1), rows.negative_count
     pull = rows.to_positive.where(rows.positive_chosen, 0).sum(dim=1)  # (B,)
-    push = (DIAMETER - rows.to_negative).where(rows.negative_chosen, 0).sum(dim=1)
+    push = DIAMETER * negatives - rows.negative_total
     count = positives * negatives
     return RowSum(
         total=(pull * negatives + push * positives).sum() + margin * count.sum().to(pull.dtype),

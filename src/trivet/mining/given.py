@@ -68,7 +68,7 @@ class Given:
             penalty.scatter_(1, _at(self.negatives, rows).where(filled, block.size), 0)
             penalty = penalty[:, :-1]
             negatives = Everyone(penalty, (penalty + block.to_negatives).isfinite().sum(dim=1, keepdim=True))
-        return Selection(positives, negatives, ~block.positive.any(dim=1), block.negatives[:, 0] == 0)
+        return Selection(positives, negatives)
 
 
 def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance, margin: float) -> Given:

@@ -22,13 +22,10 @@ class Selection:
     Attributes:
         positives: `(B, S)`; in a tuple strategy only the slots that also have a negative.
         negatives: one per positive slot `(B, S)`, or a set of references per anchor.
-        no_positive, no_negative: `(B,)` bool, anchors without any candidate of that kind.
     """
 
     positives: Choice
     negatives: Choice | Everyone
-    no_positive: Tensor
-    no_negative: Tensor
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Strategy:
                 positives = Choice(*(x.repeat_interleave(self.negatives.k, dim=1) for x in _fields(positives)))
             both = positives.chosen & negatives.chosen
             positives, negatives = replace(positives, chosen=both), replace(negatives, chosen=both)
-        return Selection(positives, negatives, ~block.positive.any(dim=1), block.negatives[:, 0] == 0)
+        return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
         return _numbers(block, draws, self.positives.random, self.positives.slots(block), stream=0)
