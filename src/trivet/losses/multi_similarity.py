@@ -24,12 +24,9 @@ def multi_similarity_rows(
     if rows.paired:
         to_negative = to_negative.where(rows.negative_chosen, torch.inf)
     # S = 1 - D; the constant of the exponents comes after the sum.
-    pull = (
-        log_one_plus_exp(log_sum_exp(to_positive, positive_scale) - positive_scale * (1 - threshold)) / positive_scale
-    )
-    push = (
-        log_one_plus_exp(log_sum_exp(to_negative, -negative_scale) + negative_scale * (1 - threshold)) / negative_scale
-    )
+    shift = 1 - threshold
+    pull = log_one_plus_exp(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
+    push = log_one_plus_exp(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
     positive, negatives = rows.candidates
     kept = positive.any(dim=1) & (negatives[:, 0] > 0)
     if skip_if_any_empty:

@@ -24,6 +24,7 @@ NegativeName = Literal[
     "multi-similarity",
     "all",
 ]
+NEVER = 1e30  # minus the logarithm of a weight of what may not be drawn
 MOST_COUNTED = 64  # positives of an anchor for which counting is faster than sorting its negatives
 Otherwise = Literal["random", "drop"]
 
@@ -276,19 +277,20 @@ class DistanceWeighted:
         return _or_else(found, block, uniform, self.otherwise, 1)
 
     def weights(self, block: Block) -> Tensor:
-        """Weight of each reference `(B, M)`, at most 1; 0 for what may not be chosen."""
+        """Weight of each reference `(B, M)`, at most 1; 0 for what may not be chosen, or is below 2e-35."""
         k = block.dimension if self.dimension is None else self.dimension
         squared = block.to_negatives.clamp(self.cutoff**2, 4)
         # In place, pass by pass: log weight = (2 - k) log d - (k - 3) / 2 log(1 - d^2 / 4)
-        rest = (squared / -4).add_(1).clamp_min_(1e-8).log_().mul_((k - 3) / 2)
-        log_weights = squared.log_().mul_((2 - k) / 2).sub_(rest)
+        rest = (squared / -4).add_(1).clamp_min_(1e-8).log_()
+        log_weights = squared.log_().mul_((2 - k) / 2).sub_(rest, alpha=(k - 3) / 2)
         if self.cap is not None:
             log_weights = log_weights.clamp_max_(math.log(self.cap))
         limit = math.inf if self.upper_cutoff is None else self.upper_cutoff**2
         allowed = columns.below(block.to_negatives, squared.new_full((len(squared), 1), limit))
-        log_weights += allowed.log_()  # -inf where not allowed
-        largest = log_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(squared.dtype).min)
-        return log_weights.sub_(largest).exp_()
+        # Far below all others where not allowed; no infinities or tiny weights, with which exp takes 100 times as long.
+        log_weights.add_(allowed.sub_(1), alpha=2 * NEVER)
+        largest = log_weights.amax(dim=1, keepdim=True).clamp_min(-NEVER)
+        return torch.threshold_(log_weights.sub_(largest).clamp_min_(-80).exp_(), 2e-35, 0)
 
 
 @dataclass(frozen=True)
@@ -406,10 +408,10 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
 
 def _first_beyond(squared: Tensor, low: Tensor, k: int) -> Choice:
     """The k nearest columns of `squared (B, M)` strictly beyond `low (B, S)`; infinite ones do not count."""
-    found = []
+    found, ahead = [], torch.empty_like(squared)
     for slot in range(low.shape[1]):
         # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
-        ahead = torch.threshold(squared - low[:, slot : slot + 1], 0, torch.inf)
+        torch.threshold_(torch.sub(squared, low[:, slot : slot + 1], out=ahead), 0, torch.inf)
         found.append(columns.nearest_few(ahead, k))
     if not found:
         return nothing(low)
