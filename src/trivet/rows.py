@@ -111,7 +111,7 @@ class Rows:
         distances = self.to_negative
         if distances.shape[1] == 0:
             return distances.sum(dim=1)
-        total: Tensor = _FiniteSum.apply(distances, self._block.reach, self.negative_count)
+        total: Tensor = _FiniteSum.apply(distances)
         return total
 
     @property
@@ -150,18 +150,17 @@ class Rows:
 
 
 class _FiniteSum(torch.autograd.Function):
-    """The sum of the finite entries of each row, which all lie below `reach` and are `count (B,)`."""
+    """The sum of the finite entries of each row, in float arithmetic: a mask takes ten times as long on a CPU."""
 
     @staticmethod
-    def forward(ctx: Any, distances: Tensor, reach: Tensor, count: Tensor) -> Tensor:
+    def forward(ctx: Any, distances: Tensor) -> Tensor:
         ctx.save_for_backward(distances)
-        # In float arithmetic: a mask takes ten times as long on a CPU. What is infinite becomes reach, the rest less.
-        return (distances - reach).clamp_max_(0).sum(dim=1) + count * reach
+        return distances.nan_to_num(posinf=0.0).sum(dim=1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (distances,) = ctx.saved_tensors
-        return torch.lt(distances, torch.inf, out=torch.empty_like(distances)) * grad[:, None], None, None
+        return torch.lt(distances, torch.inf, out=torch.empty_like(distances)) * grad[:, None]
 
 
 @dataclass(frozen=True)

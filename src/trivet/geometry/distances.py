@@ -91,12 +91,6 @@ class Products:
                 squared.clamp_min_(0)
             return squared
 
-    @torch.no_grad()
-    def reach(self) -> Tensor:
-        """A number above all squared distances, a scalar."""
-        farthest = torch.maximum(self.left[:, -2].max(), self.right[:, -1].max())
-        return 5 * farthest + torch.finfo(farthest.dtype).tiny  # at most four times the larger square
-
 
 class ProductGradients:
     """The gradient of a function of `Products`, added up block by block.

@@ -62,6 +62,11 @@ class Batch:
             references = self.references.double()
             return Products(references if self.references is self.embeddings else self.embeddings.double(), references)
 
+    @lazy
+    def class_ranges(self) -> tuple[Tensor, Tensor]:
+        """The range of each anchor's class among `classes`."""
+        return self.classes.ranges(self.labels)
+
     @property
     def compared_with_itself(self) -> bool:
         """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""

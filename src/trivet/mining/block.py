@@ -60,7 +60,7 @@ class Block:
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        return self._batch.classes.positions(self.labels)
+        return self._batch.classes.positions(*(each[slice(*self._span)] for each in self._batch.class_ranges))
 
     @lazy
     def own(self) -> Tensor:
@@ -93,7 +93,7 @@ class Block:
         """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
         parts = [self._class]
         if self._batch.items is not None and self.ids is not None:
-            same = self._batch.items.positions(self.ids)
+            same = self._batch.items.positions(*self._batch.items.ranges(self.ids))
             parts.append(same.where(self._other_label(same), self.size))
         if self._batch.taken is not None:
             taken = self._batch.taken.nonzero().flatten().expand(len(self.labels), -1)
@@ -160,11 +160,6 @@ class Block:
             return matrix.detach().requires_grad_()
         with torch.set_grad_enabled(self._graph):
             return from_squared(self._squared if self._with_matrix else self._product(), self.distance)
-
-    @lazy
-    def reach(self) -> Tensor:
-        """A number above all finite distances of `matrix`, a scalar in the loss's distance."""
-        return from_squared(self._batch.products.reach(), self.distance)
 
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
@@ -253,7 +248,9 @@ class Block:
         index, empty = self._hidden
         if index.shape[1] == 0:
             return values
-        hidden = torch.full_like(values[:, :1], by) if empty is None else values[:, :1].where(empty, by)
+        if empty is None:
+            return values.scatter(1, index, by) if values.requires_grad else values.scatter_(1, index, by)
+        hidden = values[:, :1].where(empty, by)
         # A number that is written again several times must have its gradient once.
         hidden = torch.cat([hidden, hidden.detach().expand(-1, index.shape[1] - 1)], dim=1)
         return values.scatter(1, index, hidden) if values.requires_grad else values.scatter_(1, index, hidden)
