@@ -505,18 +505,27 @@ class _Evaluation:
     def _cut(self, whole: RowTerms | RowSum | None = None) -> Cut:
         """Where trimming cuts, over the terms of the whole batch; they are computed again if they are not given."""
 
+        held: list[Tensor] = []  # where the terms are few
+
         def passes() -> Iterator[Tensor]:
+            if held:
+                yield from held
+                return
             for terms in self._all_terms() if whole is None else [whole]:
                 assert isinstance(terms, RowTerms)
-                if not self._loss.trim_positives_only:
-                    yield terms.values.detach()[terms.chosen]
-                    continue
-                if terms.pull is None:
-                    raise ValueError(
-                        f"trim_positives_only needs a loss whose terms have a positive: {type(self._loss).__name__} "
-                        "has none; leave it off."
-                    )
-                yield terms.pull.detach()[terms.chosen & (terms.pull.detach() > -torch.inf)]
+                values, chosen = terms.values.detach(), terms.chosen
+                if self._loss.trim_positives_only:
+                    if terms.pull is None:
+                        raise ValueError(
+                            "trim_positives_only needs a loss whose terms have a positive: "
+                            f"{type(self._loss).__name__} has none; leave it off."
+                        )
+                    values = terms.pull.detach()
+                    chosen = chosen & (values > -torch.inf)
+                values = values.where(chosen, torch.nan)
+                if whole is not None or values.shape[1] <= MOST_KEPT:
+                    held.append(values)
+                yield values
 
         share, processes = 1 - self._loss.trim, self._processes
         if processes is None:

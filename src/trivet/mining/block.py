@@ -343,8 +343,8 @@ class Everyone:
     def chosen(self, block: Block) -> Tensor:
         """Which references are chosen, `(B, M)` bool."""
         if self.penalty is None:
-            return block.to_negatives.isfinite()
-        return (block.to_negatives + self.penalty).isfinite()
+            return block.to_negatives < torch.inf
+        return block.to_negatives + self.penalty < torch.inf
 
 
 def nothing(shape_of: Tensor) -> Choice:

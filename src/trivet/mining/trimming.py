@@ -24,13 +24,17 @@ class Cut:
     Attributes:
         value: scalar, the largest kept value.
         ties: scalar int64, how many values equal to it are still to be kept; counted down by `keep`.
+        whole: whether these are all there are, so that nothing need be counted.
     """
 
     value: Tensor
     ties: Tensor
+    whole: bool = False
 
     def keep(self, values: Tensor, candidates: Tensor) -> Tensor:
         """Which of the `candidates (B, T)` are kept; blocks must come in order."""
+        if self.whole:
+            return (values <= self.value) & candidates
         tied = (values == self.value) & candidates
         number = tied.flatten().cumsum(0).reshape(tied.shape)
         kept = ((values < self.value) & candidates) | (tied & (number <= self.ties))
@@ -48,25 +52,28 @@ def smallest(
     """The cut that keeps max(1, ceil(share T)) of the T values, the smallest; of equal values the first.
 
     Args:
-        passes: gives the values, each time it is called, as a sequence of one-dimensional tensors.
+        passes: gives the values, each time it is called, as a sequence of tensors of any shape; NaN is not a value.
         share: of the values, in (0, 1].
         like: a tensor of the dtype and device of the values.
         add_up: sums counts over the processes that share the batch.
         add_before: sums a count over the processes that come before this one.
     """
     shifts = (48, 32, 16, 0) if like.dtype == torch.float64 else (16, 0)
+    last = int(_keys(torch.tensor(torch.inf, dtype=like.dtype)) >> shifts[0]) + DIGITS // 2  # what is beyond is NaN
     prefix = torch.zeros((), dtype=torch.int64, device=like.device)
     rank = own = prefix  # rank of the wanted value among those with this prefix; how many equal ones are here
     for shift in shifts:
         counts = torch.zeros(DIGITS, dtype=torch.int64, device=like.device)
         for values in passes():
-            keys = _keys(values)
+            keys = _keys(values.flatten())
             if shift != shifts[0]:
                 keys = keys[(keys >> (shift + 16)) == prefix]
                 digits = (keys >> shift) & (DIGITS - 1)
             else:
                 digits = (keys >> shift) + DIGITS // 2
             counts += torch.bincount(digits, minlength=DIGITS)
+        if shift == shifts[0]:
+            counts[last + 1 :] = 0
         until = add_up(counts).cumsum(0)
         if shift == shifts[0]:
             total = int(until[-1])
@@ -76,14 +83,15 @@ def smallest(
         rank = rank - torch.where(digit > 0, until[(digit - 1).clamp_min(0)], 0)
         own = counts[digit]
         prefix = digit - DIGITS // 2 if shift == shifts[0] else (prefix << 16) | digit
-    return Cut(_values(prefix, like), (rank - add_before(own)).clamp_min(0))
+    ties = (rank - add_before(own)).clamp_min(0)
+    return Cut(_values(prefix, like), ties, whole=bool(ties >= own))
 
 
 def _keys(values: Tensor) -> Tensor:
     """Whole numbers in the order of the values."""
-    values = values + 0.0  # no negative zero
-    bits = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32).long()
-    return bits ^ ((bits >> 63) & torch.iinfo(torch.int64 if values.dtype == torch.float64 else torch.int32).max)
+    kind = torch.int64 if values.dtype == torch.float64 else torch.int32
+    bits = (values + 0.0).view(kind)  # no negative zero
+    return bits ^ ((bits >> (torch.iinfo(kind).bits - 1)) & torch.iinfo(kind).max)
 
 
 def _values(keys: Tensor, like: Tensor) -> Tensor:
