@@ -122,7 +122,7 @@ class Rows:
     @lazy
     def reference_norms(self) -> Tensor:
         """Squared Euclidean norms `(M,)` of the references, differentiable."""
-        return self._block.references.square().sum(dim=1)
+        return self._block.reference_squares
 
     @property
     def positive_norms(self) -> Tensor:
@@ -198,11 +198,14 @@ class RowTerms:
 
     def sum(self) -> RowSum:
         """Add up the chosen terms."""
-        active = self.values.detach() > 0 if self.active is None else self.active
+        if self.active is None:
+            active = ((self.values.detach() > 0) & self.chosen).count_nonzero()
+        else:
+            active = self.active.where(self.chosen, 0).sum()
         return RowSum(
             total=self.values.where(self.chosen, 0).sum(),
-            count=self.chosen.sum(),
-            active=active.where(self.chosen, 0).sum(),
+            count=self.chosen.count_nonzero(),
+            active=active,
             used=self.chosen.any(dim=1),
             parts=self.parts,
         )
@@ -607,7 +610,7 @@ class _Blocks(torch.autograd.Function):
             parameters=[torch.zeros_like(parameter) for parameter in parameters],
         )
         total = evaluation.add_up(batch, sums, parameters)
-        sums.finish()
+        sums.finish(batch.references)
         if own and sums.references is not None:
             sums.anchors.add_(sums.references)
         ctx.evaluation = evaluation

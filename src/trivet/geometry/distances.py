@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-SAMPLED = 4096  # references, about, among which a central one is looked for
+SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
@@ -45,8 +45,8 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
 
 def unit_rows(embeddings: Tensor) -> Tensor:
     """Rows divided by their Euclidean norm `(N, d)`; a row of zeros stays zero, and so does its gradient."""
-    squares = embeddings.square().sum(dim=1, keepdim=True)
-    return embeddings * squares.masked_fill(squares == 0, torch.inf).rsqrt()
+    norms: Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    return embeddings / norms.masked_fill(norms == 0, torch.inf)
 
 
 class Products:
@@ -68,16 +68,10 @@ class Products:
             some = fixed[:: max(1, len(fixed) // SAMPLED)]
             central = (some - some.mean(dim=0)).square().sum(dim=1).argmin()
             centre = some.index_select(0, central[None])  # (1, d)
-            rows = references - centre
-            squares = rows.square().sum(dim=1, keepdim=True)
-            ones = torch.ones_like(squares)
-            self.right = torch.cat([rows, ones, squares], dim=1)  # (M, d + 2)
-            if anchors is not references:
-                rows = anchors - centre
-                squares = rows.square().sum(dim=1, keepdim=True)
-                ones = torch.ones_like(squares)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
-            self.left = torch.cat([-2 * rows, squares, ones], dim=1)  # (N, d + 2)
+            self.right = _centred(references, centre)  # (M, d + 2)
+            same = self.right if anchors is references else _centred(anchors, centre)
+            self.left = torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)  # (N, d + 2)
 
     def squared_distances(self, start: int, stop: int) -> Tensor:
         """Squared Euclidean distances `(stop - start, M)` of these anchors to all references, >= 0.
@@ -90,6 +84,21 @@ class Products:
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
+
+
+def _centred(rows: Tensor, centre: Tensor) -> Tensor:
+    """The rows x `(N, d)` less the centre `(1, d)`, a one and |x|^2, `(N, d + 2)`."""
+    if rows.requires_grad or torch.compiler.is_compiling():
+        rows = rows - centre
+        squares = rows.square().sum(dim=1, keepdim=True)
+        return torch.cat([rows, torch.ones_like(squares), squares], dim=1)
+    # Part by part, as every fresh copy of a large memory of past batches takes as long as a product with it.
+    whole = torch.ones((len(rows), rows.shape[1] + 2), dtype=rows.dtype, device=rows.device)
+    for start in range(0, len(rows), SAMPLED):
+        part = whole[start : start + SAMPLED]
+        torch.sub(rows[start : start + SAMPLED], centre, out=part[:, :-2])
+        torch.sum(part[:, :-2].square(), dim=1, out=part[:, -1])
+    return whole
 
 
 class ProductGradients:

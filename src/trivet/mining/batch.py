@@ -63,6 +63,12 @@ class Batch:
             return Products(references if self.references is self.embeddings else self.embeddings.double(), references)
 
     @lazy
+    def reference_squares(self) -> Tensor:
+        """Squared norms `(M,)` of the references."""
+        with torch.set_grad_enabled(self.graph):
+            return self.references.square().sum(dim=1)
+
+    @lazy
     def class_ranges(self) -> tuple[Tensor, Tensor]:
         """The range of each anchor's class among `classes`."""
         return self.classes.ranges(self.labels)

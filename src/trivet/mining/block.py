@@ -152,6 +152,12 @@ class Block:
         return self._batch.references.detach().requires_grad_() if self._leaves else self._batch.references
 
     @lazy
+    def reference_squares(self) -> Tensor:
+        """Squared norms `(M,)` of the references."""
+        squares = self._batch.reference_squares
+        return squares.detach().requires_grad_() if self._leaves else squares
+
+    @lazy
     def matrix(self) -> Tensor:
         """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
         if self._leaves:
@@ -177,7 +183,8 @@ class Block:
         """Add the gradient of `total` with respect to rows and parameters to `sums`; for a block of leaves."""
         if not total.requires_grad:
             return
-        rows = [self.__dict__[name] for name in ("anchors", "references", "matrix") if name in self.__dict__]
+        names = ("anchors", "references", "reference_squares", "matrix")
+        rows = [self.__dict__[name] for name in names if name in self.__dict__]
         leaves = [*rows, *(found.squared for found in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
@@ -190,6 +197,8 @@ class Block:
             own_part.add_(of_anchors)
         if (of_references := grad_of("references")) is not None and sums.references is not None:
             sums.references.add_(of_references)
+        if (of_squares := grad_of("reference_squares")) is not None:
+            sums.squares = of_squares if sums.squares is None else sums.squares.add_(of_squares)
         of_matrix = grad_of("matrix")
         for found in self._lists:
             grad = grads[id(found.squared)]
@@ -295,6 +304,7 @@ class Gradients:
         references: `(M, d)`, None where the references need no gradient.
         parameters: one for each parameter of the loss.
         products, precise: what comes by matrix products, and in float64; made when they are needed.
+        squares: of the squared norms of the references `(M,)`; likewise.
     """
 
     anchors: Tensor
@@ -302,14 +312,17 @@ class Gradients:
     parameters: list[Tensor]
     products: ProductGradients | None = None
     precise: ProductGradients | None = None
+    squares: Tensor | None = None
 
     @property
     def learned(self) -> int:
         """How many references need a gradient."""
         return 0 if self.references is None else len(self.references)
 
-    def finish(self) -> None:
-        """Add the products to the sums of anchors and references."""
+    def finish(self, references: Tensor) -> None:
+        """Add the rest to the sums of anchors and references."""
+        if self.squares is not None and self.references is not None:
+            self.references.addcmul_(references, self.squares[:, None], value=2)
         for part in (self.products, self.precise):
             if part is not None:
                 self.anchors.add_(part.of_anchors())
