@@ -63,7 +63,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compared: `anchors` rows with each other, or with `references` rows of past batches without gradient."""
+    """What is compared: `anchors` rows with each other, and with `references` rows of past batches without gradient."""
 
     anchors: int
     dimension: int
@@ -380,7 +380,7 @@ def floor_pass(embeddings: Tensor, references: Tensor, *, learned: bool) -> None
 def floor_of(shape: Shape, data: Data, *, proxies: bool) -> Callable[[], None]:
     """The floor of a shape: references of past batches are constants, so one product fewer."""
     embeddings = data.embeddings.detach()
-    references = embeddings if data.references is None else data.references
+    references = embeddings if data.references is None else torch.cat([embeddings, data.references])
     if proxies:
         references = embeddings[: shape.classes].clone()
     return lambda: floor_pass(embeddings, references, learned=data.references is None)
@@ -396,7 +396,11 @@ def step_of(loss: nn.Module, data: Data) -> Callable[[], None]:
             loss(data.embeddings, data.labels).backward()
         else:
             loss(
-                data.embeddings, data.labels, references=data.references, reference_labels=data.reference_labels
+                data.embeddings,
+                data.labels,
+                references=data.references,
+                reference_labels=data.reference_labels,
+                with_batch=True,
             ).backward()
 
     return step

@@ -206,6 +206,39 @@ def test_references_are_the_columns() -> None:
     assert mined.positive.tolist() == [3, 2]
 
 
+@pytest.mark.parametrize("block_size", [None, 4])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_batch_stands_before_the_references(learned: bool, named: bool, block_size: int | None) -> None:
+    """As the two joined by hand, where rows of one item carry one id."""
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn(9, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    past = torch.randn(7, 3, dtype=torch.float64, generator=generator).requires_grad_(learned)
+    labels, past_labels = torch.arange(9) % 3, torch.arange(7) % 3
+    ids, past_ids = torch.arange(9), torch.tensor([3, 12, 13, 14, 8, 8, 15]) if named else torch.arange(9, 16)
+    inputs = (rows, past) if learned else (rows,)
+    for loss in (
+        trivet.TripletLoss(positives="easy", negatives="hard", block_size=block_size),
+        trivet.TripletLoss(positives="all", negatives="all", variant="pn", margin=5.0, block_size=block_size),
+        trivet.NPairLoss(positives="all", block_size=block_size),
+        trivet.MarginLoss(positives="all", negatives="all", normalize=True, block_size=block_size).double(),
+    ):
+        joined = {"references": torch.cat([rows, past]), "reference_labels": torch.cat([labels, past_labels])}
+        expected = loss(rows, labels, ids=ids, reference_ids=torch.cat([ids, past_ids]), **joined)
+        both = {"ids": ids, "reference_ids": past_ids} if named else {}
+        found = loss(rows, labels, references=past, reference_labels=past_labels, with_batch=True, **both)
+        assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+        slopes = torch.autograd.grad(expected, inputs)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, inputs, retain_graph=True), slopes, rtol=1e-10, atol=1e-12
+        )
+        assert all(slope.any() for slope in slopes)
+        if block_size is None:
+            twice = torch.autograd.grad(found, inputs, create_graph=True)
+            torch.testing.assert_close(twice, slopes, rtol=1e-10, atol=1e-12)
+            assert all(slope.requires_grad for slope in twice)
+
+
 def test_an_item_is_never_its_own_positive() -> None:
     views = torch.tensor([[0.0], [0.0], [5.0], [9.0]])  # rows 0 and 1 are two views of one item
     labels, ids = torch.tensor([0, 0, 0, 1]), torch.tensor([7, 7, 8, 9])

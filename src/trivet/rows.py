@@ -9,6 +9,7 @@ For a second derivative, and for `torch.compile`, a batch that fits one block is
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -380,6 +381,7 @@ class RowLoss(nn.Module, ABC):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        with_batch: bool = False,
         indices: Sequence[Tensor] | None = None,
         gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
@@ -387,6 +389,7 @@ class RowLoss(nn.Module, ABC):
 
         Args:
             ids, reference_ids: the items of the rows; rows of the same item are never compared.
+            with_batch: compare with the batch itself too, whose rows then stand before the references.
             indices: index tuples in place of the loss's own strategy, as `trivet.mine` and the miners of
                 pytorch-metric-learning give them: anchors, positives and negatives of triplets, each `(T,)`; or
                 anchors, positives `(P,)` and anchors, negatives `(Q,)` of pairs.
@@ -394,7 +397,7 @@ class RowLoss(nn.Module, ABC):
                 part and computes the terms of its own anchors. The value and the gradient of the embeddings are those
                 of one process with the whole batch; gradients of parameters are shares, to be summed over the
                 processes: under DistributedDataParallel, which averages them, multiply the loss by their number.
-                `references`, the same on every process, are then added to the whole batch.
+                `references`, the same on every process, come after the whole batch, also without `with_batch`.
 
         Shape:
             embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
@@ -420,6 +423,7 @@ class RowLoss(nn.Module, ABC):
                 reference_labels=reference_labels,
                 ids=ids,
                 reference_ids=reference_ids,
+                with_batch=with_batch and not gather,
                 normalize=self.normalize,
                 unit_rows_for=None if indices is not None else unit_rows_need(self.strategy),
             )
@@ -437,11 +441,17 @@ class RowLoss(nn.Module, ABC):
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
         evaluation = _Evaluation(self, batch, strategy, draws, processes)
+        if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
+            warnings.warn(
+                f"a batch must hold two samples of a class, or there is no positive: got {batch.total} classes of one "
+                "sample; draw at least two of each class, for instance with PKBatches.",
+                stacklevel=2,
+            )
         if torch.compiler.is_compiling():
             total = evaluation.add_up(batch, None)
             total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         else:
-            references = None if batch.references is batch.embeddings else batch.references
+            references = None if batch.own else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = _Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
         count = evaluation.count()
@@ -600,13 +610,13 @@ class _Blocks(torch.autograd.Function):
         *parameters: Tensor,
     ) -> Tensor:
         batch = evaluation.batch.detach()
-        own = references is None
+        own = batch.own
         if not (grad_enabled and any(ctx.needs_input_grad)):
             return evaluation.add_up(batch, None)
-        wanted = own or ctx.needs_input_grad[3]
+        learned = batch.references[: own or None] if own or ctx.needs_input_grad[3] else None
         sums = Gradients(
             anchors=torch.zeros_like(batch.embeddings),
-            references=torch.zeros_like(batch.references) if wanted else None,
+            references=None if learned is None else torch.zeros_like(learned),
             parameters=[torch.zeros_like(parameter) for parameter in parameters],
         )
         total = evaluation.add_up(batch, sums, parameters)
@@ -630,10 +640,15 @@ class _Blocks(torch.autograd.Function):
                 "a second derivative needs the whole batch in one block: got create_graph=True with several; "
                 "set block_size to the number of anchors."
             )
-        embeddings, references = inputs[0], inputs[0] if inputs[1] is None else inputs[1]
-        with torch.autocast(device_type=embeddings.device.type, enabled=False):
-            total = evaluation.add_up(replace(evaluation.batch, embeddings=embeddings, references=references), None)
-        wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad[2:], strict=True) if needed]
+        # Views, as the references may have been made of the embeddings: what comes that way is not for us to add.
+        views: list[Any] = [None if x is None else x.view_as(x) for x in inputs[:2]]
+        batch, references = evaluation.batch, views[1]
+        if references is None:
+            references = batch.own_references(views[0])
+        with torch.autocast(device_type=references.device.type, enabled=False):
+            total = evaluation.add_up(replace(batch, embeddings=views[0], references=references), None)
+        leaves = [*views, *inputs[2:]]
+        wanted = [x for x, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True) if needed]
         found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))
         return (None, None, *(next(found) if needed else None for needed in ctx.needs_input_grad[2:]))
 

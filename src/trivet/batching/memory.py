@@ -148,12 +148,17 @@ class CrossBatchMemory(nn.Module):
                 the value and the gradients.
         """
         batch = self._batch(embeddings, labels, ids, gather)
-        if gather:  # the loss puts the batch of all processes before the references
-            references = References(self.embeddings, self.labels, self.ids)
-        else:
-            references = self.references(embeddings, labels, ids)
-        # Not the other way round: the batch would meet itself twice, once without gradient.
-        value: Tensor = loss(embeddings, labels, ids=ids, **references._asdict(), gather=gather)
+        # Before the batch is remembered, which would then meet itself twice, once without gradient.
+        value: Tensor = loss(
+            embeddings,
+            labels,
+            ids=ids,
+            references=self.embeddings,
+            reference_labels=self.labels,
+            reference_ids=self.ids,
+            with_batch=True,
+            gather=gather,
+        )
         if self.training:
             self._remember(batch)
         return value

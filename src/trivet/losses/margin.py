@@ -89,8 +89,8 @@ class MarginLoss(RowLoss):
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
         >>> loss = MarginLoss(positives="all", negatives="all", reduction="sum")
-        >>> loss(embeddings, torch.tensor([0, 0, 1]))
-        tensor(0.8284, grad_fn=<AddBackward0>)
+        >>> loss(embeddings, torch.tensor([0, 0, 1])).detach()
+        tensor(0.8284)
     """
 
     reductions = ("mean-active", "mean", "anchors", "sum", "objective")
@@ -185,6 +185,7 @@ class MarginLoss(RowLoss):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        with_batch: bool = False,
         indices: Sequence[Tensor] | None = None,
         gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
@@ -196,6 +197,7 @@ class MarginLoss(RowLoss):
             reference_labels=reference_labels,
             ids=ids,
             reference_ids=reference_ids,
+            with_batch=with_batch,
             indices=indices,
             gather=gather,
         )

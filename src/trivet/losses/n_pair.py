@@ -119,6 +119,7 @@ class NPairLoss(RowLoss):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        with_batch: bool = False,
         indices: Sequence[Tensor] | None = None,
         gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
@@ -135,6 +136,7 @@ class NPairLoss(RowLoss):
             reference_labels=reference_labels,
             ids=ids,
             reference_ids=reference_ids,
+            with_batch=with_batch,
             indices=indices,
             gather=gather,
         )

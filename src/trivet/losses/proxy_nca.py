@@ -119,6 +119,7 @@ class ProxyNCALoss(RowLoss):
         reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
+        with_batch: bool = False,
         indices: Sequence[Tensor] | None = None,
         gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
@@ -127,7 +128,7 @@ class ProxyNCALoss(RowLoss):
         Raises:
             ValueError: as `RowLoss.forward`, and if references or indices are given.
         """
-        if any(given is not None for given in (references, reference_labels, reference_ids, indices)):
+        if with_batch or any(given is not None for given in (references, reference_labels, reference_ids, indices)):
             raise ValueError(
                 "references and indices must be left out: ProxyNCALoss compares each item with its proxies; "
                 "use another loss to compare given rows."

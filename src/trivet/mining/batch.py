@@ -30,6 +30,7 @@ class Batch:
         items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
         total: anchors in the whole batch, of which these may be one process's part.
         first: place of the first anchor in the whole batch.
+        own: how many of the references, the first ones, are the anchors; then these alone have a gradient.
         taken: `(M,)` bool, references that may not be chosen any more; None where all may.
         graph: whether gradients are wanted.
     """
@@ -44,6 +45,7 @@ class Batch:
     items: Groups | None
     total: int
     first: int = 0
+    own: int = 0
     taken: Tensor | None = None
     graph: bool = field(default_factory=torch.is_grad_enabled)
 
@@ -98,6 +100,11 @@ class Batch:
         references = embeddings if own else self.references.detach()
         return replace(self, embeddings=embeddings, references=references, graph=False)
 
+    def own_references(self, embeddings: Tensor) -> Tensor:
+        """The references, of which the first are the `embeddings`, with their graph."""
+        rest = self.references[self.own :]
+        return torch.cat([embeddings, rest]) if len(rest) else embeddings
+
     def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
         """Ranges of anchors: `size` each, or so many that a block holds about a million numbers, `numbers` each.
 
@@ -118,6 +125,7 @@ def check_batch(
     reference_labels: Tensor | None = None,
     ids: Tensor | None = None,
     reference_ids: Tensor | None = None,
+    with_batch: bool = False,
     normalize: bool = False,
     unit_rows_for: str | None = None,
 ) -> Batch:
@@ -127,6 +135,7 @@ def check_batch(
     compared with itself, and without `ids` an item is the same as another only if it is the same row.
 
     Args:
+        with_batch: whether the batch itself stands before the references.
         normalize: divide rows by their norm.
         unit_rows_for: the strategy that needs unit rows, checked unless `normalize` is set.
 
@@ -164,14 +173,22 @@ def check_batch(
     named = ids is not None
     if ids is not None:
         ids = _integers(ids, "ids", len(embeddings))
-    elif own:
+    elif own or with_batch:
         ids = torch.arange(len(embeddings), device=embeddings.device)
     if own:
         reference_ids = ids
     elif reference_ids is not None and references is not None:
         reference_ids = _integers(reference_ids, "reference_ids", len(references))
+    learned = len(labels) if own else 0
     if references is None or reference_labels is None:
         references, reference_labels = embeddings, labels
+    elif with_batch and ids is not None:
+        if not references.requires_grad and not torch.compiler.is_compiling():  # then the gradient is that of the batch
+            learned = len(labels)
+        strangers = -1 - torch.arange(len(references), device=ids.device)  # no row of the batch
+        reference_ids = torch.cat([ids, strangers if reference_ids is None else reference_ids])
+        references = torch.cat([embeddings.detach() if learned else embeddings, references])
+        reference_labels = torch.cat([labels, reference_labels])
     return Batch(
         embeddings,
         labels,
@@ -182,6 +199,7 @@ def check_batch(
         Groups(reference_labels),
         Groups(reference_ids) if named and reference_ids is not None else None,
         total=len(labels),
+        own=learned,
     )
 
 

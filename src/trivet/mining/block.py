@@ -196,8 +196,9 @@ class Block:
         if (of_anchors := grad_of("anchors")) is not None:
             own_part.add_(of_anchors)
         if (of_references := grad_of("references")) is not None and sums.references is not None:
-            sums.references.add_(of_references)
+            sums.references.add_(of_references[: sums.learned])
         if (of_squares := grad_of("reference_squares")) is not None:
+            of_squares = of_squares[: sums.learned]
             sums.squares = of_squares if sums.squares is None else sums.squares.add_(of_squares)
         of_matrix = grad_of("matrix")
         for found in self._lists:
@@ -213,8 +214,12 @@ class Block:
                 continue
             pulls = (2 * grad)[:, :, None] * found.differences  # (B, S, d)
             own_part.add_(pulls.sum(dim=1))
-            if sums.references is not None:
-                sums.references.index_add_(0, found.columns.flatten(), pulls.flatten(0, 1), alpha=-1)
+            if sums.references is not None and sums.learned:
+                columns, pulls = found.columns.flatten(), pulls.flatten(0, 1)
+                if sums.learned < self.size:
+                    pulls = pulls * (columns < sums.learned)[:, None]
+                    columns = columns.clamp_max(sums.learned - 1)
+                sums.references.index_add_(0, columns, pulls, alpha=-1)
         if of_matrix is not None and self.size:
             if sums.products is None:
                 scale = 1.0 if self.distance == "squared_euclidean" else 0.5
@@ -316,13 +321,13 @@ class Gradients:
 
     @property
     def learned(self) -> int:
-        """How many references need a gradient."""
+        """How many references need a gradient, the first ones."""
         return 0 if self.references is None else len(self.references)
 
     def finish(self, references: Tensor) -> None:
         """Add the rest to the sums of anchors and references."""
         if self.squares is not None and self.references is not None:
-            self.references.addcmul_(references, self.squares[:, None], value=2)
+            self.references.addcmul_(references[: self.learned], self.squares[:, None], value=2)
         for part in (self.products, self.precise):
             if part is not None:
                 self.anchors.add_(part.of_anchors())
