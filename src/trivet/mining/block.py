@@ -213,13 +213,13 @@ class Block:
                 sums.precise.add(wide, *self._span)
                 continue
             pulls = (2 * grad)[:, :, None] * found.differences  # (B, S, d)
-            own_part.add_(pulls.sum(dim=1))
+            own_part.sub_(pulls.sum(dim=1))
             if sums.references is not None and sums.learned:
                 columns, pulls = found.columns.flatten(), pulls.flatten(0, 1)
                 if sums.learned < self.size:
                     pulls = pulls * (columns < sums.learned)[:, None]
                     columns = columns.clamp_max(sums.learned - 1)
-                sums.references.index_add_(0, columns, pulls, alpha=-1)
+                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
         if of_matrix is not None and self.size:
             if sums.products is None:
                 scale = 1.0 if self.distance == "squared_euclidean" else 0.5
@@ -275,7 +275,8 @@ class Block:
             return _List(columns, None, anchors.new_zeros(columns.shape))
         if columns.shape[1] * self.dimension <= max(self.size, 4096):
             # No matrix product here: it loses the digits that separate near-duplicates.
-            differences = anchors[:, None] - references[columns]
+            chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
+            differences = chosen.view(*columns.shape, self.dimension).sub_(anchors[:, None])
             return _List(columns, differences, differences.square().sum(dim=-1))
         squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns)
         return _List(columns, None, squared.to(anchors.dtype))
@@ -293,7 +294,7 @@ class Block:
 
 @dataclass(frozen=True)
 class _List:
-    """Squared distances `(B, S)` to some columns, and the differences `(B, S, d)` they come from, where they do."""
+    """Squared distances `(B, S)` to some columns, and the differences `(B, S, d)` y - x they come from, if they do."""
 
     columns: Tensor
     differences: Tensor | None
