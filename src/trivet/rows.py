@@ -80,10 +80,9 @@ class Rows:
             if self._pairs is not None:
                 return self._pairs[:, self.positive_chosen.shape[1] :]
             if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
-                return block.matrix.gather(1, negatives.index).where(negatives.chosen, 0)
+                return block.to_set(None).gather(1, negatives.index).where(negatives.chosen, 0)
             return block.listed(negatives.index)
-        # Adding the penalty keeps the gradient of the others as it is.
-        return block.matrix if negatives.penalty is None else block.matrix + negatives.penalty
+        return block.to_set(negatives.penalty)
 
     @lazy
     def _pairs(self) -> Tensor | None:

@@ -66,7 +66,7 @@ class Products:
         with torch.autocast(device_type=references.device.type, enabled=False):
             fixed = references.detach()
             some = fixed[:: max(1, len(fixed) // SAMPLED)]
-            central = (some - some.mean(dim=0)).square().sum(dim=1).argmin()
+            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
             centre = some.index_select(0, central[None])  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)

@@ -162,10 +162,22 @@ class Block:
         """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
         if self._leaves:
             squared = self.to_negatives
-            matrix = squared.sqrt() if self.distance == "euclidean" else from_squared(squared, self.distance)
-            return matrix.detach().requires_grad_()
+            return squared.sqrt() if self.distance == "euclidean" else from_squared(squared, self.distance)
         with torch.set_grad_enabled(self._graph):
             return from_squared(self._squared if self._with_matrix else self._product(), self.distance)
+
+    def to_set(self, penalty: Tensor | None) -> Tensor:
+        """`matrix` with a penalty `(B, M)` of 0 or infinity added, whose gradient is 0 where that is infinite."""
+        if not self._leaves:
+            return self.matrix if penalty is None else self.matrix + penalty
+        if penalty is None:
+            matrix = self.matrix
+        elif self.distance == "euclidean":
+            matrix = self.matrix + penalty
+        else:  # in one pass
+            matrix = torch.add(penalty, self.to_negatives, alpha=0.5 if self.distance == "cosine" else 1)
+        self._dense = matrix.detach().requires_grad_()
+        return self._dense
 
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
@@ -183,7 +195,7 @@ class Block:
         """Add the gradient of `total` with respect to rows and parameters to `sums`; for a block of leaves."""
         if not total.requires_grad:
             return
-        names = ("anchors", "references", "reference_squares", "matrix")
+        names = ("anchors", "references", "reference_squares", "_dense")
         rows = [self.__dict__[name] for name in names if name in self.__dict__]
         leaves = [*rows, *(found.squared for found in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
@@ -200,7 +212,7 @@ class Block:
         if (of_squares := grad_of("reference_squares")) is not None:
             of_squares = of_squares[: sums.learned]
             sums.squares = of_squares if sums.squares is None else sums.squares.add_(of_squares)
-        of_matrix = grad_of("matrix")
+        of_matrix = grad_of("_dense")
         for found in self._lists:
             grad = grads[id(found.squared)]
             if grad is None or self.size == 0:
@@ -287,7 +299,7 @@ class Block:
         Without the factor 1 / 2 of the Euclidean and the cosine distance.
         """
         if self.distance == "euclidean":
-            distances = torch.threshold(self.matrix.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
+            distances = torch.threshold(self._dense.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
             grad = torch.div(grad, distances, out=distances)
         return self._hide(grad.contiguous(), 0.0)  # a sum hands its gradient down as a view of one number
 
