@@ -416,6 +416,8 @@ for positives, negatives in (("easy", "hard"), ("all", "all"), ("random", "semih
         found.append([value.item(), rows.grad.tolist(), loss.last.terms, loss.last.mean_to_positive])
         rows.grad = None
 json.dump(found, open(f"{folder}/{rank}.json", "w"))
+dist.barrier()
+dist.destroy_process_group()
 """
 
 
