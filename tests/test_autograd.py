@@ -1,4 +1,4 @@
-"""One block is ordinary autograd: it can be differentiated twice, and compiled into one graph."""
+"""A batch in one block can be differentiated twice, and compiled into one graph."""
 
 from __future__ import annotations
 

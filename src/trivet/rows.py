@@ -549,7 +549,7 @@ class _Evaluation:
 
         `batch` is that of the evaluation, or the same without its graph.
         """
-        loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        loss, totals = self._loss, []
         cut = self._cut() if loss.trim and len(self.spans) > 1 else None
         self._counts, self._tallies, self._notes = [], [], []
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
@@ -567,8 +567,11 @@ class _Evaluation:
             self._note(rows, result)
             if sums is not None:
                 rows.add_gradients(result.total, parameters, sums)
-            total = total + (result.total if sums is None else result.total.detach()).double()
-        return total.to(batch.embeddings.dtype)
+            totals.append(result.total if sums is None else result.total.detach())
+        if len(totals) == 1:
+            return totals[0]
+        start = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        return sum((total.double() for total in totals), start).to(batch.embeddings.dtype)
 
     def _note(self, rows: Rows, result: RowSum) -> None:
         if self._loss.reduction == "mean":
@@ -589,11 +592,11 @@ class _Evaluation:
 
     def record(self) -> StepRecord:
         """The step record, of all processes."""
-        start = torch.zeros(13, dtype=torch.float64, device=self.batch.embeddings.device)
-        tally, notes = sum(self._tallies, start), self._notes
+        tallies, notes, device = self._tallies, self._notes, self.batch.embeddings.device
         if self._processes is not None:
-            tally = self._processes.add_up(tally)
-        return StepRecord(lambda: sum(map(_tally, notes), tally))
+            tallies = [self._processes.add_up(sum(tallies, torch.zeros(13, dtype=torch.float64, device=device)))]
+        start = torch.zeros(13, dtype=torch.float64)
+        return StepRecord(lambda: sum([*tallies, *map(_tally, notes)], start.to(device)))
 
 
 class _Blocks(torch.autograd.Function):

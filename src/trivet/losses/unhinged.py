@@ -55,6 +55,17 @@ def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
     )
 
 
+def unhinged_margin_sum(rows: Rows, *, beta: float, margin: float) -> RowSum:
+    """The sum of `unhinged_margin_rows` over a set of negatives."""
+    positives, negatives = rows.positive_chosen.sum(), rows.negative_count.sum()
+    pull = rows.to_positive.where(rows.positive_chosen, 0).sum()
+    push = -rows.negative_total.sum()
+    constant = (DIAMETER - beta + margin) * positives.to(pull) + (DIAMETER + beta + margin) * negatives.to(pull)
+    count = positives + negatives
+    used = rows.positive_chosen.any(dim=1) | (rows.negative_count > 0)
+    return RowSum(total=pull + push + constant, count=count, active=count, used=used)
+
+
 class UnhingedTripletLoss(RowLoss):
     """The triplet loss without its hinge: every triplet counts, solved or not.
 
@@ -201,6 +212,7 @@ class UnhingedMarginLoss(RowLoss):
         self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.beta = beta
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pairs of the block."""
-        return unhinged_margin_rows(rows, beta=self.beta, margin=self.margin)
+        formula = unhinged_margin_rows if rows.paired or self.trim else unhinged_margin_sum
+        return formula(rows, beta=self.beta, margin=self.margin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -183,7 +183,7 @@ class Block:
         """Distances `(B, S)` to any columns in the loss's distance."""
         found = self._own if columns is self.own_columns else self._squared_to(columns)
         if self._leaves:
-            found = replace(found, squared=found.squared.detach().requires_grad_())
+            found = _List(found.columns, found.differences, found.squared.detach().requires_grad_())
             self._lists.append(found)
         return from_squared(found.squared, self.distance)
 

@@ -6,22 +6,11 @@ of each row is looked at more closely.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 CHUNK = 64
-NUMBERS_PER_PIECE = 2**18  # a float32 matrix of 1 MiB stays in the cache of a core from one pass to the next
-
-
-def pieces(values: Tensor) -> Iterator[slice]:
-    """Ranges of the rows of `values (B, M)` for many passes over each; one under `torch.compile`, which has its own."""
-    rows = max(1, NUMBERS_PER_PIECE // max(1, values.shape[1]))
-    if torch.compiler.is_compiling():
-        rows = max(1, len(values))
-    yield from (slice(start, start + rows) for start in range(0, len(values), rows))
 
 
 def nearest(values: Tensor) -> Tensor:
@@ -45,7 +34,7 @@ def nearest_few(values: Tensor, number: int) -> Tensor:
 
 
 def below(values: Tensor, limits: Tensor) -> Tensor:
-    """1 where `values (B, M)` are below the limits `(B, 1)` of their rows, or a scalar, else 0, as floats."""
+    """1 where `values (B, M)` are below the limits `(B, 1)` of their rows, else 0, as floats."""
     # Written at once as numbers: a bool matrix and its conversion take several times as long on a CPU.
     return torch.lt(values, limits, out=torch.empty_like(values))
 

@@ -279,22 +279,18 @@ class DistanceWeighted:
     def weights(self, block: Block) -> Tensor:
         """Weight of each reference `(B, M)`, at most 1; 0 for what may not be chosen, or is below 2e-35."""
         k = block.dimension if self.dimension is None else self.dimension
-        weights = torch.empty_like(block.to_negatives)
-        limit = weights.new_tensor(math.inf if self.upper_cutoff is None else self.upper_cutoff**2)
-        for piece in columns.pieces(weights):
-            squared = block.to_negatives[piece]
-            allowed = columns.below(squared, limit)
-            # In place, pass by pass: log weight = (2 - k) log d - (k - 3) / 2 log(1 - d^2 / 4)
-            part = torch.clamp(squared, self.cutoff**2, 4, out=weights[piece])
-            rest = (part / -4).add_(1).clamp_min_(1e-8).log_()
-            part.log_().mul_((2 - k) / 2).sub_(rest, alpha=(k - 3) / 2)
-            if self.cap is not None:
-                part.clamp_max_(math.log(self.cap))
-            # Far below all others where not allowed: with infinities or tiny weights exp takes 100 times as long.
-            part.add_(allowed.sub_(1), alpha=2 * NEVER)
-            largest = part.amax(dim=1, keepdim=True).clamp_min(-NEVER)
-            torch.threshold_(part.sub_(largest).clamp_min_(-80).exp_(), 2e-35, 0)
-        return weights
+        # In place, pass by pass: log weight = (2 - k) log d - (k - 3) / 2 log(1 - d^2 / 4)
+        squared = block.to_negatives.clamp(self.cutoff**2, 4)
+        rest = (squared / -4).add_(1).clamp_min_(1e-8).log_()
+        weights = squared.log_().mul_((2 - k) / 2).sub_(rest, alpha=(k - 3) / 2)
+        if self.cap is not None:
+            weights.clamp_max_(math.log(self.cap))
+        limit = torch.inf if self.upper_cutoff is None else self.upper_cutoff**2
+        # Far below all others where not allowed: with infinities or tiny weights exp takes 100 times as long.
+        allowed = torch.lt(block.to_negatives, limit, out=rest)
+        weights.add_(allowed.sub_(1), alpha=2 * NEVER)
+        largest = weights.amax(dim=1, keepdim=True).clamp_min(-NEVER)
+        return torch.threshold_(weights.sub_(largest).clamp_min_(-80).exp_(), 2e-35, 0)
 
 
 @dataclass(frozen=True)
@@ -461,7 +457,7 @@ def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
     k = index.shape[1]
     chosen = torch.arange(k, device=index.device) < block.negatives
     slots = shape_of.shape[1] // k
-    return Choice(index.repeat(1, slots), chosen.repeat(1, slots))
+    return Choice(index, chosen) if slots == 1 else Choice(index.repeat(1, slots), chosen.repeat(1, slots))
 
 
 def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:

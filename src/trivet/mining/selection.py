@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ class Strategy:
             if self.negatives.k > 1:
                 positives = Choice(*(x.repeat_interleave(self.negatives.k, dim=1) for x in _fields(positives)))
             both = positives.chosen & negatives.chosen
-            positives, negatives = replace(positives, chosen=both), replace(negatives, chosen=both)
+            positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
         return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
