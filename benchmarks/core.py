@@ -394,14 +394,10 @@ def step_of(loss: nn.Module, data: Data) -> Callable[[], None]:
         loss.zero_grad(set_to_none=True)
         if data.references is None:
             loss(data.embeddings, data.labels).backward()
-        else:
-            loss(
-                data.embeddings,
-                data.labels,
-                references=data.references,
-                reference_labels=data.reference_labels,
-                with_batch=True,
-            ).backward()
+        else:  # the peer has no way to add the batch
+            both = {"with_batch": True} if isinstance(loss, trivet.RowLoss) else {}
+            past = {"references": data.references, "reference_labels": data.reference_labels}
+            loss(data.embeddings, data.labels, **past, **both).backward()
 
     return step
 
