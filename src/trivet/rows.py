@@ -33,7 +33,7 @@ from trivet.mining.selection import Strategy, unit_rows_need
 from trivet.mining.trimming import Cut, smallest
 
 Reduction = Literal["mean", "mean-active", "sum", "anchors", "objective"]
-MOST_KEPT = 64  # positives of an anchor for which a step record is added up when it is read, not before
+MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
 class Rows:
@@ -453,7 +453,7 @@ class RowLoss(nn.Module, ABC):
             references = None if batch.own else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = _Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        count = evaluation.count()
+        count = evaluation.count  # of terms, or of active parts, whichever the reduction asks for
         if processes is not None:
             count = processes.add_up(count)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
@@ -499,9 +499,9 @@ class _Evaluation:
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
-        self._counts: list[Tensor] = []
-        self._tallies: list[Tensor] = []
-        self._notes: list[_Notes] = []
+        self.count = torch.zeros((), dtype=torch.int64, device=batch.embeddings.device)
+        self._tally: Tensor | None = None
+        self._notes: _Notes | None = None
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
@@ -535,7 +535,7 @@ class _Evaluation:
                     values = terms.pull.detach()
                     chosen = chosen & (values > -torch.inf)
                 values = values.where(chosen, torch.nan)
-                if whole is not None or values.shape[1] <= MOST_KEPT:
+                if whole is not None or values.shape[1] <= MOST_HELD:
                     held.append(values)
                 yield values
 
@@ -549,9 +549,12 @@ class _Evaluation:
 
         `batch` is that of the evaluation, or the same without its graph.
         """
-        loss, totals = self._loss, []
+        loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
         cut = self._cut() if loss.trim and len(self.spans) > 1 else None
-        self._counts, self._tallies, self._notes = [], [], []
+        self.count = torch.zeros_like(self.count)
+        self._tally = torch.zeros(13, dtype=torch.float64, device=batch.embeddings.device)
+        # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
+        # that the next needs in one piece, and the process would grow with every block.
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
         torch.empty(2**25 - 2**14, dtype=torch.uint8)
@@ -567,36 +570,33 @@ class _Evaluation:
             self._note(rows, result)
             if sums is not None:
                 rows.add_gradients(result.total, parameters, sums)
-            totals.append(result.total if sums is None else result.total.detach())
-        if len(totals) == 1:
-            return totals[0]
-        start = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
-        return sum((total.double() for total in totals), start).to(batch.embeddings.dtype)
+            if sums is None:
+                total = total + result.total
+            else:
+                total += result.total.detach()
+        return total.to(batch.embeddings.dtype)
 
     def _note(self, rows: Rows, result: RowSum) -> None:
         if self._loss.reduction == "mean":
-            self._counts.append(result.count)
+            self.count += result.count
         elif self._loss.reduction == "mean-active":
-            self._counts.append(result.active)
+            self.count += result.active
         notes = _notes(rows, result)
-        kept = self._processes is None and rows.positive_chosen.shape[1] <= MOST_KEPT
-        if kept and not torch.compiler.is_compiling():
-            self._notes.append(notes)  # added up when somebody reads the record
+        if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
+            self._notes = notes  # added up when somebody reads the record
         else:
-            self._tallies.append(_tally(notes))
-
-    def count(self) -> Tensor:
-        """How many terms a mean is over, or how many of their parts are active, whichever the reduction asks for."""
-        start = torch.zeros((), dtype=torch.int64, device=self.batch.embeddings.device)
-        return sum(self._counts[1:], self._counts[0]) if self._counts else start
+            assert self._tally is not None
+            self._tally += _tally(notes)
 
     def record(self) -> StepRecord:
         """The step record, of all processes."""
-        tallies, notes, device = self._tallies, self._notes, self.batch.embeddings.device
+        notes, tally = self._notes, self._tally
+        if notes is not None:
+            return StepRecord(lambda: _tally(notes))
+        assert tally is not None
         if self._processes is not None:
-            tallies = [self._processes.add_up(sum(tallies, torch.zeros(13, dtype=torch.float64, device=device)))]
-        start = torch.zeros(13, dtype=torch.float64)
-        return StepRecord(lambda: sum([*tallies, *map(_tally, notes)], start.to(device)))
+            tally = self._processes.add_up(tally)
+        return StepRecord(lambda: tally)
 
 
 class _Blocks(torch.autograd.Function):
