@@ -32,10 +32,7 @@ print(held("VmHWM") - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux tells of a process")
 @pytest.mark.parametrize(
     "loss",
-    [
-        'trivet.ContrastiveLoss(margin=1.5, distance="euclidean")',
-        'trivet.TripletLoss(positives="easy", negatives="semihard-hardest")',
-    ],
+    ["trivet.MultiSimilarityLoss(positives='easy')", "trivet.UnhingedTripletLoss()"],
 )
 def test_a_large_batch_is_worked_through_in_blocks(loss: str) -> None:
     """All pairs of 8192 rows would be a matrix of 256 MiB, and a step needs several."""
