@@ -29,6 +29,7 @@ print(held("VmHWM") - before)
 """
 
 
+# The peak is read from Linux's own account of the process; other systems have none like it.
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux tells of a process")
 @pytest.mark.parametrize(
     "loss",

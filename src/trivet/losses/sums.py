@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from trivet.mining.columns import relative_powers
+
 MOST_COUNTED = 64  # positives of an anchor for which passes over the negatives are faster than sorting them
 
 
@@ -29,9 +31,7 @@ class _LogSumExp(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, scale: float) -> Tensor:
         powers = values * scale
         largest = powers.amax(dim=1, keepdim=True).clamp_min(torch.finfo(powers.dtype).min)
-        # What is e^80 times smaller than the largest adds nothing; exp takes 100 times as long where it underflows.
-        powers = powers.sub_(largest).clamp_min_(-80).exp_()  # at most 1
-        powers = torch.threshold_(powers, 2e-35, 0)
+        powers = relative_powers(powers, largest)
         total = powers.sum(dim=1)
         found = total.log().add_(largest[:, 0])
         ctx.scale = scale

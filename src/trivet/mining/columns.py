@@ -39,6 +39,14 @@ def below(values: Tensor, limits: Tensor) -> Tensor:
     return torch.lt(values, limits, out=torch.empty_like(values))
 
 
+def relative_powers(exponents: Tensor, largest: Tensor) -> Tensor:
+    """exp(x - largest) of `exponents (B, M)`, at most 1, written over them; `largest (B, 1)` is finite.
+
+    What is less than 2e-35, about e^-80, becomes 0: exp takes 100 times as long where it underflows.
+    """
+    return torch.threshold_(exponents.sub_(largest).clamp_min_(-80).exp_(), 2e-35, 0)
+
+
 class Ranges:
     """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval.
 
