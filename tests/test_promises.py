@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 import reference
 import trivet
 from trivet.batching import BatchConfig, CrossBatchMemory, PKBatches
-from trivet.evaluation import evaluate, hits_at_k, nearest_pairs, neighbours, recall_at_k
+from trivet.evaluation import evaluate, nearest_pairs, neighbours, recall_at_k, retrieve
 
 EVERYONE = {"positives": "all", "negatives": "all"}
 LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
@@ -224,9 +224,9 @@ def test_04_degenerate_batches_have_a_stated_result_with_a_graph(case: str) -> N
         return
     recall = {"two of a class": 1, "one class": 1, "all equal": pytest.approx(1 / 3)}.get(case, 0)
     assert recall_at_k(rows, labels, ks=(1,)) == {1: recall}
-    result = evaluate(rows, {"class": labels}, ks=(1,))["class"]
-    assert result.recall == {1: recall}
-    assert math.isfinite(result.nmi)
+    record = evaluate(rows, {"class": labels}, measures=("recall@1", "nmi"))["class"].as_json()
+    assert record["recall@1"] == recall
+    assert math.isfinite(record["nmi"])
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -382,7 +382,6 @@ def test_07_ties_take_the_lowest_index_in_mining_and_count_by_chance_in_evaluati
     expected = {k: float(expected_hits(points, labels, k)) for k in (1, 2, 3)}
     assert len(set(expected.values())) == 3
     assert recall_at_k(rows, classes, ks=(1, 2, 3)) == pytest.approx(expected, rel=1e-12)
-    assert evaluate(rows, {"class": classes}, ks=(1, 2, 3))["class"].recall == pytest.approx(expected, rel=1e-12)
     sizes = [6, 3, 1]
     classes = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))  # sorted by class, which decides nothing
     collapsed = torch.full((10, 4), 0.3)
@@ -390,11 +389,11 @@ def test_07_ties_take_the_lowest_index_in_mining_and_count_by_chance_in_evaluati
         k: sum(n * (1 - Fraction(math.comb(10 - n, k), math.comb(9, k))) for n in sizes) / 10 for k in (1, 2, 5, 9)
     }
     for distance in ("euclidean", "cosine"):
-        result = evaluate(collapsed, {"class": classes}, ks=(1, 2, 5, 9), distance=distance)["class"]
-        assert result.recall == pytest.approx({k: float(share) for k, share in chance.items()}, rel=1e-12)
-        assert result.chance_recall == pytest.approx(float(chance[1]), rel=1e-12)
-        hits = hits_at_k(collapsed, classes, (1,), distance=distance)[:, 0]
-        assert hits.tolist() == pytest.approx([5 / 9] * 6 + [2 / 9] * 3 + [0], rel=1e-12)
+        found = retrieve(collapsed, classes, measures=[f"recall@{k}" for k in chance], distance=distance)
+        expected_means = {f"recall@{k}": float(share) for k, share in chance.items()}
+        assert found.mean() == pytest.approx(expected_means, rel=1e-12)
+        assert found.chance == pytest.approx(expected_means, rel=1e-12)
+        assert found.values[:, 0].tolist() == pytest.approx([5 / 9] * 6 + [2 / 9] * 3 + [0], rel=1e-12)
 
 
 WORKER = """

@@ -7,45 +7,86 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from trivet.evaluation import cluster, evaluate, nmi, nmi_plus, recall_at_k
+from trivet.evaluation import ALL, MEASURES, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve
+from trivet.evaluation.clustering import ami
+from trivet.evaluation.levels import _restarts
+from trivet.evaluation.verification import verify
 
 
 def test_each_level_equals_its_measures_taken_alone() -> None:
     digits = load_digits()
     points, labels = digits.data[:600].astype(np.float32), digits.target[:600]
     levels = {"parity": labels % 2, "digit": labels}
-    results = evaluate(points, levels, ks=(1, 5), nmi_plus_multiple={"parity": 3}, seed=4)
+    names = ("recall@1", "recall@5", "map@r", "nmi", "nmi-geometric", "ami", "nmi+")
+    results = evaluate(points, levels, measures=names, nmi_plus_multiple={"parity": 3}, seed=4)
     assert list(results) == ["parity", "digit"]
     for level, multiple in (("parity", 3), ("digit", 10)):
         result, classes = results[level], len(np.unique(levels[level]))
-        assert result.recall == recall_at_k(points, levels[level], (1, 5))
-        assert result.nmi == nmi(levels[level], cluster(points, classes, seed=4).assignment)
-        assert result.nmi_plus == nmi_plus(points, levels[level], multiple, seed=4)
-        assert (result.items, result.classes, result.nmi_plus_clusters) == (600, classes, multiple * classes)
+        record = result.as_json()
+        recall = recall_at_k(points, levels[level], (1, 5))
+        assert (record["recall@1"], record["recall@5"]) == (recall[1], recall[5])
+        map_at_r = retrieve(points, levels[level], measures=["map@r"]).mean()["map@r"]
+        assert record["map@r"] == pytest.approx(map_at_r, rel=1e-12)  # sums of other lengths are rounded otherwise
+        clusters = cluster(points, classes, seed=4).assignment
+        assert record["nmi"] == nmi(levels[level], clusters)
+        assert record["nmi-geometric"] == nmi(levels[level], clusters, average="geometric")
+        assert record["ami"] == ami(levels[level], clusters)
+        assert record["nmi+"] == nmi_plus(points, levels[level], multiple, seed=4)
+        assert (result.items, result.classes, record["nmi+_clusters"]) == (600, classes, multiple * classes)
 
 
 def test_chance_is_the_recall_of_a_constant_embedding() -> None:
     labels = np.repeat([5, 6, 7, 8], [7, 3, 1, 4])
     result = evaluate(np.full((15, 2), 0.3), {"class": labels}, nmi_plus_multiple=2)["class"]
-    assert result.chance_recall == pytest.approx(result.recall[1], abs=1e-12)
-    assert result.nmi == 0
+    record = result.as_json()
+    for name in MEASURES:
+        if name in record:
+            assert record[f"chance_{name}"] == pytest.approx(record[name], abs=1e-12)
+    assert record["nmi"] == record["ami"] == 0
 
 
 def test_too_few_items_for_nmi_plus_is_said() -> None:
-    result = evaluate(np.eye(4), {"class": np.array([0, 0, 1, 1])}, nmi_plus_multiple=3)["class"]
-    assert result.nmi_plus is None
-    assert result.nmi_plus_missing == "6 clusters need as many items: there are 4."
-    enough = evaluate(np.eye(4), {"class": np.array([0, 0, 1, 1])}, nmi_plus_multiple=2)["class"]
-    assert enough.nmi_plus is not None
-    assert enough.nmi_plus_missing is None
+    labels = {"class": np.array([0, 0, 1, 1])}
+    record = evaluate(np.eye(4), labels, nmi_plus_multiple=3)["class"].as_json()
+    assert record["nmi+"] is None
+    assert record["nmi+_missing"] == "6 clusters need as many items: there are 4."
+    enough = evaluate(np.eye(4), labels, nmi_plus_multiple=2)["class"].as_json()
+    assert enough["nmi+"] is not None
+    assert "nmi+_missing" not in enough
+
+
+def test_only_what_is_asked_for_is_measured() -> None:
+    labels = {"class": np.repeat([0, 1, 2, 3], 3)}
+    points = np.random.default_rng(0).normal(size=(12, 3))
+    retrieval = evaluate(points, labels, measures=["mrr"])["class"]
+    assert retrieval.clustering is retrieval.clustering_plus is retrieval.verification is None
+    record = evaluate(points, labels, measures=["roc-auc", "nmi"])["class"].as_json()
+    assert record["roc-auc"] == verify(points, labels["class"]).roc_auc
+    assert {"nmi", "tar@far=0.01", "verification-accuracy"} <= set(record)
+    assert "mrr" not in record
 
 
 def test_the_record_is_plain_json() -> None:
-    result = evaluate(np.eye(4), {"class": np.array([0, 0, 1, 1])}, ks=(1, 2))["class"]
+    result = evaluate(np.eye(4), {"class": np.array([0, 0, 1, 1])}, measures=ALL)["class"]
     record = json.loads(json.dumps(result.as_json(), allow_nan=False))
-    assert record["recall@2"] == result.recall[2]
+    assert record["recall@2"] == result.retrieval.mean()["recall@2"]
     assert record["nmi+"] is None
     assert {"recall@1", "chance_recall@1", "nmi", "items", "classes"} <= set(record)
+
+
+def test_intervals_hold_the_mean_and_are_repeatable() -> None:
+    digits = load_digits()
+    result = evaluate(digits.data[:300], {"digit": digits.target[:300]}, measures=["recall@1", "map@r"])["digit"]
+    for average in ("micro", "macro"):
+        record, intervals = result.as_json(average), result.intervals(average, seed=3)
+        assert intervals == result.intervals(average, seed=3) != result.intervals(average, seed=4)
+        for name in ("recall@1", "map@r"):
+            for over in ("queries", "classes"):
+                assert intervals[name][over].low < record[name] < intervals[name][over].high
+
+
+def test_few_restarts_where_ten_would_take_long() -> None:
+    assert [_restarts(*shape) for shape in ((10_000, 128, 100), (60_000, 512, 2000), (10**7, 512, 10**5))] == [10, 6, 1]
 
 
 def test_cosine_reaches_both_the_neighbours_and_the_clusters() -> None:
@@ -53,8 +94,8 @@ def test_cosine_reaches_both_the_neighbours_and_the_clusters() -> None:
     norms = np.tile([1, 100], 15)  # far apart in length, close in direction
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1) * norms[:, None]
     labels = {"direction": np.repeat([0, 1, 2], 10)}
-    assert evaluate(points, labels, distance="cosine")["direction"].nmi == 1
-    assert evaluate(points, labels)["direction"].nmi < 1
+    assert evaluate(points, labels, distance="cosine")["direction"].as_json()["nmi"] == 1
+    assert evaluate(points, labels)["direction"].as_json()["nmi"] < 1
 
 
 @pytest.mark.parametrize(

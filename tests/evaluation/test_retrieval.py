@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from trivet.evaluation import hits_at_k, nearest_pairs, neighbours, ranks, recall_at_k
-from trivet.evaluation.inputs import as_points
-from trivet.geometry import as_classes
+from trivet.evaluation import nearest, nearest_pairs, neighbours, recall_at_k, retrieve
 
 V8 = np.array(
     [
@@ -36,6 +34,11 @@ FEW_POINTS = st.integers(2, 6).flatmap(
         st.lists(st.integers(0, 2), min_size=count, max_size=count),
     )
 )
+
+
+def hits_at_k(points: Any, labels: Any, ks: tuple[int, ...] = (1, 2, 4, 8), **options: Any) -> np.ndarray:
+    """The recall of each query, one column for each K."""
+    return retrieve(points, labels, measures=[f"recall@{k}" for k in ks], **options).values
 
 
 def squared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
@@ -66,9 +69,9 @@ def test_hits_are_the_mean_over_all_orders_of_tied_items(data: tuple[list[tuple[
 def test_known_recalls_for_both_rules_for_singletons() -> None:
     ks = (1, 2, 4)
     assert recall_at_k(V8, V8_LABELS, ks) == {1: 0.5, 2: 0.625, 4: 0.875}
-    dropped = recall_at_k(V8, V8_LABELS, ks, singletons="drop")
+    dropped = recall_at_k(V8, V8_LABELS, ks, without_positive="drop")
     assert list(dropped.values()) == pytest.approx([4 / 7, 5 / 7, 1], abs=1e-12)
-    hits = hits_at_k(V8, V8_LABELS, ks, singletons="drop")
+    hits = hits_at_k(V8, V8_LABELS, ks, without_positive="drop")
     assert np.isnan(hits[7]).all()
     assert not np.isnan(hits[:7]).any()
 
@@ -130,18 +133,6 @@ def test_a_nearly_collapsed_embedding_is_still_ranked(spread: float) -> None:
     np.testing.assert_array_equal(hits_at_k(points, labels, (1,))[:, 0], same)
 
 
-@pytest.mark.parametrize("tile", [(1, 1), (3, 5), (7, 2), (64, 64)])
-def test_neither_tiles_nor_other_levels_matter(tile: tuple[int, int]) -> None:
-    generator = np.random.default_rng(0)
-    points = as_points(generator.integers(0, 3, (40, 3)).astype(np.float64))
-    levels = [as_classes(generator.integers(0, classes, 40), count=40) for classes in (2, 30)]
-    alone = [ranks.ranks(points, [level])[0] for level in levels]
-    for whole, tiled in zip(alone, ranks.ranks(points, levels, tile=tile), strict=True):
-        assert torch.equal(whole.nearer, tiled.nearer)
-        assert torch.equal(whole.tied, tiled.tied)
-        assert torch.equal(whole.positives, tiled.positives)
-
-
 @pytest.mark.parametrize("rows", [8, 400])
 def test_classes_far_finer_than_the_spread_are_told_apart(rows: int) -> None:
     generator = np.random.default_rng(0)
@@ -168,54 +159,6 @@ def test_a_positive_at_the_edge_of_a_tie_is_no_negative() -> None:
         points[:, 0] = np.where(labels < 2, 1, -1)
         points[:, 1] = gap * (np.where(labels % 2, 1, -1) + 0.05 * generator.normal(size=200))
         assert recall_at_k(points, labels, (1,)) == {1: 1}
-
-
-@settings(deadline=None)
-@given(
-    st.integers(2, 12).flatmap(
-        lambda count: st.tuples(
-            st.lists(
-                st.tuples(st.sampled_from([-1, 1]), st.integers(-2, 2), st.integers(-2, 2)),
-                min_size=count,
-                max_size=count,
-            ),
-            st.lists(st.integers(0, 2), min_size=count, max_size=count),
-        )
-    ),
-    st.sampled_from([1, 2**10, 2**22]),
-    st.sampled_from([(1, 1), (5, 7), (64, 64)]),
-)
-def test_ranks_equal_their_definition_in_exact_arithmetic(
-    data: tuple[list[tuple[int, int, int]], list[int]], grid: int, tile: tuple[int, int]
-) -> None:
-    sides, labels = data
-    exact = [(side + Fraction(x, grid), Fraction(y, grid)) for side, x, y in sides]  # all are float32 numbers
-    points = as_points(np.array(exact, dtype=np.float32))
-    (found,) = ranks.ranks(points, [as_classes(np.array(labels), count=len(labels))], tile=tile)
-    for query, (x, y) in enumerate(exact):
-        squares = {j: (x - u) ** 2 + (y - v) ** 2 for j, (u, v) in enumerate(exact) if j != query}
-        positives = [j for j in squares if labels[j] == labels[query]]
-        nearest = min((squares[j] for j in positives), default=Fraction(0))
-        low, high = (nearest * (1 + sign * Fraction(1, 10**13)) ** 2 for sign in (-1, 1))
-        tied = [j for j in squares if low <= squares[j] <= high] if positives else []
-        assert found.nearer[query] == (sum(square < low for square in squares.values()) if positives else 0)
-        assert found.tied[query] == len(tied)
-        assert found.positives[query] == len(set(tied) & set(positives))
-
-
-def test_many_equal_distances_between_different_rows() -> None:
-    # The corners of a cube in 8 dimensions, off the origin: each has C(8, 4) = 70 others at the distance of its class.
-    corners = np.array(list(product([0.0, 1.0], repeat=8)))
-    middle = corners.sum(axis=1) == 4
-    labels = np.where(middle, 0, np.arange(1, 257))
-    labels[-1] = 0  # all ones, at distance 2 from the middle
-    points = (corners + 100).astype(np.float32)
-    (found,) = ranks.ranks(as_points(points), [as_classes(labels, count=256)])
-    assert (found.nearer[-1], found.tied[-1], found.positives[-1]) == (8 + 28 + 56, 70, 70)
-    assert set(found.nearer[middle].tolist()) == {8}
-    assert set(found.tied[middle].tolist()) == {28}
-    assert set(found.positives[middle].tolist()) == {16}
-    assert set(found.positives[(labels != 0).tolist()].tolist()) == {0}
 
 
 def test_rows_along_one_ray_coincide_in_cosine() -> None:
@@ -288,8 +231,8 @@ def test_tensors_count_like_arrays() -> None:
         (lambda: recall_at_k(V8, V8_LABELS, ()), "at least one K"),
         (lambda: recall_at_k(V8, V8_LABELS, (1, 0)), "at least one K"),
         (lambda: recall_at_k(V8, V8_LABELS, distance="dot"), "'euclidean' or 'cosine'"),  # type: ignore[arg-type]  # wrong
-        (lambda: recall_at_k(V8, V8_LABELS, singletons="keep"), "'miss' or 'drop'"),  # type: ignore[arg-type]  # wrong
-        (lambda: recall_at_k(V8, np.arange(8), singletons="drop"), "every class has one"),
+        (lambda: recall_at_k(V8, V8_LABELS, without_positive="keep"), "'miss' or 'drop'"),  # type: ignore[arg-type]  # wrong
+        (lambda: recall_at_k(V8, np.arange(8), without_positive="drop"), "none has"),
         (lambda: nearest_pairs(np.zeros((1, 1)), np.zeros(1, int)), "at least two items"),
         (lambda: neighbours(V8, [0], 8), "7 other items: got 8"),
         (lambda: neighbours(V8, [0], 0), "7 other items: got 0"),
@@ -306,7 +249,7 @@ def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) 
 @pytest.mark.parametrize("rows", [None, 3])
 def test_nearest_pairs_equal_the_definition(rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if rows is not None:
-        monkeypatch.setattr(ranks, "TILE", (rows, 4))
+        monkeypatch.setattr(nearest, "ROWS", rows)
     generator = np.random.default_rng(1)
     points = generator.integers(-2, 3, (40, 3)).astype(np.float64)
     points[np.abs(points).sum(axis=1) == 0] = 1

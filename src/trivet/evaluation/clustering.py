@@ -1,4 +1,4 @@
-"""Agreement of k-means clusters with classes: NMI, and NMI+ with more clusters than classes."""
+"""Agreement of k-means clusters with classes: NMI, AMI, and NMI+ with more clusters than classes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import numpy.typing as npt
 from trivet.evaluation.inputs import as_points
 from trivet.geometry import Array, as_classes
 
+Average = Literal["arithmetic", "geometric"]
+Integers = npt.NDArray[np.int64]
+
 ITERATIONS = 25
 
 
@@ -19,12 +22,17 @@ ITERATIONS = 25
 class Clustering:
     """The best of the restarts of k-means."""
 
-    assignment: npt.NDArray[np.int64]  # (N,) cluster of each item, 0 .. k - 1
+    assignment: Integers  # (N,) cluster of each item, 0 .. k - 1
     inertia: float  # sum of squared distances to the nearest centroid, in the squared unit of the embeddings
     seconds: float  # wall time
 
+    @property
+    def clusters_in_use(self) -> int:
+        """Clusters with at least one item, 1 .. k; 1 for a constant embedding."""
+        return len(np.unique(self.assignment))
 
-def nmi(labels: Array, clusters: Array, *, average: Literal["arithmetic", "geometric"] = "arithmetic") -> float:
+
+def nmi(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> float:
     """Normalized mutual information of two labelings `(N,)`, in [0, 1].
 
     I / mean(H_y, H_c), the mean arithmetic or geometric. Both entropies 0 gives 1, exactly one 0 gives 0.
@@ -41,13 +49,39 @@ def nmi(labels: Array, clusters: Array, *, average: Literal["arithmetic", "geome
     """
     from sklearn.metrics import normalized_mutual_info_score
 
-    if average not in ("arithmetic", "geometric"):
-        raise ValueError(f"average must be 'arithmetic' or 'geometric': got {average!r}.")
-    if not len(labels):
-        raise ValueError("nmi needs at least one item: got none.")
-    classes = as_classes(labels, count=len(labels)).numpy()
-    groups = as_classes(clusters, count=len(labels), name="clusters").numpy()
+    classes, groups = _labelings(labels, clusters, average, "nmi")
     return float(normalized_mutual_info_score(classes, groups, average_method=average))
+
+
+def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> float:
+    """Mutual information of two labelings `(N,)` adjusted for chance: 1 for equal ones, 0 on average for random ones.
+
+    (I - E) / (mean(H_y, H_c) - E), where E is the mean of I over all permutations of the clusters; below 0 when they
+    agree less than by chance. Unlike NMI it does not grow with the number of clusters. Both entropies 0 gives 1,
+    exactly one 0 gives 0. The time grows with classes times clusters: seconds for thousands of each.
+
+    Raises:
+        ValueError: if the two are not integers of the same length, N >= 1, or `average` is not known.
+
+    Source:
+        Vinh, Epps, Bailey, "Information Theoretic Measures for Clusterings Comparison", JMLR 2010.
+
+    Example:
+        >>> ami(np.array([5, 5, 9, 9]), np.array([1, 1, 0, 0]))
+        1.0
+        >>> ami(np.array([5, 5, 9, 9]), np.array([0, 1, 2, 3]))
+        0.0
+    """
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    classes, groups = _labelings(labels, clusters, average, "ami")
+    counts = int(classes.max()) + 1, int(groups.max()) + 1
+    # Decided here, as the quotient would be one rounding error by another.
+    if counts[0] == counts[1] == len(np.unique(classes * counts[1] + groups)):
+        return 1.0
+    if min(counts) == 1 or max(counts) == len(classes):
+        return 0.0
+    return float(adjusted_mutual_info_score(classes, groups, average_method=average))
 
 
 def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clustering:
@@ -113,3 +147,13 @@ def nmi_plus(embeddings: Array, labels: Array, multiple: int = 10, *, seed: int 
         raise ValueError("nmi_plus needs at least one item: got none.")
     k = multiple * (int(classes.max()) + 1)
     return nmi(classes, cluster(embeddings, k, seed=seed).assignment)
+
+
+def _labelings(labels: Array, clusters: Array, average: str, measure: str) -> tuple[Integers, Integers]:
+    """Both as numbers 0, 1, ... without gaps."""
+    if average not in ("arithmetic", "geometric"):
+        raise ValueError(f"average must be 'arithmetic' or 'geometric': got {average!r}.")
+    if not len(labels):
+        raise ValueError(f"{measure} needs at least one item: got none.")
+    classes = as_classes(labels, count=len(labels)).numpy()
+    return classes, as_classes(clusters, count=len(labels), name="clusters").numpy()

@@ -2,43 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from trivet.evaluation.clustering import cluster, nmi
+from trivet.evaluation.clustering import ITERATIONS, ami, cluster, nmi
 from trivet.evaluation.inputs import Metric, as_points
-from trivet.evaluation.ranks import ranks
-from trivet.evaluation.retrieval import hits_of, mean_recall
+from trivet.evaluation.intervals import Interval, bootstrap
+from trivet.evaluation.measures import MEASURES, check_measures
+from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
+from trivet.evaluation.verification import Verification, verify
 from trivet.geometry import Array, as_classes
 
+CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
+VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
+ALL = (*MEASURES, *CLUSTERING, *VERIFICATION)
+OPERATIONS = 2e13  # of all restarts of k-means: minutes on two cores
 
-@dataclass(frozen=True)
+
+def standard(ks: Sequence[int] = (1, 2, 4, 8)) -> tuple[str, ...]:
+    """The measures of a run: recall at each K, R-precision, MAP@R, mAP, mean reciprocal rank, NMI, AMI, NMI+."""
+    return (*(f"recall@{k}" for k in ks), "r-precision", "map@r", "map", "mrr", "nmi", "ami", "nmi+")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Of the classes with k-means clusters of the same items."""
+
+    nmi: float
+    nmi_geometric: float
+    ami: float | None  # not asked for where None
+    clusters: int
+    clusters_in_use: int
+    restarts: int
+    inertia: float  # in the squared unit of the embeddings
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
 class LevelResult:
     """The measures at one label level; shares in [0, 1]."""
 
     items: int
     classes: int
-    recall: dict[int, float]
-    chance_recall: float  # recall@1 of a constant embedding
-    nmi: float
-    nmi_plus: float | None
-    nmi_plus_clusters: int
-    nmi_plus_missing: str | None  # why nmi_plus is None
+    retrieval: Retrieval | None
+    clustering: Agreement | None  # with as many clusters as classes
+    clustering_plus: Agreement | None  # NMI+: with several times as many
+    verification: Verification | None
+    missing: dict[str, str] = field(default_factory=dict)  # measure that was asked for -> why there is none
 
-    def as_json(self) -> dict[str, float | int | str | None]:
-        """A flat record: "recall@K", "chance_recall@1", "nmi", "nmi+" (None when missing), its clusters, counts."""
+    def as_json(self, average: Average = "micro") -> dict[str, Any]:
+        """A flat record: each measure that was asked for (None where there is none), and counts.
+
+        "macro" averages the retrieval measures over the means of the classes; the others know no average.
+        """
+        record: dict[str, Any] = {"items": self.items, "classes": self.classes}
+        if self.retrieval is not None:
+            record |= self.retrieval.mean(average)
+            record |= {f"chance_{name}": share for name, share in self.retrieval.chance.items()}
+            record["without_positive"] = self.retrieval.without_positive
+        if self.clustering is not None:
+            record |= {"nmi": self.clustering.nmi, "nmi-geometric": self.clustering.nmi_geometric}
+            record |= {} if self.clustering.ami is None else {"ami": self.clustering.ami}
+        if self.clustering_plus is not None:
+            record |= {"nmi+": self.clustering_plus.nmi, "nmi+_clusters": self.clustering_plus.clusters}
+        if self.verification is not None:
+            record["roc-auc"] = self.verification.roc_auc
+            record |= {f"tar@far={far:g}": share for far, share in self.verification.tar_at_far.items()}
+            record["verification-accuracy"] = self.verification.accuracy
+            record["verification-threshold"] = self.verification.threshold
+            record["verification_pairs"] = self.verification.positive_pairs + self.verification.negative_pairs
+            record["verification_sampled"] = self.verification.sampled
+        for name, reason in self.missing.items():
+            record |= {name: None, f"{name}_missing": reason}
+        return record
+
+    def intervals(
+        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, dict[str, Interval]]:
+        """Retrieval measure -> bootstrap intervals over "queries" and over "classes"; see `bootstrap`."""
+        if self.retrieval is None:
+            return {}
+        found = {
+            over: bootstrap(
+                self.retrieval.values,
+                self.retrieval.classes,
+                over=over,
+                average=average,
+                resamples=resamples,
+                level=level,
+                seed=seed,
+            )
+            for over in ("queries", "classes")
+        }
         return {
-            **{f"recall@{k}": share for k, share in self.recall.items()},
-            "chance_recall@1": self.chance_recall,
-            "nmi": self.nmi,
-            "nmi+": self.nmi_plus,
-            "nmi+_clusters": self.nmi_plus_clusters,
-            "nmi+_missing": self.nmi_plus_missing,
-            "items": self.items,
-            "classes": self.classes,
+            name: {over: intervals[column] for over, intervals in found.items()}
+            for column, name in enumerate(self.retrieval.measures)
         }
 
 
@@ -46,55 +107,139 @@ def evaluate(
     embeddings: Array,
     labels: Mapping[str, Array],
     *,
-    ks: Sequence[int] = (1, 2, 4, 8),
+    gallery: Array | None = None,
+    gallery_labels: Mapping[str, Array] | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = standard(),
     nmi_plus_multiple: int | Mapping[str, int] = 10,
+    restarts: int | None = None,
     seed: int = 0,
     distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, LevelResult]:
-    """Recall at K, NMI and NMI+ at every label level; the distances are computed once for all levels.
+    """The measures that are asked for, at every label level; the distances are computed once for all levels.
 
-    Recall counts an item alone in its class as a miss. NMI takes as many k-means clusters as classes, NMI+
-    `nmi_plus_multiple` times as many, and is missing, with the reason, when that is more than there are items.
+    Clustering and verification are of the queries among themselves. NMI and AMI take as many k-means clusters as
+    classes, NMI+ `nmi_plus_multiple` times as many; what needs more clusters than there are items is missing, with the
+    reason.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
         labels: level -> `(N,)` integers; at least one level.
+        measures: those of `retrieve`; "nmi", "nmi-geometric", "ami", "nmi+"; "roc-auc", "tar@far" and
+            "verification-accuracy", see `verify`.
         nmi_plus_multiple: one for all levels, or level -> multiple; a level left out has 10.
-        seed: of the k-means starts.
+        restarts: of k-means; by default 10, fewer where ten would take more than 2e13 operations.
+        seed: of the k-means starts and of the pairs that are verified.
         distance: of the neighbours; with "cosine" k-means too runs on unit rows.
+        gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, without_positive, distributed, progress:
+            as in `retrieve`, and for retrieval alone.
 
     Raises:
-        ValueError: as `recall_at_k` and `cluster`; or if there is no level, or a multiple is below 1 or for no level.
+        ValueError: as `retrieve` and `cluster`; or if there is no level, a measure is not known, or a multiple is below
+            1 or for no level.
     """
-    points = as_points(embeddings, distance=distance)
-    if len(points) < 2:
-        raise ValueError(f"evaluation needs at least two items: got {len(points)}.")
+    asked = check_measures(measures, (*CLUSTERING, *VERIFICATION))
     if not labels:
         raise ValueError("labels must hold at least one level: got none; give {'class': labels}.")
+    if len(embeddings) < 2:
+        raise ValueError(f"evaluation needs at least two items: got {len(embeddings)}.")
     multiples = _multiples(nmi_plus_multiple, list(labels))
     levels = {
-        level: as_classes(values, count=len(points), name=f"labels[{level!r}]") for level, values in labels.items()
+        level: as_classes(values, count=len(embeddings), name=f"labels[{level!r}]") for level, values in labels.items()
     }
+    retrieved: Mapping[str, Retrieval | None] = dict.fromkeys(labels)
+    ranking = [name for name in asked if name not in CLUSTERING and name not in VERIFICATION]
+    if ranking:
+        retrieved = retrieve_levels(
+            embeddings,
+            labels,
+            gallery=gallery,
+            gallery_labels=gallery_labels,
+            sample=sample,
+            cameras=cameras,
+            gallery_cameras=gallery_cameras,
+            own=own,
+            junk=junk,
+            measures=ranking,
+            distance=distance,
+            without_positive=without_positive,
+            distributed=distributed,
+            progress=progress,
+        )
+    clusters = _Clusters(embeddings, distance, restarts, seed)
     results = {}
-    for (level, classes), standing in zip(levels.items(), ranks(points, list(levels.values())), strict=True):
-        sizes = torch.bincount(classes)
-        clusters = multiples[level] * len(sizes)
-        enough = clusters <= len(points)
+    for level, classes in levels.items():
+        missing: dict[str, str] = {}
+        count = int(classes.max()) + 1
+        plain = [name for name in ("nmi", "nmi-geometric", "ami") if name in asked]
         results[level] = LevelResult(
-            items=len(points),
-            classes=len(sizes),
-            recall=mean_recall(hits_of(standing, ks), ks),
-            chance_recall=float((sizes * (sizes - 1)).sum()) / (len(points) * (len(points) - 1)),
-            nmi=_agreement(points, classes, len(sizes), seed),
-            nmi_plus=_agreement(points, classes, clusters, seed) if enough else None,
-            nmi_plus_clusters=clusters,
-            nmi_plus_missing=None if enough else f"{clusters} clusters need as many items: there are {len(points)}.",
+            items=len(classes),
+            classes=count,
+            retrieval=retrieved[level],
+            clustering=clusters.agreement(classes, count, plain, missing),
+            clustering_plus=clusters.agreement(classes, multiples[level] * count, ["nmi+"], missing)
+            if "nmi+" in asked
+            else None,
+            verification=_verified(embeddings, classes, distance, seed, missing)
+            if any(name in asked for name in VERIFICATION)
+            else None,
+            missing=missing,
         )
     return results
 
 
-def _agreement(points: Tensor, classes: Tensor, k: int, seed: int) -> float:
-    return nmi(classes, cluster(points, k, seed=seed).assignment)
+class _Clusters:
+    """K-means of one set of embeddings, once for each number of clusters."""
+
+    def __init__(self, embeddings: Array, distance: Metric, restarts: int | None, seed: int) -> None:
+        self._embeddings, self._distance, self._restarts, self._seed = embeddings, distance, restarts, seed
+        self._found: dict[int, tuple[Any, int]] = {}
+
+    def agreement(
+        self, classes: torch.Tensor, k: int, names: Sequence[str], missing: dict[str, str]
+    ) -> Agreement | None:
+        if not names:
+            return None
+        if k > len(classes):
+            missing |= dict.fromkeys(names, f"{k} clusters need as many items: there are {len(classes)}.")
+            return None
+        if k not in self._found:
+            points = as_points(self._embeddings, distance=self._distance)
+            restarts = self._restarts or _restarts(len(points), points.shape[1], k)
+            self._found[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
+        found, restarts = self._found[k]
+        return Agreement(
+            nmi=nmi(classes, found.assignment),
+            nmi_geometric=nmi(classes, found.assignment, average="geometric"),
+            ami=ami(classes, found.assignment) if "ami" in names else None,
+            clusters=k,
+            clusters_in_use=found.clusters_in_use,
+            restarts=restarts,
+            inertia=found.inertia,
+            seconds=found.seconds,
+        )
+
+
+def _verified(
+    embeddings: Array, classes: torch.Tensor, distance: Metric, seed: int, missing: dict[str, str]
+) -> Verification | None:
+    sizes = torch.bincount(classes)
+    if len(sizes) < 2 or int(sizes.max()) < 2:
+        missing |= dict.fromkeys(VERIFICATION, "verification needs a pair of one class and a pair of two.")
+        return None
+    return verify(embeddings, classes, distance=distance, seed=seed)
+
+
+def _restarts(items: int, width: int, k: int) -> int:
+    """10, or as many as are paid for; an iteration is two operations for every coordinate of every pair."""
+    return max(1, min(10, int(OPERATIONS / (2 * ITERATIONS * items * width * k))))
 
 
 def _multiples(multiple: int | Mapping[str, int], levels: list[str]) -> dict[str, int]:

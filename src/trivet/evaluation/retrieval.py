@@ -1,8 +1,8 @@
-"""Retrieval among the items of one set: recall at K, nearest pairs, nearest neighbours."""
+"""Retrieval measures: of each query, their means over queries and over classes, and what chance would give."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,13 +11,182 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.evaluation.inputs import Metric, as_points
-from trivet.evaluation.ranks import Points, Ranks, along, ranks
-from trivet.geometry import Array, as_classes
+from trivet.evaluation.inputs import Metric
+from trivet.evaluation.measures import MEASURES, chance_of, check_measures, measures_of
+from trivet.evaluation.protocols import Floats, Integers, Task, task_of
+from trivet.geometry import Array
 
-Singletons = Literal["miss", "drop"]
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+WithoutPositive = Literal["miss", "drop"]
+Average = Literal["micro", "macro"]
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    """Retrieval measures at one label level; Q queries, m measures, C classes of queries."""
+
+    measures: tuple[str, ...]
+    values: Floats  # (Q, m) of each query, in [0, 1]; NaN for a query that is dropped
+    classes: Integers  # (Q,) class of each query, 0 .. C - 1
+    labels: npt.NDArray[Any]  # (C,) the label of each class
+    positives: Integers  # (Q,) items of its class that a query may retrieve
+    gallery: int  # items that are retrieved from
+    chance: dict[str, float]  # mean over the queries when all distances are equal
+
+    @property
+    def without_positive(self) -> int:
+        """Queries with nothing to be found."""
+        return int((self.positives == 0).sum())
+
+    def mean(self, average: Average = "micro") -> dict[str, float]:
+        """Each measure, averaged over the queries (micro), or over the means of the classes (macro).
+
+        Raises:
+            ValueError: if every query is dropped.
+        """
+        kept = ~np.isnan(self.values[:, 0])
+        if not kept.any():
+            raise ValueError(
+                "retrieval needs a query that has a positive when those without are dropped: none has; "
+                "give more items of a class, or count them as misses."
+            )
+        if average == "micro":
+            means = self.values[kept].mean(axis=0)
+        else:
+            means = np.array([list(row.values()) for row in self.per_class().values()]).mean(axis=0)
+        return dict(zip(self.measures, means.tolist(), strict=True))
+
+    def per_class(self) -> dict[Any, dict[str, float]]:
+        """Label -> the means over the queries of the class; classes of which every query is dropped are left out."""
+        kept = ~np.isnan(self.values[:, 0])
+        counts = np.bincount(self.classes[kept], minlength=len(self.labels))
+        sums = [
+            np.bincount(self.classes[kept], weights=column[kept], minlength=len(self.labels))
+            for column in self.values.T
+        ]
+        means = np.stack(sums, axis=1)[counts > 0] / counts[counts > 0, None]
+        labels = self.labels[counts > 0].tolist()
+        return {
+            label: dict(zip(self.measures, row, strict=True)) for label, row in zip(labels, means.tolist(), strict=True)
+        }
+
+
+def retrieve(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = MEASURES,
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Retrieval:
+    """Exact retrieval measures of every query: among the other items of one set, or from a gallery.
+
+    Items as far as a positive count as if put in random order, and each measure is its exact expectation, so a constant
+    embedding scores chance. What counts as tied: see `Standing`. Ranks are found by counting, block by block, in
+    memory O(N); float32 products decide where their rounding cannot, and float64 differences elsewhere.
+
+    Args:
+        embeddings: `(Q, d)` floating point, the queries; numpy, also memory-mapped, or torch.
+        labels: `(Q,)` of any integer dtype.
+        gallery: `(M, d)` to retrieve from; without it the queries are, each but itself.
+        gallery_labels: `(M,)`.
+        sample: without a gallery, the row numbers `(S,)` that are asked; the others are only retrieved.
+        cameras, gallery_cameras: integers `(Q,)` and `(M,)`: an item of the query's class with the query's camera is
+            neither right nor wrong (Market-1501). Without a gallery, `cameras` is for both.
+        own: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out.
+        junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
+        measures: "recall@K", "precision@K", "r-precision", "map@r", "map", "mrr".
+        distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
+        without_positive: a query with nothing to be found is a miss, or is dropped.
+        distributed: share the queries among the processes of torch.distributed; each must call with the same input,
+            and each gets the result that one process would get, bit for bit.
+        progress: called with the queries done and their number.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, or there are fewer than two items.
+
+    Source:
+        Musgrave et al., ECCV 2020 (MAP@R, R-precision); Zheng et al., "Scalable Person Re-identification", ICCV 2015
+        (cameras and junk).
+
+    Example:
+        >>> found = retrieve(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), measures=("recall@1",))
+        >>> found.mean()
+        {'recall@1': 0.5}
+    """
+    found = retrieve_levels(
+        embeddings,
+        {"labels": labels},
+        gallery=gallery,
+        gallery_labels=None if gallery_labels is None else {"labels": gallery_labels},
+        sample=sample,
+        cameras=cameras,
+        gallery_cameras=gallery_cameras,
+        own=own,
+        junk=junk,
+        measures=measures,
+        distance=distance,
+        without_positive=without_positive,
+        distributed=distributed,
+        progress=progress,
+    )
+    return found["labels"]
+
+
+def retrieve_levels(
+    embeddings: Array,
+    labels: Mapping[str, Array],
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Mapping[str, Array] | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = MEASURES,
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Retrieval]:
+    """`retrieve` at every label level; the distances are computed once for all.
+
+    Args:
+        labels: level -> `(Q,)` integers; at least one level.
+        gallery_labels: the same levels -> `(M,)`.
+    """
+    names = check_measures(measures)
+    if without_positive not in ("miss", "drop"):
+        raise ValueError(f"without_positive must be 'miss' or 'drop': got {without_positive!r}.")
+    task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
+    search, queries = task.search(), len(task.queries)
+    values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
+    counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
+    blocks, done = search.blocks(), 0
+    first, step = _share() if distributed else (0, 1)
+    for block in blocks[first::step]:
+        for level, standing in enumerate(search.stand(block)):
+            values[level, block] = measures_of(standing, names)
+            counts[0, level, block], counts[1, level, block] = standing.sizes, standing.retrievable
+        done += len(block)
+        if progress:
+            progress(min(done * step, queries), queries)
+    if distributed and step > 1:
+        torch.distributed.all_reduce(values)  # each value is one number and zeros
+        torch.distributed.all_reduce(counts)
+    return {
+        level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
+        for i, level in enumerate(labels)
+    }
 
 
 def recall_at_k(
@@ -26,26 +195,21 @@ def recall_at_k(
     ks: Sequence[int] = (1, 2, 4, 8),
     *,
     distance: Metric = "euclidean",
-    singletons: Singletons = "miss",
+    without_positive: WithoutPositive = "miss",
 ) -> dict[int, float]:
     """Share of items with at least one same-class item among their K nearest other items.
 
-    Items tied at the distance of the nearest same-class item count as if put in random order, and the result is the
-    exact expectation: a constant embedding scores chance. What counts as tied: see `Ranks`.
-
     Args:
-        embeddings: `(N, d)` floating point, N >= 2; compared in float64, memory O(N).
+        embeddings: `(N, d)` floating point, N >= 2.
         labels: `(N,)` of any integer dtype.
         ks: each at least 1; a K beyond N - 1 takes all others.
-        distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
-        singletons: an item alone in its class is a miss, or is dropped from the mean.
+        distance, without_positive: as in `retrieve`, which also says how ties count.
 
     Returns:
         {K: share in [0, 1]}, in the order of `ks`.
 
     Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, N < 2, a K is below 1, or nothing is left to
-            average over.
+        ValueError: as `retrieve`; or if a K is below 1, or nothing is left to average over.
 
     Source:
         Levi et al., ICCV 2021, section 5, after Jegou et al., "Product quantization for nearest neighbor search".
@@ -54,140 +218,47 @@ def recall_at_k(
         >>> recall_at_k(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), ks=(1, 2))
         {1: 0.5, 2: 0.75}
     """
-    hits = hits_at_k(embeddings, labels, ks, distance=distance, singletons=singletons)
-    return mean_recall(hits, ks)
-
-
-def hits_at_k(
-    embeddings: Array,
-    labels: Array,
-    ks: Sequence[int] = (1, 2, 4, 8),
-    *,
-    distance: Metric = "euclidean",
-    singletons: Singletons = "miss",
-) -> Floats:
-    """Per query what `recall_at_k` averages: the chance of a hit `(N, len(ks))` float64, in [0, 1].
-
-    An item alone in its class has 0 when it is a miss, and NaN when it is dropped. Arguments and errors as there.
-    """
-    points, classes = _checked(embeddings, labels, distance)
-    return hits_of(ranks(points, [classes])[0], ks, singletons=singletons)
-
-
-def hits_of(standing: Ranks, ks: Sequence[int], *, singletons: Singletons = "miss") -> Floats:
-    """`hits_at_k` from ranks that are already counted."""
     if not ks or any(k < 1 for k in ks):
         raise ValueError(f"ks must name at least one K, each at least 1: got {tuple(ks)}.")
-    if singletons not in ("miss", "drop"):
-        raise ValueError(f"singletons must be 'miss' or 'drop': got {singletons!r}.")
-    hits = torch.stack([standing.hits_at(k) for k in ks], dim=1)
-    if singletons == "drop":
-        hits[standing.positives == 0] = torch.nan
-    return hits.cpu().numpy()
+    names = [f"recall@{k}" for k in ks]
+    found = retrieve(embeddings, labels, measures=names, distance=distance, without_positive=without_positive).mean()
+    return {k: found[name] for k, name in zip(ks, names, strict=True)}
 
 
-def mean_recall(hits: Floats, ks: Sequence[int]) -> dict[int, float]:
-    """Mean of `hits (N, len(ks))` over the queries that are not dropped (NaN)."""
-    kept = hits[~np.isnan(hits[:, 0])]
-    if not len(kept):
-        raise ValueError("recall needs a class of at least two items when singletons are dropped: every class has one.")
-    return dict(zip(ks, kept.mean(axis=0).tolist(), strict=True))
+def to_retrieval(
+    names: tuple[str, ...],
+    values: Tensor,
+    positives: Tensor,
+    retrievable: Tensor,
+    task: Task,
+    level: int,
+    without_positive: WithoutPositive,
+) -> Retrieval:
+    """What is known of each query `(Q,)` at the level of that number, with what chance gives."""
+    without = positives == 0
+    values[without] = 0.0 if without_positive == "miss" else torch.nan
+    chance = torch.zeros(len(names), dtype=torch.float64)
+    asked = ~without
+    kinds, counts = torch.unique(torch.stack([retrievable[asked], positives[asked]]), dim=1, return_counts=True)
+    for items, found, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
+        chance += count * chance_of(items, found, names)
+    total = len(without) if without_positive == "miss" else int(asked.sum())
+    classes, labels = task.labels[level]
+    return Retrieval(
+        measures=names,
+        values=values.numpy(),
+        classes=classes,
+        labels=labels,
+        positives=positives.numpy(),
+        gallery=len(task.gallery),
+        chance=dict(zip(names, (chance / max(1, total)).tolist(), strict=True)),
+    )
 
 
-@dataclass(frozen=True)
-class NearestPairs:
-    """For each item its nearest same-class item and its nearest other-class item; fields `(N,)`.
-
-    Where there is none (a class of one item; a single class) the index is -1 and the similarity NaN.
-    """
-
-    positive: Integers
-    negative: Integers
-    s_ap: Floats  # cosine similarity to the nearest same-class item, in [-1, 1]
-    s_an: Floats  # cosine similarity to the nearest other-class item, in [-1, 1]
-
-
-def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
-    """Nearest positive and nearest negative of each item, by cosine similarity, over the whole set.
-
-    The two similarities are the coordinates of the triplet scatter diagram. Of tied items (as in `Ranks`) the one with
-    the lowest index is taken.
-
-    Args:
-        embeddings: `(N, d)` floating point, N >= 2; a row of zeros has similarity 0 to other rows.
-        labels: `(N,)` of any integer dtype.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, or N < 2.
-
-    Source:
-        Xuan et al., "Extreme Triplet Learning", figures 1 and 6.
-    """
-    points, classes = _checked(embeddings, labels, "cosine")
-    classes = classes.to(points.device)
-    rows = Points(points)
-    order = along(points)
-    # Written in place: small results kept from each block would pin the freed blocks between them.
-    found = torch.empty(2, len(points), dtype=torch.int64, device=points.device)
-    similarities = torch.empty(2, len(points), dtype=torch.float64, device=points.device)
-    for block, squares, squared in rows.blocks(order):
-        same = classes[block, None] == classes[order]
-        for side, others in enumerate((same, ~same)):
-            distance, first = rows.nearest(block, order, squares, torch.where(others, squared, torch.inf))
-            paired = distance.isfinite()
-            # Between unit rows D = 2 - 2 S, and D keeps the digits of near-duplicates.
-            similarity = (1 - distance.square() / 2).clamp(-1, 1)
-            found[side, block] = torch.where(paired, first, -1)
-            similarities[side, block] = torch.where(paired, similarity, torch.nan)
-    positive, negative = found.cpu().numpy()
-    s_ap, s_an = similarities.cpu().numpy()
-    return NearestPairs(positive=positive, negative=negative, s_ap=s_ap, s_an=s_an)
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """The k nearest others of each query, nearest first; fields `(queries, k)`."""
-
-    indices: Integers
-    distances: Floats
-
-
-def neighbours(
-    embeddings: Array, queries: Sequence[int] | npt.NDArray[Any], k: int, *, distance: Metric = "euclidean"
-) -> Neighbours:
-    """The `k` nearest other rows of a few query rows, itself left out by index; equal distances by lowest index.
-
-    Distances are Euclidean, or 1 - cosine similarity, and come from differences of rows, exact for near-duplicates.
-
-    Args:
-        embeddings: `(N, d)` floating point.
-        queries: row numbers in 0 .. N - 1.
-        k: 1 .. N - 1.
-
-    Raises:
-        ValueError: if a row is not finite, a query is not a row number, or `k` is out of range.
-    """
-    points = as_points(embeddings, distance=distance)
-    rows = np.asarray(queries)
-    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-        raise ValueError(f"queries must be a list of row numbers: got {rows.dtype} of shape {rows.shape}.")
-    if rows.size and not (rows.min() >= 0 and rows.max() < len(points)):
-        raise ValueError(f"queries must be row numbers from 0 to {len(points) - 1}: got {rows.min()} to {rows.max()}.")
-    if not 1 <= k < len(points):
-        raise ValueError(f"k must be between 1 and the {len(points) - 1} other items: got {k}.")
-    indices = np.empty((len(rows), k), dtype=np.int64)
-    values = np.empty((len(rows), k))
-    for place, row in enumerate(rows.tolist()):
-        squared = (points - points[row]).square().sum(dim=1)
-        squared[row] = torch.inf
-        nearest = torch.argsort(squared, stable=True)[:k]
-        indices[place] = nearest.cpu().numpy()
-        values[place] = squared[nearest].cpu().numpy()
-    return Neighbours(indices=indices, distances=np.sqrt(values) if distance == "euclidean" else values / 2)
-
-
-def _checked(embeddings: Array, labels: Array, distance: Metric) -> tuple[Tensor, Tensor]:
-    points = as_points(embeddings, distance=distance)
-    if len(points) < 2:
-        raise ValueError(f"retrieval needs at least two items: got {len(points)}.")
-    return points, as_classes(labels, count=len(points))
+def _share() -> tuple[int, int]:
+    if not torch.distributed.is_initialized():
+        raise ValueError(
+            "distributed evaluation needs the processes to know each other: call torch.distributed.init_process_group "
+            "first, or start with torchrun --no-python trivet evaluate."
+        )
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()

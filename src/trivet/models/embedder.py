@@ -22,6 +22,7 @@ class Embedder(nn.Module):
         input_shape: the (C, H, W) that it takes.
         normalize: scale each embedding to length 1.
         mean, std: `(C,)` of the images the backbone was trained on: the body gets (image - mean) / std.
+        on_backbone: the body is a sequence of a backbone, which may have been trained elsewhere, and a new last layer.
     """
 
     mean: Tensor
@@ -35,9 +36,11 @@ class Embedder(nn.Module):
         normalize: bool,
         mean: Tensor | None = None,
         std: Tensor | None = None,
+        on_backbone: bool = False,
     ) -> None:
         super().__init__()
         self.body = body
+        self.on_backbone = on_backbone
         self.input_shape = tuple(input_shape)
         self.normalize = normalize
         self.register_buffer("mean", torch.zeros(input_shape[0]) if mean is None else mean)
@@ -47,6 +50,14 @@ class Embedder(nn.Module):
     def num_parameters(self) -> int:
         """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    @property
+    def backbone(self) -> Embedder | None:
+        """The network without the new last layer, on the same weights; None where there is no backbone."""
+        if not self.on_backbone:
+            return None
+        part = cast("nn.Sequential", self.body)[0]
+        return Embedder(part, input_shape=self.input_shape, normalize=self.normalize, mean=self.mean, std=self.std)
 
     def forward(self, images: Tensor) -> Tensor:
         if tuple(images.shape[1:]) != self.input_shape:
@@ -131,7 +142,7 @@ def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
         ) from None
     mean, std = (torch.tensor(cfg[key]) if channels == 3 and key in cfg else None for key in ("mean", "std"))
     body = nn.Sequential(backbone.train(), nn.Linear(features, config.embedding_dim))
-    return Embedder(body, input_shape=input_shape, normalize=config.normalize, mean=mean, std=std)
+    return Embedder(body, input_shape=input_shape, normalize=config.normalize, mean=mean, std=std, on_backbone=True)
 
 
 def _with_published_weights(name: str, channels: int) -> nn.Module:

@@ -37,6 +37,7 @@ Positives = Literal["random", "easy"]
 ARMS: tuple[Positives, Positives] = ("random", "easy")
 SEEDS = (0, 1, 2)
 STEPS, SAMPLES_PER_CLASS, MARGIN, KS = 300, 60, 0.2, (1, 2, 4, 8)
+MEASURES = (*(f"recall@{k}" for k in KS), "nmi", "nmi+")
 NUMBERS = ModelConfig(name="conv2", embedding_dim=8, normalize=True)
 PICTURE = ModelConfig(name="conv2", embedding_dim=2, normalize=False)
 PICTURE_FILE = "picture.svg"
@@ -137,15 +138,14 @@ def measure(splits: Splits, networks: Sequence[Network]) -> dict[str, Any]:
         measured: dict[str, list[dict[str, Any]]] = {arm: [] for arm in ARMS}
         for network in networks:
             embeddings = embed(network.model, dataset.inputs)
-            found = evaluate(embeddings, dataset.labels, ks=KS, seed=network.seed)
+            found = evaluate(embeddings, dataset.labels, measures=MEASURES, seed=network.seed)
             measured[network.positives].append({level: result.as_json() for level, result in found.items()})
             if split == TRAINED_CLASSES:
                 index = fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE])
                 indices[network.positives].append(index)
-        measures = [f"recall@{k}" for k in KS] + ["nmi", "nmi+"]
         results += [
             {"positives": arm, "split": split, "level": level}
-            | {name: spread([found[level][name] for found in measured[arm]]) for name in measures}
+            | {name: spread([found[level][name] for found in measured[arm]]) for name in MEASURES}
             for level in (FINE, COARSE)
             for arm in ARMS
         ]

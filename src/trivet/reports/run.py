@@ -132,7 +132,17 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for level in dict.fromkeys(level for row in rows for level in row["levels"]):
         found = {row["name"]: row["levels"][level] for row in rows if level in row["levels"]}
         recalls = {key for result in found.values() for key in result if re.fullmatch(r"recall@\d+", key)}
-        columns = [*sorted(recalls, key=lambda key: int(key[7:])), "nmi", "nmi+"]
+        columns = [
+            *sorted(recalls, key=lambda key: int(key[7:])),
+            "r-precision",
+            "map@r",
+            "map",
+            "mrr",
+            "nmi",
+            "ami",
+            "nmi+",
+        ]
+        columns = [name for name in columns if any(name in result for result in found.values())]
         cells = {name: [percent(_number(found, name, column)) for column in columns] for name in found}
         best = [_best(column) for column in zip(*cells.values(), strict=True)]
         first = next(iter(found.values()))
@@ -142,7 +152,7 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "items": first.get("items"),
                 "classes": first.get("classes"),
                 "chance": _number({level: first}, level, "chance_recall@1"),
-                "columns": [column.replace("recall@", "R@").replace("nmi", "NMI") for column in columns],
+                "columns": [_NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
                 "rows": [
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])
                     for name, texts in cells.items()
@@ -150,6 +160,17 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return tables
+
+
+_NAMES = {
+    "r-precision": "R-precision",
+    "map@r": "MAP@R",
+    "map": "mAP",
+    "mrr": "MRR",
+    "nmi": "NMI",
+    "ami": "AMI",
+    "nmi+": "NMI+",
+}
 
 
 def _best(column: Sequence[str]) -> str | None:

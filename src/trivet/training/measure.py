@@ -12,7 +12,9 @@ import numpy as np
 
 from trivet.collapse import fine_coarse_index
 from trivet.data import Dataset
-from trivet.evaluation import evaluate, nearest_pairs, neighbours, recall_at_k
+from trivet.evaluation import evaluate, nearest_pairs, neighbours, retrieve_levels, standard
+from trivet.evaluation.intervals import Interval
+from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
@@ -40,7 +42,14 @@ def measure_splits(
         keep: called with the name of each split and its embeddings.
     """
     began = time.perf_counter()
-    sections: dict[str, Any] = {"evaluation": {}, "collapse": {}, "maps": {}, "scatter": {}, "neighbours": {}}
+    sections: dict[str, Any] = {
+        "evaluation": {},
+        "intervals": {},
+        "collapse": {},
+        "maps": {},
+        "scatter": {},
+        "neighbours": {},
+    }
     for number, (name, dataset) in enumerate(splits.items()):
         display.update("evaluation", number, len(splits), f"embedding {name}")
         embeddings = embed(model, dataset.inputs)
@@ -49,16 +58,19 @@ def measure_splits(
         found = evaluate(
             embeddings,
             dataset.labels,
-            ks=config.k,
+            measures=standard(config.k),
             nmi_plus_multiple=config.nmi_plus,
             seed=seed,
             distance=config.distance,
         )
         rows = [{"name": "trained", "levels": {key: value.as_json() for key, value in found.items()}}]
+        sections["intervals"][name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in found.items()}
         references = {"untrained network": embed(untrained, dataset.inputs)}
+        if untrained.backbone is not None:
+            references["zero-shot backbone"] = embed(untrained.backbone, dataset.inputs)
         if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
             references["raw inputs"] = raw_inputs(dataset.inputs)
-        rows += [{"name": key, "levels": _recalls(rows_, dataset, config)} for key, rows_ in references.items()]
+        rows += [{"name": key, "levels": _retrieved(rows_, dataset, config)} for key, rows_ in references.items()]
         sections["evaluation"][name] = rows
         index = collapse_index(embeddings, dataset)
         if index is not None:
@@ -72,13 +84,17 @@ def measure_splits(
     return sections
 
 
-def _recalls(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, dict[str, Any]]:
+def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, dict[str, float]]:
+    names = [name for name in standard(config.k) if name not in CLUSTERING]
+    found = retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
+    return {level: result.mean() for level, result in found.items()}
+
+
+def intervals_json(intervals: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, list[float] | None]]:
+    """Measure -> over -> [low, high]; None where there is no interval."""
     return {
-        level: {
-            f"recall@{k}": share
-            for k, share in recall_at_k(embeddings, labels, config.k, distance=config.distance).items()
-        }
-        for level, labels in dataset.labels.items()
+        measure: {over: [ends.low, ends.high] if ends.low == ends.low else None for over, ends in found.items()}
+        for measure, found in intervals.items()
     }
 
 

@@ -1,0 +1,112 @@
+"""Are queries of no known class told apart, by their distance to the nearest item of the gallery?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.evaluation.inputs import Metric, as_points
+from trivet.evaluation.verification import Roc
+from trivet.geometry import Array
+
+TILE = (256, 4096)  # queries and gallery rows compared at once: 8 MiB
+PAIR_ENTRIES = 2**20  # of the rows of a few pairs: 8 MiB
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """How well the distance to the nearest gallery item tells queries in scope from queries out of scope.
+
+    Queries whose distances differ by at most 1e-13 of themselves are tied, and tied queries count as if put in random
+    order: a constant embedding has `auroc` 0.5 and `fpr_at_95_tpr` 0.95, which is chance.
+    """
+
+    auroc: float  # chance that a query out of scope is farther than one in scope, in [0, 1]
+    fpr_at_95_tpr: float  # share of queries out of scope accepted where 95 % of those in scope are; small is good
+    in_scope: int  # queries
+    out_of_scope: int
+
+
+def rejection(queries: Array, out_of_scope: Array, gallery: Array, *, distance: Metric = "euclidean") -> Rejection:
+    """Rejection of queries by their distance to the nearest gallery item.
+
+    The gallery holds items of the known classes, for instance the training items, and none of the queries. The
+    distances are exact in float64: products of centred rows find the nearest candidates, whose distances are taken
+    by differences. Memory O(Q + M).
+
+    Args:
+        queries: `(Q, d)` floating point.
+        out_of_scope: `(Q,)` bool, whether a query belongs to none of the classes of the gallery.
+        gallery: `(M, d)` floating point, M >= 1.
+        distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, the gallery is empty, or the queries are all in
+            scope or all out of it.
+
+    Source:
+        Larson et al., "An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction", EMNLP 2019 (the
+        task); Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
+        Networks", ICLR 2017 (AUROC); Liang, Li, Srikant, "Enhancing the Reliability of Out-of-distribution Image
+        Detection in Neural Networks", ICLR 2018 (FPR at 95 % TPR).
+
+    Example:
+        >>> rejection(np.array([[0.1], [0.9], [7.0]]), np.array([False, False, True]), np.array([[0.0], [1.0]]))
+        Rejection(auroc=1.0, fpr_at_95_tpr=0.0, in_scope=2, out_of_scope=1)
+    """
+    asked, known = as_points(queries, distance=distance), as_points(gallery, distance=distance)
+    if asked.shape[1] != known.shape[1]:
+        raise ValueError(
+            f"queries and gallery must be of one width: got shapes {tuple(queries.shape)} and {tuple(gallery.shape)}; "
+            "embed both with the same model."
+        )
+    if not len(known):
+        raise ValueError("the gallery must hold at least one item: got none; give the items of the known classes.")
+    outside = out_of_scope.detach().cpu().numpy() if isinstance(out_of_scope, Tensor) else np.asarray(out_of_scope)
+    if outside.shape != (len(asked),) or outside.dtype != np.bool_:
+        raise ValueError(
+            f"out_of_scope must hold True or False for each of the {len(asked)} queries: got {outside.dtype} of shape "
+            f"{outside.shape}; compare the labels of the queries with that of the queries out of scope."
+        )
+    if outside.all() or not outside.any():
+        raise ValueError(
+            f"queries must be of both kinds: got {int((~outside).sum())} in scope and {int(outside.sum())} out of it; "
+            "add queries of the missing kind."
+        )
+    curve = Roc.of(_nearest(asked, known).cpu().numpy(), ~outside)
+    return Rejection(
+        auroc=curve.area,
+        fpr_at_95_tpr=curve.false_at(0.95),
+        in_scope=int(curve.true[-1]),
+        out_of_scope=int(curve.false[-1]),
+    )
+
+
+def _nearest(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Euclidean distance `(Q,)` of each query to its nearest gallery row, float64, by differences of rows."""
+    # Equal rows once: their distances, all candidates, would be taken one by one.
+    queries, group = torch.unique(queries, dim=0, return_inverse=True)
+    gallery = torch.unique(gallery, dim=0)
+    centre = gallery.mean(dim=0)
+    nearest = torch.full((len(queries),), torch.inf, dtype=torch.float64, device=queries.device)
+    for columns in torch.split(gallery, TILE[1]):
+        right = columns - centre
+        norms = right.square().sum(dim=1)
+        for rows, best in zip(torch.split(queries, TILE[0]), torch.split(nearest, TILE[0]), strict=True):
+            left = rows - centre
+            squares = left.square().sum(dim=1)
+            squared = torch.addmm(norms, left, right.T, alpha=-2).add_(squares[:, None])
+            least = squared.amin(dim=1).clamp_min(0)
+            # Of D = |x|^2 + |y|^2 - 2xy with d products the error is at most (d + 8) / 2 eps (|x| + |y|)^2, and
+            # (|x| + |y|)^2 <= 8 (|x|^2 + D); so the nearest of these columns is within two errors of the least.
+            error = 4 * (rows.shape[1] + 8) * torch.finfo(torch.float64).eps * (squares + least)
+            close = squared <= (least + 2 * error)[:, None]
+            row, column = close.nonzero(as_tuple=True)
+            step = max(1, PAIR_ENTRIES // rows.shape[1])
+            for i, j in zip(torch.split(row, step), torch.split(column, step), strict=True):
+                apart = torch.linalg.vector_norm(rows.index_select(0, i) - columns.index_select(0, j), dim=1)
+                best.scatter_reduce_(0, i, apart, "amin")
+    return nearest[group]

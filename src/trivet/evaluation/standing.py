@@ -1,0 +1,464 @@
+"""Where each positive of a query stands among all that the query may retrieve, by counting: no lists of neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.evaluation.inputs import Points, distances_of_pairs, spans, twins
+
+TIE = 1e-13  # of a distance: some hundred times its own rounding error
+TILE = (1024, 4096)  # queries and gallery rows compared at once: 16 MiB of float32
+ENTRIES = 2**21  # of an array (queries, positives) of a block: 16 MiB
+FEW = 32  # positives up to which float32 products are worth their doubtful pairs
+MANY = 64  # of a class with more items the distances are taken as a matrix
+SHARE = 16  # a tile of which more than 1/16 is in doubt is decided as a whole
+RARE = 128  # pairs rarer than 1 in 128 are taken one by one
+WIDTH = 128  # coordinates of a float32 product: rounding errors grow with them
+SMALLEST = 1e-150  # squares of a smaller spread are lost anyway
+PREPARED = 2**27  # numbers of a gallery that is kept centred in float32: 512 MiB
+DIFFERENCES = "donot_use_mm_for_euclid_dist"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The positives of a block of Q queries, nearest first; fields `(Q, R)` int64, R the most positives of a query.
+
+    A distance is tied with that of a positive when they differ by at most 1e-13 of the latter, however small that is
+    beside the spread of all items. Both are those of the float64 rows, by differences of coordinates: equal rows are
+    at distance 0, which ties with nothing else. In cosine, rows along one ray are equal; equal angles below about 0.01
+    may differ by more than 1e-13 of themselves, since unit rows are rounded.
+    """
+
+    sizes: Tensor  # (Q,) positives of each query; beyond them the columns mean nothing
+    nearer: Tensor  # items strictly nearer than the positive, of those the query may retrieve
+    tied: Tensor  # items as far as the positive, itself among them
+    positives_nearer: Tensor
+    positives_tied: Tensor
+    retrievable: Tensor  # (Q,) items each query may retrieve
+
+
+@dataclass(frozen=True)
+class Level:
+    """Classes of queries and gallery at one label level, numbered alike."""
+
+    queries: Tensor  # (Q,) int64, 0 .. C - 1
+    gallery: Tensor  # (M,)
+
+
+class Search:
+    """Queries, a gallery, and what a query may not retrieve.
+
+    Args:
+        own: `(Q,)` the gallery row that is the query itself, -1 where there is none.
+        groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
+    """
+
+    def __init__(
+        self,
+        queries: Points,
+        gallery: Points,
+        levels: Sequence[Level],
+        *,
+        own: Tensor | None = None,
+        groups: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.queries, self.gallery, self.levels = queries, gallery, list(levels)
+        self.own, self.groups = own, groups
+        self.same = [SameClass(level) for level in self.levels]
+        self.prepared = _Gallery(gallery, queries)
+        self.query_twins = twins(queries)
+        self.gallery_twins = self.query_twins if gallery is queries else twins(gallery)
+        self._scratch: dict[tuple[torch.dtype, int], Tensor] = {}
+        self.has_twins = bool((self.gallery_twins != torch.arange(len(gallery))).any())
+
+    def scratch(self, dtype: torch.dtype, shape: tuple[int, int], number: int = 0) -> Tensor:
+        """Memory `(rows, columns)` that each tile uses anew: fresh memory costs more than what is done with it."""
+        held = self._scratch.get((dtype, number))
+        if held is None or held.numel() < math.prod(shape):
+            held = self._scratch[dtype, number] = torch.empty(math.prod(shape), dtype=dtype)
+        return held[: math.prod(shape)].view(shape)
+
+    def blocks(self) -> list[Tensor]:
+        """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
+        order = torch.arange(len(self.queries))
+        for same in self.same:  # the last key is the first to decide
+            order = order[torch.argsort(same.of_query[order], stable=True)]
+            order = order[torch.argsort(same.counts[same.of_query[order]], stable=True)]
+        most = torch.stack([same.counts[same.of_query[order]] for same in self.same]).amax(dim=0).clamp_min(1)
+        blocks, start = [], 0
+        while start < len(order):
+            stop = min(start + TILE[0], len(order))
+            rows = most[start:stop].cummax(dim=0).values * torch.arange(1, stop - start + 1)
+            stop = start + max(1, int((rows <= ENTRIES).sum()))
+            blocks.append(order[start:stop])
+            start = stop
+        return blocks
+
+    def stand(self, block: Tensor) -> list[Standing]:
+        """The standing of the positives of some queries, at each level."""
+        queries = _Queries(self, block)
+        wanted = [self._wanted(same, block, queries.rows) for same in self.same]
+        for start, stop in spans(len(self.gallery), _columns(len(block), max(one.width for one in wanted))):
+            tile = _Tile(self, queries, start, stop)
+            for one in wanted:
+                if one.width:
+                    tile.count(one)
+        return [one.standing(len(self.gallery)) for one in wanted]
+
+    def _wanted(self, same: SameClass, block: Tensor, queries: Tensor) -> _Wanted:
+        classes = same.of_query[block]
+        sizes = same.counts[classes]
+        rows = torch.arange(len(block)).repeat_interleave(sizes)
+        columns = same.members(classes, sizes)
+        distances = torch.full(columns.shape, torch.inf, dtype=torch.float64)
+        some = may_retrieve(self.own, self.groups, block[rows], columns)
+        some[(sizes > MANY)[rows]] = False
+        distances[some] = distances_of_pairs(self.queries, block[rows[some]], self.gallery, columns[some])
+        starts = sizes.cumsum(0) - sizes
+        for number in torch.unique(classes[sizes > MANY]).tolist():
+            of_class = (classes == number).nonzero()[:, 0]
+            places = starts[of_class, None] + torch.arange(int(same.counts[number]))
+            members = columns[places[0]]
+            apart = torch.cdist(queries[of_class], self.gallery.rows(members), compute_mode=DIFFERENCES)
+            allowed = may_retrieve(self.own, self.groups, block[of_class, None], members)
+            distances[places] = apart.masked_fill_(~allowed, torch.inf)
+        return _Wanted(len(block), rows, columns, distances)
+
+
+def may_retrieve(own: Tensor | None, groups: tuple[Tensor, Tensor] | None, queries: Tensor, items: Tensor) -> Tensor:
+    """Which pairs of a query and a gallery row of its class count: not itself, and none of its own group."""
+    allowed = torch.ones((queries + items).shape, dtype=torch.bool)
+    if own is not None:
+        allowed &= own[queries] != items
+    if groups is not None:
+        allowed &= groups[0][queries] != groups[1][items]
+    return allowed
+
+
+class SameClass:
+    """The gallery rows of each class."""
+
+    def __init__(self, level: Level) -> None:
+        self.of_query = level.queries
+        classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (level.queries, level.gallery))
+        self.counts = torch.bincount(level.gallery, minlength=classes)
+        self._order = torch.argsort(level.gallery, stable=True)
+        self._ends = self.counts.cumsum(0)
+
+    def members(self, classes: Tensor, sizes: Tensor) -> Tensor:
+        """Gallery rows of each of some classes, one after the other; `sizes` are their counts."""
+        starts = (self._ends - self.counts)[classes]
+        return self._order[
+            (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + torch.arange(int(sizes.sum()))
+        ]
+
+
+class _Wanted:
+    """The positives of a block of queries at one level: their distances, and what is counted of the negatives.
+
+    Args:
+        rows, columns: `(P,)` all pairs of the same class, as place in the block and gallery row.
+        distances: `(P,)`, infinite for a pair that is left out.
+    """
+
+    def __init__(self, queries: int, rows: Tensor, columns: Tensor, distances: Tensor) -> None:
+        order = torch.argsort(columns, stable=True)
+        self._rows, self._columns = rows[order], columns[order]
+        kept = distances.isfinite()
+        self.sizes = torch.bincount(rows[kept], minlength=queries)
+        self.left_out = torch.bincount(rows, minlength=queries) - self.sizes
+        self.width = int(self.sizes.max())
+        # Sorted by row, then by distance, and set into a rectangle.
+        rows, distances = rows[kept], distances[kept]
+        order = torch.argsort(distances, stable=True)
+        order = order[torch.argsort(rows[order], stable=True)]
+        place = torch.arange(len(order)) - (self.sizes.cumsum(0) - self.sizes)[rows[order]]
+        self.distances = torch.full((queries, self.width), torch.inf, dtype=torch.float64)
+        self.distances[rows[order], place] = distances[order]
+        self.below, self.above = self.distances * (1 - TIE), self.distances * (1 + TIE)
+        self.nearer = torch.zeros(queries, self.width, dtype=torch.int64)
+        self.tied = torch.zeros_like(self.nearer)
+
+    def pairs(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Pairs of the same class among gallery rows start .. stop: place in the block, column from `start`."""
+        left, right = torch.searchsorted(self._columns, torch.tensor([start, stop])).tolist()
+        return self._rows[left:right], self._columns[left:right] - start
+
+    def standing(self, gallery: int) -> Standing:
+        """The result, once all `gallery` rows have been counted."""
+        positives_nearer = torch.searchsorted(self.distances, self.below)
+        positives_tied = torch.searchsorted(self.distances, self.above, right=True) - positives_nearer
+        return Standing(
+            sizes=self.sizes,
+            nearer=self.nearer + positives_nearer,
+            tied=self.tied + positives_tied,
+            positives_nearer=positives_nearer,
+            positives_tied=positives_tied,
+            retrievable=gallery - self.left_out,
+        )
+
+
+class _Gallery:
+    """The gallery centred, scaled to norms of at most 1 and rounded to float32, kept where it is not too large.
+
+    Centred on the row nearest the mean, so that points on a grid stay on it; scaled, like the queries, by a power of
+    two.
+    """
+
+    def __init__(self, points: Points, queries: Points) -> None:
+        self._points = points
+        some = points.rows(torch.arange(0, len(points), max(1, len(points) // 4096)))
+        self.centre = some[torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()]
+        farthest = max(
+            float(torch.linalg.vector_norm(some.rows(slice(*span)) - self.centre, dim=1).max())
+            for some in (points, queries)
+            for span in some.pieces()
+        )
+        self.scale = 2.0 ** -math.ceil(math.log2(farthest)) if farthest > SMALLEST else 1.0
+        self._kept: Tensor | None = None
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows and half their norm^2 `(n, width + 1)`."""
+        if len(self._points) * self._points.width > PREPARED:
+            return self._prepare(start, stop)
+        if self._kept is None:
+            self._kept = torch.empty(len(self._points), self._points.width + 1)
+            for span in self._points.pieces():
+                self._kept[slice(*span)] = self._prepare(*span)
+        return self._kept[start:stop]
+
+    def _prepare(self, start: int, stop: int) -> Tensor:
+        exact = (self._points.rows(slice(start, stop)) - self.centre) * self.scale
+        return torch.cat([exact, exact.square().sum(dim=1, keepdim=True) / 2], dim=1).float()
+
+
+class _Queries:
+    """The queries of a block as the products need them: `(B, d)` rows and their norm^2 `(B,)`."""
+
+    def __init__(self, search: Search, block: Tensor) -> None:
+        self.numbers, self.rows = block, search.queries.rows(block)
+        self.centre = self.rows.mean(dim=0)  # for float64: rows of one class may lie close together
+        self.doubles = self.rows - self.centre
+        self.doubles_squares = self.doubles.square().sum(dim=1)
+        scaled = (self.rows - search.prepared.centre) * search.prepared.scale
+        self.singles = torch.cat([scaled.float(), torch.full((len(block), 1), -1.0)], dim=1)
+        self.singles_squares = scaled.square().sum(dim=1)
+
+
+class _Tile:
+    """Queries of a block against a span of the gallery.
+
+    What is compared are keys v = |y|^2 / 2 - q y of centred rows, which grow with the distance, D^2 = |q|^2 + 2 v.
+    A key is wrong by rounding; where that could decide, the pair is in doubt, and its distance is taken by differences.
+    """
+
+    def __init__(self, search: Search, queries: _Queries, start: int, stop: int) -> None:
+        self.search, self.queries, self.block, self.start, self.stop = search, queries, queries.numbers, start, stop
+        self.entries = len(self.block) * (stop - start)
+
+    def count(self, wanted: _Wanted) -> None:
+        """Add the negatives of this span that are nearer than each positive, and those as far."""
+        if not self._few_distinct:
+            if wanted.width <= FEW and self._count_by_singles(wanted):
+                return
+            if self._count_by_doubles(wanted):
+                return
+        rows, columns = wanted.pairs(self.start, self.stop)
+        distances = self._distances.index_put((rows, columns), torch.tensor(torch.inf, dtype=torch.float64))
+        nearer, reached = _sorted_counts(distances, wanted.below, wanted.above)
+        wanted.nearer += nearer
+        wanted.tied += reached - nearer
+
+    def _count_by_singles(self, wanted: _Wanted) -> bool:
+        """By float32 products, positive by positive from the farthest on; False, and nothing counted, if in doubt."""
+        keys, squares, error = self._singles
+        middle = ((wanted.distances * self.search.prepared.scale).square() - squares[:, None]) / 2
+        error = error[:, None] + 4 * TIE * (middle.abs() + squares[:, None])
+        # A positive that is not there stands where the last of the row does.
+        absent = middle.isinf()
+        low, high = ((middle + sign * error).masked_fill_(absent, -torch.inf) for sign in (-1, 1))
+        low, high = (bound.cummax(dim=1).values.float() for bound in (low, high))
+        low, high = torch.nextafter(low, torch.tensor(-torch.inf)), torch.nextafter(high, torch.tensor(torch.inf))
+        high.masked_fill_(high == torch.finfo(torch.float32).min, -torch.inf)  # the row has none
+        rows, columns = wanted.pairs(self.start, self.stop)
+        hidden = keys[rows, columns]
+        keys[rows, columns] = torch.inf
+        counts = torch.zeros_like(wanted.nearer)
+        shape = (len(self.block), self.stop - self.start)
+        reach, sure, doubt = (self.search.scratch(torch.bool, shape, number) for number in range(3))
+        left = wanted.width  # positives still to be counted
+        while left:
+            torch.le(keys, high[:, left - 1, None], out=reach)
+            if int(_count(reach).sum()) * RARE <= self.entries:
+                break
+            torch.lt(keys, low[:, left - 1, None], out=sure)
+            counts[:, left - 1] = _count(sure)
+            _either(doubt, reach, sure, first=left == wanted.width)
+            left -= 1
+        found = []
+        if left < wanted.width:
+            row, column = _places(doubt)
+            found.append((row, column, left, wanted.width))
+        if left:
+            row, column = _places(reach)
+            key = keys[row, column, None]
+            nearer = key < low[row, :left]
+            counts[:, :left].index_add_(0, row, nearer.long())
+            some = (nearer != (key <= high[row, :left])).any(dim=1)
+            found.append((row[some], column[some], 0, left))
+        fewest = sum(len(row) for row, *_ in found) * SHARE <= self.entries
+        if fewest:
+            wanted.nearer += counts
+            for row, column, start, stop in found:
+                key = keys[row, column, None]
+                first = (key > high[row]).sum(dim=1).clamp_min(start)
+                end = (key >= low[row]).sum(dim=1).clamp_max(stop)
+                self._decide(wanted, row, column, first, end)
+        keys[rows, columns] = hidden
+        return fewest
+
+    def _count_by_doubles(self, wanted: _Wanted) -> bool:
+        """By float64 products and sorting, for any number of positives; False, and nothing counted, if in doubt."""
+        keys, squares = self._doubles
+        squared = wanted.distances.square()
+        slack = _slack(self.queries.rows.shape[1], squares[:, None], squared) / 2
+        middle = (squared - squares[:, None]) / 2
+        absent = middle.isinf()
+        largest = torch.finfo(torch.float64).max  # a positive that is not there: surely farther than any
+        low, high = ((middle + sign * slack).masked_fill_(absent, largest) for sign in (-1, 1))
+        low, high = low.cummax(dim=1).values, high.cummax(dim=1).values
+        rows, columns = wanted.pairs(self.start, self.stop)
+        keys = keys.index_put((rows, columns), torch.tensor(torch.inf, dtype=torch.float64))
+        nearer, reached = _sorted_counts(keys, low, high)
+        doubtful = (nearer != reached).any(dim=1).nonzero()[:, 0]
+        if int((reached - nearer).amax(dim=1).sum()) * SHARE > self.entries:
+            return False
+        found = []
+        for start, stop in spans(len(doubtful), max(1, ENTRIES // (self.stop - self.start))):
+            some = doubtful[start:stop]
+            first = torch.searchsorted(high[some], keys[some])
+            end = torch.searchsorted(low[some], keys[some], right=True)
+            row, column = _places(first < end)
+            found.append((some[row], column, first[row, column], end[row, column]))
+        if sum(len(row) for row, *_ in found) * SHARE > self.entries:
+            return False
+        wanted.nearer += nearer
+        for row, column, first, end in found:
+            self._decide(wanted, row, column, first, end)
+        return True
+
+    def _decide(self, wanted: _Wanted, rows: Tensor, columns: Tensor, first: Tensor, end: Tensor) -> None:
+        """Count pairs `(P,)` for their positives first .. end - 1, by differences of coordinates."""
+        search = self.search
+        places = torch.arange(wanted.width)
+        for start, stop in spans(len(rows), max(1, ENTRIES // max(1, wanted.width))):
+            row, column = rows[start:stop], columns[start:stop]
+            distance = distances_of_pairs(search.queries, self.block[row], search.gallery, column + self.start)[:, None]
+            open_ = (places >= first[start:stop, None]) & (places < end[start:stop, None])
+            nearer = distance < wanted.below[row]
+            tied = (distance <= wanted.above[row]) ^ nearer
+            wanted.nearer.index_add_(0, row, (open_ & nearer).long())
+            wanted.tied.index_add_(0, row, (open_ & tied).long())
+
+    @cached_property
+    def _few_distinct(self) -> bool:
+        if not self.search.has_twins:
+            return False
+        rows = len(torch.unique(self.search.query_twins[self.block]))
+        columns = len(torch.unique(self.search.gallery_twins[self.start : self.stop]))
+        return rows * columns * SHARE <= self.entries
+
+    @cached_property
+    def _singles(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys `(B, n)` float32, and of each query norm^2 and a bound of the error of its keys, float64.
+
+        Half the norm^2 of y is one more coordinate. A sum of w products is wrong by at most (w + 1) u s, u = 2^-24 and
+        s = |q| |y| + |y|^2 / 2, and the sum of parts of them by u s for each; rounding the rows adds 2 u s.
+        """
+        gallery = self.search.prepared.rows(self.start, self.stop)
+        queries, squares = self.queries.singles, self.queries.singles_squares
+        keys = self.search.scratch(torch.float32, (len(queries), len(gallery)))
+        width = queries.shape[1]
+        parts = max(1, width // WIDTH)
+        for part in range(parts):
+            left, right = width * part // parts, width * (part + 1) // parts
+            torch.addmm(keys, queries[:, left:right], gallery[:, left:right].T, beta=min(left, 1), alpha=-1, out=keys)
+        farthest, unit = float((2 * gallery[:, -1].max()).sqrt()) * 1.001, 2.0**-24
+        steps = -(-width // parts) + parts + 6
+        error = unit * (steps * (squares.sqrt() * farthest + farthest**2 / 2) + 3 * farthest**2)
+        error += torch.finfo(torch.float64).eps * (width + 8) * (squares.sqrt() + farthest).square()
+        return keys, squares, 1.01 * error + width * torch.finfo(torch.float32).tiny
+
+    @cached_property
+    def _doubles(self) -> tuple[Tensor, Tensor]:
+        """Keys `(B, n)` float64 of rows centred on these queries, and norm^2 of each query."""
+        gallery = self.search.gallery.rows(slice(self.start, self.stop)) - self.queries.centre
+        keys = torch.addmm(gallery.square().sum(dim=1) / 2, self.queries.doubles, gallery.T, alpha=-1)
+        return keys, self.queries.doubles_squares
+
+    @cached_property
+    def _distances(self) -> Tensor:
+        """Distances `(B, n)` by differences; equal rows are compared once."""
+        twins = self.search.query_twins[self.block], self.search.gallery_twins[self.start : self.stop]
+        rows, row = torch.unique(twins[0], return_inverse=True)
+        columns, column = torch.unique(twins[1], return_inverse=True)
+        left, right = self.search.queries.rows(rows), self.search.gallery.rows(columns)
+        distances = torch.cdist(left, right, compute_mode=DIFFERENCES)
+        return distances.index_select(0, row).index_select(1, column)
+
+
+def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:
+    """A bound of the rounding error of squared distances near `squared` from rows of norm^2 `squares`, in float64.
+
+    An xy of d products is wrong by at most (d + 8) / 2 eps |x| |y|, D by (d + 8) / 2 eps (|x| + |y|)^2, and
+    (|x| + |y|)^2 <= 8 (|x|^2 + D). Twice the width of a tie is added.
+    """
+    return (4 * (width + 8) * torch.finfo(torch.float64).eps + 4 * TIE) * (squares + squared)
+
+
+def _sorted_counts(keys: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """How many keys of each row `(B, n)` are below `low (B, R)`, and at most `high (B, R)`, both rising in a row."""
+    ordered = keys.numpy().copy()
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # numpy sorts without the lock, several times faster
+        list(pool.map(lambda part: part.sort(axis=1), np.array_split(ordered, torch.get_num_threads())))
+    rows = torch.from_numpy(ordered)
+    return torch.searchsorted(rows, low), torch.searchsorted(rows, high, right=True)
+
+
+def _count(mask: Tensor) -> Tensor:
+    """True entries of each row: eight of a mask at once, as bytes of one number, which hold 255."""
+    rows, columns = mask.shape
+    if columns % 8:
+        return mask.view(torch.uint8).sum(dim=1, dtype=torch.int32).long()
+    eights = mask.view(torch.int64).view(rows, -1)
+    counts = torch.zeros(rows, dtype=torch.int64)
+    for start, stop in spans(eights.shape[1], 255):
+        counts += eights[:, start:stop].sum(dim=1).view(torch.uint8).view(rows, 8).sum(dim=1)
+    return counts
+
+
+def _either(doubt: Tensor, reach: Tensor, sure: Tensor, *, first: bool) -> None:
+    """Add to `doubt` what is reached but not surely."""
+    if first:
+        torch.bitwise_xor(reach, sure, out=doubt)
+    else:
+        doubt |= torch.bitwise_xor(reach, sure, out=sure)
+
+
+def _places(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Row and column of each true entry; numpy skips false ones fastest."""
+    found = torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return found // mask.shape[1], found % mask.shape[1]
+
+
+def _columns(queries: int, width: int) -> int:
+    """Gallery rows of a tile: more for many positives, whose lookups are to be fewer than what is sorted."""
+    return max(TILE[1], min(4 * width, 2 * ENTRIES // queries))

@@ -1,0 +1,310 @@
+"""Are two items of the same class? Answered by a threshold on their distance: ROC, TAR at FAR, accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trivet.evaluation.inputs import Metric, as_points
+from trivet.geometry import Array, as_classes
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+TIE = 1e-13  # of a distance: some hundred times its own rounding error
+ENTRIES = 2**20  # of the rows of pairs compared at once: 8 MiB, and as much for each of two copies
+NEITHER = 2  # the half of a pair that lies across both
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How well distances tell pairs of one class ("positive") from pairs of two ("negative").
+
+    Pairs whose distances differ by at most 1e-13 of themselves are tied, and tied pairs count as if put in random
+    order. So an embedding that is constant, or knows nothing of the classes, has `roc_auc` and `accuracy` at
+    `chance`, and f as its TAR at a FAR of f.
+    """
+
+    roc_auc: float  # chance that a positive pair is nearer than a negative one, in [0, 1]
+    # {f: share of positive pairs accepted where a share f of the negatives is}; None below 1 / negative_pairs, as
+    # there not even one negative pair would be accepted
+    tar_at_far: dict[float, float | None]
+    # Pairs up to this distance are the same class; chosen on one half. Both are None where a half lacks a kind of pair.
+    threshold: float | None
+    accuracy: float | None  # on the other half: mean of the shares of positives and of negatives that are right
+    positive_pairs: int
+    negative_pairs: int
+    sampled: bool  # whether these are a random sample of the pairs there are
+
+    @property
+    def chance(self) -> float:
+        """`roc_auc` and `accuracy` of an embedding that knows nothing of the classes."""
+        return 0.5
+
+
+@dataclass(frozen=True)
+class Roc:
+    """Pairs accepted as the largest accepted distance grows: none, then one group of tied pairs after the other."""
+
+    least: Floats  # (T,) smallest and largest distance of each group
+    most: Floats
+    true: Integers  # (T + 1,) positive pairs accepted, from 0 to all
+    false: Integers  # (T + 1,) negative pairs accepted, from 0 to all
+
+    @classmethod
+    def of(cls, distances: Floats, positive: Booleans) -> Roc:
+        """The curve of P pairs, at least one of them positive and one negative."""
+        assert positive.any()
+        assert not positive.all()
+        order = np.argsort(distances, kind="stable")
+        ordered = distances[order]
+        # A group reaches from its smallest distance, not from pair to pair: many pairs close together are no tie.
+        after = np.searchsorted(ordered, ordered * (1 + TIE), side="right").tolist()
+        starts, start = [], 0
+        while start < len(after):
+            starts.append(start)
+            start = after[start]
+        stops = np.array([*starts[1:], len(after)])
+        true = np.concatenate([[0], np.cumsum(positive[order])[stops - 1]])
+        return cls(least=ordered[starts], most=ordered[stops - 1], true=true, false=np.concatenate([[0], stops]) - true)
+
+    @property
+    def area(self) -> float:
+        """Chance that a random positive pair is nearer than a random negative one, a tie counting half."""
+        twice = int(np.diff(self.false) @ (self.true[1:] + self.true[:-1]))
+        return twice / (2 * int(self.true[-1]) * int(self.false[-1]))
+
+    def true_at(self, false: float) -> float:
+        """The largest share of positives accepted when a share `false` in [0, 1] of the negatives is."""
+        # Of several points at one share of negatives this takes the last.
+        return float(np.interp(false, self.false / self.false[-1], self.true / self.true[-1]))
+
+    def false_at(self, true: float) -> float:
+        """The least share of negatives accepted when a share `true` in (0, 1] of the positives is."""
+        x, y = self.true / self.true[-1], self.false / self.false[-1]
+        point = int(np.searchsorted(x, true, side="left"))  # the first that reaches it
+        return float(y[point - 1] + (y[point] - y[point - 1]) * (true - x[point - 1]) / (x[point] - x[point - 1]))
+
+    def best_threshold(self) -> float:
+        """The distance up to which to accept for the best balanced accuracy: the lowest such, midway between groups."""
+        # The shares accepted of positives less negatives, in whole numbers, so that equal ones are equal.
+        gain = self.true[1:] * self.false[-1] - self.false[1:] * self.true[-1]
+        group = int(gain.argmax())
+        following = self.least[min(group + 1, len(self.least) - 1)]
+        return float(max(self.most[group], (self.most[group] + following) / 2))
+
+
+def verify(
+    embeddings: Array,
+    labels: Array,
+    *,
+    distance: Metric = "euclidean",
+    fars: Sequence[float] = (1e-2, 1e-3, 1e-4),
+    most_pairs: int = 2_000_000,
+    seed: int = 0,
+) -> Verification:
+    """Verification over all pairs of two items, or over a random sample of them where they are too many.
+
+    With more than `most_pairs` pairs, at most half as many positive and half as many negative ones are drawn, each
+    uniformly without replacement; a kind that has fewer is taken whole.
+
+    The threshold is the best one for the pairs within one half of the classes, drawn at random, and the accuracy is
+    that of the pairs within the other half, so no class serves both. It takes two classes of at least two items and
+    two more of any size.
+
+    Args:
+        embeddings: `(N, d)` floating point; compared in float64, by differences of rows.
+        labels: `(N,)` of any integer dtype.
+        distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
+        fars: false accept rates, each in (0, 1).
+        most_pairs: at least 2.
+        seed: of the sample and of the halves.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, no two items share a class, all items do, or an
+            option is out of range.
+
+    Source:
+        Huang et al., "Labeled Faces in the Wild", 2007 (a threshold chosen on other people); Klare et al., "Pushing
+        the Frontiers of Unconstrained Face Detection and Recognition: IARPA Janus Benchmark A", CVPR 2015 (TAR at FAR).
+
+    Example:
+        >>> found = verify(np.array([[0.0], [1.0], [4.0], [5.5]]), np.array([0, 0, 1, 1]), fars=(0.25,))
+        >>> found.roc_auc, found.tar_at_far, found.positive_pairs, found.negative_pairs
+        (1.0, {0.25: 1.0}, 2, 4)
+    """
+    points = as_points(embeddings, distance=distance)
+    classes = as_classes(labels, count=len(points)).numpy()
+    _check_fars(fars)
+    if most_pairs < 2:
+        raise ValueError(f"most_pairs must be at least 2: got {most_pairs}.")
+    generator = np.random.default_rng(seed)
+    order = np.argsort(classes, kind="stable")
+    sizes = np.bincount(classes)
+    ends = np.repeat(np.cumsum(sizes), sizes)  # (N,) where the class of each row, in this order, ends
+    rows = np.arange(len(classes))
+    # The partners of a row are consecutive: those of its class after it, and those of all later classes.
+    partners = [(rows + 1, ends - rows - 1), (ends, len(rows) - ends)]
+    positives, negatives = totals = [int(count.sum()) for _, count in partners]
+    if not positives:
+        raise ValueError(f"two items must share a class: each of the {len(rows)} is alone in its own; add more items.")
+    if not negatives:
+        raise ValueError(f"the items must be of two classes at least: all {len(rows)} are of one; add another class.")
+    most = [most_pairs // 2] * 2 if sum(totals) > most_pairs else totals
+    half = _halves(sizes, generator)[classes]  # first, so that they are the same whatever is sampled
+    counts = [min(pair) for pair in zip(totals, most, strict=True)]
+    pairs = [
+        _numbered(first, count, _distinct(total, wanted, generator))
+        for (first, count), total, wanted in zip(partners, totals, counts, strict=True)
+    ]
+    left, right = (order[np.concatenate(side)] for side in zip(*pairs, strict=True))
+    return _verification(
+        _distances(points, left, points, right, distance),
+        classes[left] == classes[right],
+        np.where(half[left] == half[right], half[left], NEITHER),
+        fars,
+        sampled=counts != totals,
+    )
+
+
+def verify_pairs(
+    left: Array,
+    right: Array,
+    same: Array,
+    *,
+    distance: Metric = "euclidean",
+    fars: Sequence[float] = (1e-2, 1e-3, 1e-4),
+    seed: int = 0,
+) -> Verification:
+    """Verification over a given list of pairs.
+
+    The threshold is the best one for a random half of the positive and of the negative pairs, and the accuracy is that
+    of the others. A class may be in both halves; where that matters use `verify`.
+
+    Args:
+        left, right: `(P, d)` floating point, the two items of each pair.
+        same: `(P,)` bool, or integers 0 and 1; whether the two are of one class.
+        distance, fars, seed: as in `verify`.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, there is no positive or no negative pair, or an
+            option is out of range.
+
+    Source:
+        Huang et al., "Labeled Faces in the Wild", 2007: 6000 given pairs.
+
+    Example:
+        >>> left, right = np.zeros((4, 1)), np.array([[0.1], [2.0], [0.3], [3.0]])
+        >>> found = verify_pairs(left, right, np.array([True, False, True, False]), fars=(0.5,))
+        >>> found.roc_auc, found.accuracy, found.tar_at_far
+        (1.0, 1.0, {0.5: 1.0})
+    """
+    firsts, seconds = as_points(left, distance=distance), as_points(right, distance=distance)
+    if firsts.shape != seconds.shape:
+        raise ValueError(
+            f"left and right must hold the two items of each pair: got shapes {tuple(firsts.shape)} and "
+            f"{tuple(seconds.shape)}; give both one row for each pair."
+        )
+    positive = _as_bools(same, count=len(firsts))
+    _check_fars(fars)
+    if positive.all() or not positive.any():
+        raise ValueError(
+            f"same must hold pairs of one class and pairs of two: got {int(positive.sum())} and "
+            f"{int((~positive).sum())}; add pairs of the missing kind."
+        )
+    generator = np.random.default_rng(seed)
+    half = np.empty(len(positive), dtype=np.int64)
+    for kind in (positive, ~positive):
+        half[kind] = generator.permutation(int(kind.sum())) % 2
+    rows = np.arange(len(positive))
+    return _verification(_distances(firsts, rows, seconds, rows, distance), positive, half, fars, sampled=False)
+
+
+def _verification(
+    distances: Floats, positive: Booleans, half: Integers, fars: Sequence[float], *, sampled: bool
+) -> Verification:
+    curve = Roc.of(distances, positive)
+    negatives = int(curve.false[-1])
+    threshold = accuracy = None
+    choosing, judging = half == 0, half == 1
+    if all(0 < positive[part].sum() < part.sum() for part in (choosing, judging)):
+        threshold = Roc.of(distances[choosing], positive[choosing]).best_threshold()
+        accepted, judged = distances[judging] <= threshold * (1 + TIE), positive[judging]
+        accuracy = float(accepted[judged].mean() + (~accepted[~judged]).mean()) / 2
+    return Verification(
+        roc_auc=curve.area,
+        # The slack is for a rate like 1 / 49, of which 49 make less than 1 in floating point.
+        tar_at_far={far: curve.true_at(far) if far * negatives > 1 - 1e-9 else None for far in fars},
+        threshold=threshold,
+        accuracy=accuracy,
+        positive_pairs=int(curve.true[-1]),
+        negative_pairs=negatives,
+        sampled=sampled,
+    )
+
+
+def _distances(left: Tensor, rows: Integers, right: Tensor, columns: Integers, distance: Metric) -> Floats:
+    """Distances `(P,)` of rows of `left` to rows of `right`, by differences: equal rows are at exactly 0."""
+    found = torch.empty(len(rows), dtype=torch.float64, device=left.device)
+    step = max(1, ENTRIES // left.shape[1])
+    for start in range(0, len(rows), step):
+        pairs = slice(start, start + step)
+        i, j = (torch.from_numpy(part[pairs]).to(left.device) for part in (rows, columns))
+        apart = left.index_select(0, i) - right.index_select(0, j)
+        torch.linalg.vector_norm(apart, dim=1, out=found[pairs])
+    # Between unit rows D = 2 - 2 S.
+    values: Floats = (found if distance == "euclidean" else found.square() / 2).cpu().numpy()
+    return values
+
+
+def _numbered(first: Integers, count: Integers, numbers: Integers) -> tuple[Integers, Integers]:
+    """The two rows of pairs by their numbers: row i has `count[i]` pairs, with row `first[i]` and those after it."""
+    ends = np.cumsum(count)
+    rows = np.searchsorted(ends, numbers, side="right")
+    return rows, first[rows] + numbers - (ends - count)[rows]
+
+
+def _distinct(total: int, count: int, generator: np.random.Generator) -> Integers:
+    """`count` of the numbers 0 .. total - 1, every such set equally likely; in rising order."""
+    if count == total:
+        return np.arange(total)
+    if total <= 4 * count:
+        return np.sort(generator.permutation(total)[:count])
+    numbers = np.empty(0, dtype=np.int64)
+    while len(numbers) < count:
+        more = generator.integers(total, size=count + count // 4)
+        numbers = np.union1d(numbers, more)
+    # Whatever their number, the numbers drawn are no likelier than others; nor is a random part of them.
+    return np.sort(generator.permutation(numbers)[:count])
+
+
+def _halves(sizes: Integers, generator: np.random.Generator) -> Integers:
+    """The half `(C,)`, 0 or 1, of each class: as many of the classes that have positive pairs in each, or one more."""
+    shuffled = generator.permutation(len(sizes))
+    shuffled = shuffled[np.argsort(sizes[shuffled] < 2, kind="stable")]
+    halves = np.empty(len(sizes), dtype=np.int64)
+    halves[shuffled] = np.arange(len(sizes)) % 2
+    return halves
+
+
+def _as_bools(same: Array, *, count: int) -> Booleans:
+    values = same.detach().cpu().numpy() if isinstance(same, Tensor) else np.asarray(same)
+    if values.shape != (count,):
+        raise ValueError(f"same must hold one value for each of the {count} pairs: got shape {values.shape}.")
+    if values.dtype.kind not in "biu" or not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            f"same must be True or False, or 1 or 0: got {values.dtype} from {values.min()} to {values.max()}; "
+            "compare the labels of the two items with ==."
+        )
+    return values.astype(np.bool_)
+
+
+def _check_fars(fars: Sequence[float]) -> None:
+    if not all(0 < far < 1 for far in fars):
+        raise ValueError(f"fars must lie between 0 and 1: got {tuple(fars)}; for 0.1 % give 0.001.")

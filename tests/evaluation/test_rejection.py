@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from trivet.evaluation import rejection as module
+from trivet.evaluation.inputs import as_points
+from trivet.evaluation.rejection import rejection
+
+PLACES = st.tuples(st.integers(0, 4), st.integers(0, 2))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.tuples(PLACES, st.booleans()), min_size=2, max_size=12),
+    st.lists(PLACES, min_size=1, max_size=4),
+    st.sampled_from([(1.0, 0.0), (0.25, 100.0)]),
+)
+def test_equals_the_definition(
+    asked: list[tuple[tuple[int, int], bool]], known: list[tuple[int, int]], place: tuple[float, float]
+) -> None:
+    queries, gallery = (np.array(rows) * place[0] + place[1] for rows in ([point for point, _ in asked], known))
+    outside = np.array([out for _, out in asked])
+    scores: dict[bool, list[int]] = {True: [], False: []}
+    for (x, y), out in asked:
+        scores[out].append(min((x - u) ** 2 + (y - v) ** 2 for u, v in known))
+    if not scores[True] or not scores[False]:
+        with pytest.raises(ValueError, match="queries must be of both kinds"):
+            rejection(queries, outside, gallery)
+        return
+    found = rejection(queries, outside, gallery)
+    wins = [Fraction((a < b) * 2 + (a == b), 2) for a in scores[False] for b in scores[True]]
+    assert found.auroc == pytest.approx(float(sum(wins) / len(wins)), abs=1e-12)
+    assert (found.in_scope, found.out_of_scope) == (len(scores[False]), len(scores[True]))
+    # Queries in scope are let in until 95 % of them are, and of those at the last distance the same part of both kinds.
+    wanted = Fraction(95, 100) * len(scores[False])
+    last = min(limit for limit in scores[False] if sum(score <= limit for score in scores[False]) >= wanted)
+    part = (wanted - sum(score < last for score in scores[False])) / scores[False].count(last)
+    accepted = sum(score < last for score in scores[True]) + part * scores[True].count(last)
+    assert found.fpr_at_95_tpr == pytest.approx(float(accepted / len(scores[True])), abs=1e-9)
+
+
+def test_equals_sklearn_on_real_images() -> None:
+    digits = load_digits()
+    known = digits.target[:900] < 8
+    data = digits.data + np.random.default_rng(0).uniform(0, 1e-3, digits.data.shape)  # no two distances equal
+    gallery, queries, labels = data[:900][known], data[900:], digits.target[900:]
+    found = rejection(queries, labels >= 8, gallery)
+    nearest = np.array([np.linalg.norm(gallery - query, axis=1).min() for query in queries])
+    assert found.auroc == pytest.approx(roc_auc_score(labels >= 8, nearest), abs=1e-12)
+    false, true, _ = roc_curve(labels < 8, -nearest, drop_intermediate=False)
+    assert found.fpr_at_95_tpr == pytest.approx(false[true >= 0.95].min(), abs=1e-12)
+    assert found.auroc > 0.9
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
+def test_a_constant_embedding_scores_chance(value: float) -> None:
+    for distance in ("euclidean", "cosine"):
+        found = rejection(np.full((30, 3), value), np.arange(30) < 7, np.full((9, 3), value), distance=distance)
+        assert (found.auroc, found.fpr_at_95_tpr) == (0.5, 0.95)
+
+
+def test_two_points_that_know_nothing_score_chance() -> None:
+    generator = np.random.default_rng(0)
+    rows = np.eye(2)[generator.integers(0, 2, 3000)]
+    found = rejection(rows[:2000], np.arange(2000) < 500, rows[2000:])
+    assert (found.auroc, found.fpr_at_95_tpr) == (0.5, 0.95)  # every query lies on a gallery item
+    found = rejection(rows[:2000], np.arange(2000) < 500, np.eye(2)[:1])
+    assert found.auroc == pytest.approx(0.5, abs=0.03)
+    assert found.fpr_at_95_tpr == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (7, 5), (256, 4096)])
+@pytest.mark.parametrize("kind", ["spread", "nearly collapsed", "two points", "grid", "far off"])
+def test_the_nearest_distance_is_exact(kind: str, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    rows = {
+        "spread": generator.normal(size=(60, 5)),
+        "nearly collapsed": 1 + 1e-9 * generator.normal(size=(60, 5)),
+        "two points": np.where(np.arange(60) % 2, 1.0, -1.0)[:, None] + 1e-10 * generator.normal(size=(60, 5)),
+        "grid": generator.integers(0, 3, (60, 5)) + 0.1,
+        "far off": 1e6 + generator.normal(size=(60, 5)) * np.array([1e6, 1, 1, 1, 1]),
+    }[kind]
+    rows[40:44] = rows[:4]
+    monkeypatch.setattr(module, "TILE", tile)
+    found = module._nearest(as_points(rows[:30]), as_points(rows[30:])).tolist()
+    expected = [min(math.dist(query, item) for item in rows[30:].tolist()) for query in rows[:30].tolist()]
+    assert found == pytest.approx(expected, rel=1e-14, abs=0)
+
+
+def test_many_candidates_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = 1 + 1e-13 * np.random.default_rng(0).normal(size=(40, 3)) + np.arange(40)[:, None] % 2 * 1e3
+    whole = module._nearest(as_points(points[:20]), as_points(points[20:]))
+    monkeypatch.setattr(module, "PAIR_ENTRIES", 10)
+    assert torch.equal(module._nearest(as_points(points[:20]), as_points(points[20:])), whole)
+
+
+def test_cosine_compares_directions() -> None:
+    gallery = np.array([[1.0, 0.0], [0.0, 5.0]])
+    queries = np.array([[0.01, 0.0001], [3.0, 3.0], [0.1, 9.0]])
+    outside = np.array([False, True, False])
+    assert rejection(queries, outside, gallery, distance="cosine").auroc == 1
+    assert rejection(queries, outside, gallery).auroc == 0.5
+    tensors = rejection(torch.from_numpy(queries), torch.from_numpy(outside), torch.from_numpy(gallery).float())
+    assert tensors == rejection(queries, outside, gallery)
+
+
+QUERIES, OUTSIDE = np.arange(3.0)[:, None], np.array([True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: rejection(QUERIES, OUTSIDE, QUERIES[:0]), "at least one item"),
+        (lambda: rejection(QUERIES, OUTSIDE, np.eye(2)), r"one width: got shapes \(3, 1\) and \(2, 2\)"),
+        (lambda: rejection(QUERIES, OUTSIDE[:2], QUERIES), r"each of the 3 queries: got bool of shape \(2,\)"),
+        (lambda: rejection(QUERIES, np.array([1, 0, 0]), QUERIES), "True or False .* got int64"),
+        (lambda: rejection(QUERIES, ~OUTSIDE | True, QUERIES), "got 0 in scope and 3 out of it"),
+        (lambda: rejection(QUERIES, OUTSIDE & False, QUERIES), "got 3 in scope and 0 out of it"),
+        (lambda: rejection(QUERIES[:0], OUTSIDE[:0], QUERIES), "got 0 in scope and 0 out of it"),
+        (lambda: rejection(QUERIES * np.nan, OUTSIDE, QUERIES), "hold NaN"),
+        (lambda: rejection(QUERIES, OUTSIDE, QUERIES, distance="dot"), "'euclidean' or 'cosine'"),  # type: ignore[arg-type]  # wrong
+    ],
+)
+def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()
