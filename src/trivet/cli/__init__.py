@@ -13,6 +13,8 @@ from trivet.cli.data import data
 from trivet.cli.demo import demo
 from trivet.cli.embed import embed
 from trivet.cli.evaluate import evaluate
+from trivet.cli.index import index
+from trivet.cli.search import search
 from trivet.cli.train import train
 
 app = typer.Typer(
@@ -35,7 +37,7 @@ def version(
         raise typer.Exit
 
 
-for command in (demo, train, evaluate, embed):
+for command in (demo, train, evaluate, embed, index, search):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -1,4 +1,4 @@
-"""Labelled images: data sets with one or more label levels, split into what is trained on and what is evaluated."""
+"""Labelled images, split into what is trained on and what is evaluated; embeddings made anywhere, with their labels."""
 
 from trivet.data.augment import Augment, augmentation
 from trivet.data.catalogue import Available, available, load
@@ -7,6 +7,7 @@ from trivet.data.dataset import Dataset, Inputs, Skipped, Splits
 from trivet.data.download import download
 from trivet.data.folder import load_images
 from trivet.data.root import find_root
+from trivet.data.vectors import Vectors, class_numbers, read_vectors
 
 __all__ = [
     "Augment",
@@ -16,10 +17,13 @@ __all__ = [
     "Inputs",
     "Skipped",
     "Splits",
+    "Vectors",
     "augmentation",
     "available",
+    "class_numbers",
     "download",
     "find_root",
     "load",
     "load_images",
+    "read_vectors",
 ]

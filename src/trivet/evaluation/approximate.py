@@ -49,8 +49,8 @@ def retrieve_approximately(
 ) -> ApproximateRetrieval:
     """Retrieval measures that need only the nearest items, from an approximate index that states its recall.
 
-    The index (see `build_index`) is tuned to find at least 95 % of the exact ten nearest of up to 1,000 of its rows, and
-    `index.recall` says what it finds; a measure is off by about as much. Ties count in the order of row numbers.
+    The index (see `build_index`) is tuned to find at least 95 % of the exact ten nearest of up to 1,000 of its rows;
+    `index.recall` says what it finds, and a measure is off by about as much. Ties count in the order of row numbers.
 
     Args:
         labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance, without_positive: as in

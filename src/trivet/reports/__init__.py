@@ -3,5 +3,6 @@
 from trivet.reports.demo import write_demo_report
 from trivet.reports.picture import Panel, scatter_svg
 from trivet.reports.run import write_run_report
+from trivet.reports.sheet import write_sheet
 
-__all__ = ["Panel", "scatter_svg", "write_demo_report", "write_run_report"]
+__all__ = ["Panel", "scatter_svg", "write_demo_report", "write_run_report", "write_sheet"]

@@ -22,22 +22,23 @@ MISSING = "–"
 _IMAGE = re.compile(r"data:image/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/]+={0,2}")
 
 
-def write_page(template: str, path: Path, context: Mapping[str, Any], plots: Mapping[str, Any]) -> None:
+def write_page(template: str, path: Path, context: Mapping[str, Any], plots: Mapping[str, Any] | None = None) -> None:
     """Write the page to `path`, whole or not at all; folders are made as needed.
 
     Args:
         context: what the template shows; every text is escaped there.
-        plots: what `plots.js` draws, as JSON.
+        plots: what `plots.js` draws, as JSON; None for a page without scripts.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    scripts = [get_plotlyjs(), _source("plots.js")]
-    # Only these two scripts may run, whatever else gets into the page, and nothing may be requested.
+    scripts = [] if plots is None else [get_plotlyjs(), _source("plots.js")]
+    # Only these scripts may run, whatever else gets into the page, and nothing may be requested.
+    allowed = " ".join(_fingerprint(script) for script in scripts) or "'none'"
     policy = "; ".join(
         [
             "default-src 'none'",
-            f"script-src {' '.join(_fingerprint(script) for script in scripts)}",
+            f"script-src {allowed}",
             "style-src 'unsafe-inline'",
             "img-src data: blob:",
             "base-uri 'none'",

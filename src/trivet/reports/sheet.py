@@ -1,0 +1,53 @@
+"""The page of `trivet search --sheet`: each query beside what was found, as pictures or as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trivet.reports.page import write_page
+
+
+def write_sheet(record: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a search, without scripts.
+
+    Args:
+        record: "queries", each with name, kind, labels (level -> class name, as far as known), thumbnail (a data URI or
+            None) and neighbours of id, labels, distance and thumbnail, nearest first; "images", whether there are
+            thumbnails, and "pixels", whether these are so small that they are shown unsmoothed; "level", at which a
+            neighbour counts as right, and "levels"; what the head shows: index, items, kind, recall, distance, k.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    write_page(
+        "sheet.html", path, {"record": record, "queries": [_query(record, query) for query in record["queries"]]}
+    )
+
+
+def _query(record: Mapping[str, Any], query: Mapping[str, Any]) -> dict[str, Any]:
+    level, labels = record["level"], query["labels"]
+    neighbours = [
+        {
+            **neighbour,
+            "rank": rank,
+            "mark": _mark(level, labels, neighbour["labels"]),
+            "names": [(at, name, _mark(at, labels, neighbour["labels"])) for at, name in neighbour["labels"].items()],
+        }
+        for rank, neighbour in enumerate(query["neighbours"], start=1)
+    ]
+    marks = [neighbour["mark"] for neighbour in neighbours]
+    return {
+        **query,
+        "neighbours": neighbours,
+        "right": marks.count("right"),
+        "judged": len(marks) - marks.count(""),
+    }
+
+
+def _mark(level: str | None, query: Mapping[str, str], neighbour: Mapping[str, str]) -> str:
+    """ "right" or "wrong", or "" where the query's class at the level is not known."""
+    if level is None or level not in query or level not in neighbour:
+        return ""
+    return "right" if query[level] == neighbour[level] else "wrong"
