@@ -14,6 +14,7 @@ from torch import Tensor
 from trivet.evaluation.inputs import Metric
 from trivet.evaluation.measures import MEASURES, chance_of, check_measures, measures_of
 from trivet.evaluation.protocols import Floats, Integers, Task, task_of
+from trivet.evaluation.standing import Standing
 from trivet.geometry import Array
 
 WithoutPositive = Literal["miss", "drop"]
@@ -171,12 +172,15 @@ def retrieve_levels(
     search, queries = task.search(), len(task.queries)
     values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
     counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
-    blocks, done = search.blocks(), 0
     first, step = _share() if distributed else (0, 1)
-    for block in blocks[first::step]:
-        for level, standing in enumerate(search.stand(block)):
-            values[level, block] = measures_of(standing, names)
-            counts[0, level, block], counts[1, level, block] = standing.sizes, standing.retrievable
+    blocks, done = search.blocks()[first::step], 0
+
+    def measured(standings: list[Standing]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        return [(measures_of(standing, names), standing.sizes, standing.retrievable) for standing in standings]
+
+    for block, found in zip(blocks, search.stand_all(blocks, measured), strict=True):
+        for level, result in enumerate(found):
+            values[level, block], counts[0, level, block], counts[1, level, block] = result
         done += len(block)
         if progress:
             progress(min(done * step, queries), queries)

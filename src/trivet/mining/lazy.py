@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801  # a decorator, in lower case as `property` is
-    """As `functools.cached_property`, without its lock, which `torch.compile` cannot trace in Python 3.11."""
+    """As `functools.cached_property`, without the lock that all instances of a class share in Python 3.11.
+
+    Threads wait for one another there, and `torch.compile` cannot trace it.
+    """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
