@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trivet.training import RunConfig, train
+from trivet.training import RunConfig
 from trivet.training.files import RunFolder
+from trivet.training.run import train
 
 
 def run(config: Path, positives: str, seed: int) -> dict[str, Any]:

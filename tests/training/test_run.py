@@ -14,9 +14,9 @@ import torch
 from safetensors.numpy import load_file
 
 from trivet.evaluation import recall_at_k
-from trivet.training import RunConfig, evaluate_run, resume, train
+from trivet.training import RunConfig
 from trivet.training.files import RunFolder
-from trivet.training.run import embed_data
+from trivet.training.run import embed_data, evaluate_run, resume, train
 
 SETTINGS = {
     "seed": 3,

@@ -18,8 +18,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from trivet.evaluation.index import Index
-from trivet.training import RunConfig, train
+from trivet.training import RunConfig
 from trivet.training import search as module
+from trivet.training.run import train
 from trivet.training.search import IndexFolder, make_index, search_folder
 
 SETTINGS = {

@@ -47,6 +47,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             split: {name: levels for name, levels in rows.items() if name != "trained"}
             for split, rows in splits.items()
         },
+        "intervals": record.get("intervals", {}).get(first, {}),
         "collapse": record.get("collapse", {}),
         "seconds": record["seconds"],
         "warnings": record["warnings"],
@@ -74,3 +75,97 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
     for warning in record["warnings"]:
         console.print(f"Note: {warning}", markup=False)
     console.print(f"Run: {folder}\nReport: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_evaluation(result: Mapping[str, Any]) -> None:
+    """The evaluation of one or more files as tables on standard output, shares in per cent."""
+    console = Console()
+    records = result.get("results", [result])
+    for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
+        for record in records:
+            if level in record["evaluation"]:
+                console.print(_measures(record, level))
+        differences = result.get("differences", {}).get(level)
+        if differences:
+            console.print(_differences(level, differences))
+    for record in records:
+        for line in _notes(record):
+            console.print(f"{record['embeddings']}: {line}", markup=False, highlight=False, soft_wrap=True)
+    if "report" in result:
+        console.print(f"Report: {result['report']}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _measures(record: Mapping[str, Any], level: str) -> Table:
+    values, macro = record["evaluation"][level], record.get("macro", {}).get(level, {})
+    intervals = record.get("intervals", {}).get(level, {})
+    title = f"{record['embeddings']}, {level}: {values['classes']} classes, {values['items']} items; per cent"
+    table = Table(title=Text(title), title_justify="left")
+    columns = ("measure", "value", "95 %, queries", "95 %, classes", "mean of classes", "chance")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "measure" else "right")
+    for name in _named_measures(values):
+        ends = intervals.get(name, {})
+        chance = values.get(f"chance_{name}", 0.5 if name in ("roc-auc", "verification-accuracy") else None)
+        row = [values[name], ends.get("queries"), ends.get("classes"), macro.get(name), chance]
+        table.add_row(name, *(_cell(cell) for cell in row))
+    return table
+
+
+def _differences(level: str, differences: Mapping[str, Any]) -> Table:
+    first = next(iter(differences.values()))
+    table = Table(title=Text(f"{level}: less {first[0]['less']}; points, paired"), title_justify="left")
+    for column in ("measure", "embeddings", "difference", "95 %, queries", "95 %, classes"):
+        table.add_column(column, justify="left" if column in ("measure", "embeddings") else "right")
+    for name, rows in differences.items():
+        for row in rows:
+            cells = (_cell(row[key]) for key in ("difference", "queries", "classes"))
+            table.add_row(name, Text(row["of"]), *cells)
+    return table
+
+
+def _named_measures(values: Mapping[str, Any]) -> list[str]:
+    counts = ("items", "classes", "without_positive", "clusters")
+    return [
+        name
+        for name in values
+        if name not in counts
+        and not name.startswith(("chance_", "nmi+_", "verification_", "verification-threshold"))
+        and not name.endswith("_missing")
+    ]
+
+
+def _cell(value: float | list[float] | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return f"{100 * value[0]:.1f} … {100 * value[1]:.1f}"
+    return f"{100 * value:.1f}"
+
+
+def _notes(record: Mapping[str, Any]) -> list[str]:
+    """What a number in the tables cannot be read without."""
+    protocol, notes = record["protocol"], []
+    kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
+    notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")
+    for level, values in record["evaluation"].items():
+        if values.get("without_positive"):
+            treated = "count as misses" if protocol["without_positive"] == "miss" else "are left out"
+            notes.append(f"{level}: {values['without_positive']} queries have nothing to be found and {treated}")
+        notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
+    if "junk" in protocol:
+        notes.append(f"{protocol['junk']} junk items taken out of the gallery")
+    if "approximate" in protocol:
+        index = protocol["approximate"]
+        notes.append(f"approximate search by {index['kind']}: recall@10 {index['recall']:.1%} of the exact one")
+    for level, measures in record.get("folds", {}).items():
+        for name, fold in measures.items():
+            notes.append(
+                f"{level}, {name} over {len(fold['values'])} folds: {_cell(fold['mean'])} ({_cell(fold['interval'])})"
+            )
+    if "rejection" in record:
+        found = record["rejection"]
+        notes.append(
+            f"rejection of {found['out_of_scope']} queries out of scope: AUROC {found['auroc']:.1%}, "
+            f"{found['fpr_at_95_tpr']:.1%} accepted where 95 % of the {found['in_scope']} in scope are"
+        )
+    return notes

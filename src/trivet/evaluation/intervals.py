@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +34,18 @@ class Difference:
 
     value: float  # NaN without a query that both have
     interval: Interval
+
+
+def interval_json(interval: Interval) -> list[float] | None:
+    """[low, high]; None where there is no interval, since JSON knows no NaN."""
+    return [interval.low, interval.high] if math.isfinite(interval.low) else None
+
+
+def intervals_json(intervals: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, list[float] | None]]:
+    """Measure -> over -> [low, high], of what `LevelResult.intervals` returns."""
+    return {
+        measure: {over: interval_json(ends) for over, ends in found.items()} for measure, found in intervals.items()
+    }
 
 
 def bootstrap(

@@ -234,7 +234,13 @@ def _verified(
     if len(sizes) < 2 or int(sizes.max()) < 2:
         missing |= dict.fromkeys(VERIFICATION, "verification needs a pair of one class and a pair of two.")
         return None
-    return verify(embeddings, classes, distance=distance, seed=seed)
+    found = verify(embeddings, classes, distance=distance, seed=seed)
+    if found.accuracy is None:
+        missing["verification-accuracy"] = "too few classes to choose a threshold on one half of them."
+    for far, share in found.tar_at_far.items():
+        if share is None:
+            missing[f"tar@far={far:g}"] = f"{found.negative_pairs} pairs of two classes do not resolve it."
+    return found
 
 
 def _restarts(items: int, width: int, k: int) -> int:

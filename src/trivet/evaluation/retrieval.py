@@ -16,6 +16,7 @@ from trivet.evaluation.measures import MEASURES, chance_of, check_measures, meas
 from trivet.evaluation.protocols import Floats, Integers, Task, task_of
 from trivet.evaluation.standing import Standing
 from trivet.geometry import Array
+from trivet.mining.gather import sum_over_processes
 
 WithoutPositive = Literal["miss", "drop"]
 Average = Literal["micro", "macro"]
@@ -185,8 +186,7 @@ def retrieve_levels(
         if progress:
             progress(min(done * step, queries), queries)
     if distributed and step > 1:
-        torch.distributed.all_reduce(values)  # each value is one number and zeros
-        torch.distributed.all_reduce(counts)
+        values, counts = sum_over_processes(values), sum_over_processes(counts)  # each value is one number and zeros
     return {
         level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
         for i, level in enumerate(labels)

@@ -90,7 +90,7 @@ class Search:
         """Memory `(rows, columns)` that each tile uses anew: fresh memory costs more than what is done with it."""
         held: Tensor = getattr(self._scratch, "held", torch.empty(0))
         if held.numel() < rows * columns:
-            held = self._scratch.held = torch.empty(rows * columns)
+            held = self._scratch.held = torch.empty(rows * columns, dtype=torch.float32)
         return held[: rows * columns].view(rows, columns)
 
     def stand_all(self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T]) -> Iterator[T]:
@@ -98,14 +98,17 @@ class Search:
 
         Each thread does its products alone, on a tile that stays in its cache: faster than all threads on one tile.
         """
-        threads = torch.get_num_threads()
+        threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
         self.prepared.rows(0, 0)
+        # It takes float32 products in bfloat16 where torch.set_float32_matmul_precision is "medium".
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # typed as its descriptor
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
                 yield from pool.map(lambda block: work(self.stand(block)), blocks)
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # the number is that of the process too, for threads to come
+                torch.backends.mkldnn.enabled = onednn
 
     def blocks(self) -> list[Tensor]:
         """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
@@ -151,6 +154,11 @@ class Search:
             apart = torch.cdist(queries[of_class], self.gallery.rows(members), compute_mode=DIFFERENCES)
             allowed = may_retrieve(self.own, self.groups, block[of_class, None], members)
             distances[places] = apart.masked_fill_(~allowed, torch.inf)
+        if self.own is not None:  # the query itself, where the gallery gives it another class
+            own = self.own[block]
+            other = ((own >= 0) & (same.of_item[own] != classes)).nonzero()[:, 0]
+            rows, columns = torch.cat([rows, other]), torch.cat([columns, own[other]])
+            distances = torch.cat([distances, torch.full(other.shape, torch.inf, dtype=torch.float64)])
         return _Wanted(len(block), rows, columns, distances)
 
 
@@ -168,7 +176,7 @@ class SameClass:
     """The gallery rows of each class."""
 
     def __init__(self, level: Level) -> None:
-        self.of_query = level.queries
+        self.of_query, self.of_item = level.queries, level.gallery
         classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (level.queries, level.gallery))
         self.counts = torch.bincount(level.gallery, minlength=classes)
         self._order = torch.argsort(level.gallery, stable=True)
@@ -186,7 +194,8 @@ class _Wanted:
     """The positives of a block of queries at one level: their distances, and what is counted of the negatives.
 
     Args:
-        rows, columns: `(P,)` all pairs of the same class, as place in the block and gallery row.
+        rows, columns: `(P,)` all pairs of the same class, and of a query with itself, as place in the block and gallery
+            row.
         distances: `(P,)`, infinite for a pair that is left out.
     """
 
@@ -209,7 +218,7 @@ class _Wanted:
         self.tied = torch.zeros_like(self.nearer)
 
     def pairs(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Pairs of the same class among gallery rows start .. stop: place in the block, column from `start`."""
+        """These pairs among gallery rows start .. stop: place in the block, column from `start`."""
         left, right = torch.searchsorted(self._columns, torch.tensor([start, stop])).tolist()
         return self._rows[left:right], self._columns[left:right] - start
 
@@ -251,7 +260,7 @@ class _Gallery:
         if len(self._points) * self._points.width > PREPARED:
             return self._prepare(start, stop)
         if self._kept is None:
-            self._kept = torch.empty(len(self._points), self._points.width + 1)
+            self._kept = torch.empty(len(self._points), self._points.width + 1, dtype=torch.float32)
             for span in self._points.pieces():
                 self._kept[slice(*span)] = self._prepare(*span)
         return self._kept[start:stop]
@@ -270,7 +279,7 @@ class _Queries:
         self.doubles = self.rows - self.centre
         self.doubles_squares = self.doubles.square().sum(dim=1)
         scaled = (self.rows - search.prepared.centre) * search.prepared.scale
-        self.singles = torch.cat([scaled.float(), torch.full((len(block), 1), -1.0)], dim=1)
+        self.singles = torch.cat([scaled, torch.full((len(block), 1), -1.0)], dim=1).float()
         self.singles_squares = scaled.square().sum(dim=1)
 
 
@@ -481,7 +490,7 @@ def _count(mask: npt.NDArray[np.bool_]) -> Integers:
     """True entries of each row: eight at once, as the bytes of one number, which hold 255."""
     rows, columns = mask.shape
     if columns % 8:
-        return np.count_nonzero(mask, axis=1)
+        return np.asarray(np.count_nonzero(mask, axis=1), dtype=np.int64)
     eights = mask.view(np.int64)
     counts = np.zeros(rows, dtype=np.int64)
     for start, stop in spans(eights.shape[1], 255):

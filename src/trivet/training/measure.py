@@ -13,7 +13,7 @@ import numpy as np
 from trivet.collapse import fine_coarse_index
 from trivet.data import Dataset
 from trivet.evaluation import evaluate, nearest_pairs, neighbours, retrieve_levels, standard
-from trivet.evaluation.intervals import Interval
+from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
 from trivet.training.config import EvaluationConfig
@@ -88,14 +88,6 @@ def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfi
     names = [name for name in standard(config.k) if name not in CLUSTERING]
     found = retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
     return {level: result.mean() for level, result in found.items()}
-
-
-def intervals_json(intervals: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, list[float] | None]]:
-    """Measure -> over -> [low, high]; None where there is no interval."""
-    return {
-        measure: {over: [ends.low, ends.high] if ends.low == ends.low else None for over, ends in found.items()}
-        for measure, found in intervals.items()
-    }
 
 
 def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> dict[str, Any] | None:

@@ -1,0 +1,489 @@
+"""Evaluation of embeddings in files: one set, queries against a gallery, several embeddings side by side."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+import trivet
+from trivet.data import Vectors, class_numbers, read_vectors
+from trivet.evaluation import ALL, LevelResult, evaluate
+from trivet.evaluation.approximate import retrieve_approximately
+from trivet.evaluation.folds import class_folds
+from trivet.evaluation.inputs import Metric
+from trivet.evaluation.intervals import Difference, across_folds, interval_json, intervals_json, paired_difference
+from trivet.evaluation.levels import CLUSTERING, VERIFICATION
+from trivet.evaluation.rejection import rejection
+from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
+from trivet.reports import write_evaluation_report
+from trivet.training.files import RunFolder, write_whole
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of each file.
+
+    Attributes:
+        levels: label levels; None for all there are.
+        table: the csv file of an npy file.
+        split: the rows of that split only; of a run, the split whose embeddings are read.
+        query, gallery: names of two splits of one file: the first is asked, the second retrieved.
+        cameras: leave out items of the query's class and camera.
+        junk: class of the first level whose gallery items are neither right nor wrong.
+        out_of_scope: class of the first level whose queries belong to no class of the gallery.
+        measures: see `trivet.evaluation.evaluate`.
+        distance: None for that of the run the embeddings are of, "cosine" for a file.
+        folds: evaluate retrieval within each of so many class-disjoint parts too; 0 for none.
+        sample: ask so many random items only; 0 for all.
+        approximate: rank by an approximate index.
+        resamples: of the bootstrap; 0 for no intervals.
+    """
+
+    levels: tuple[str, ...] | None = None
+    table: Path | None = None
+    split: str | None = None
+    query: str | None = None
+    gallery: str | None = None
+    cameras: bool = False
+    junk: str | None = None
+    out_of_scope: str | None = None
+    measures: tuple[str, ...] = ALL
+    distance: Metric | None = None
+    without_positive: WithoutPositive = "miss"
+    nmi_plus: int = 10
+    folds: int = 0
+    sample: int = 0
+    approximate: Literal["hnsw", "ivf"] | None = None
+    resamples: int = 1000
+    seed: int = 0
+    distributed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """A record, as JSON, and the values of each query behind it."""
+
+    record: dict[str, Any]
+    retrieval: dict[str, Retrieval]
+    ids: np.ndarray | None  # of the queries
+
+
+@dataclass(frozen=True, eq=False)
+class _Sets:
+    name: str
+    queries: Vectors
+    gallery: Vectors | None
+    rejected: Vectors | None  # queries out of scope
+
+
+def evaluate_file(path: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+    """Evaluate the embeddings of a file or a run folder.
+
+    Raises:
+        ValueError: if the file cannot be used, or what is asked does not fit it.
+    """
+    if (request.query is None) != (request.gallery is None):
+        raise ValueError(
+            "--query and --gallery go together: got one of them; name the split that is asked and the other."
+        )
+    request = replace(request, distance=request.distance or _distance_of(path))
+    if request.query is None:
+        vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
+        return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
+    if request.split is not None:
+        raise ValueError("--split takes the rows of one split: leave it out beside --query and --gallery.")
+    queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
+    gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
+    return _evaluate(_Sets(path.name, queries, gallery, None), request, progress)
+
+
+def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+    """Evaluate the embeddings of one file against those of another; a query does not retrieve the item of its id.
+
+    Raises:
+        ValueError: as `evaluate_file`.
+    """
+    request = replace(request, distance=request.distance or _distance_of(query))
+    sets = _Sets(
+        f"{query.name} in {gallery.name}",
+        read_vectors(query, levels=request.levels, table=request.table, split=request.split),
+        read_vectors(gallery, levels=request.levels),
+        None,
+    )
+    return _evaluate(sets, request, progress)
+
+
+def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+    """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
+
+    The same queries are drawn for both ("paired"), so what they find equally hard cancels.
+
+    Raises:
+        ValueError: if the embeddings are not of the same queries.
+    """
+    first = found[0]
+    differences: dict[str, Any] = {}
+    for other in found[1:]:
+        order = _same_queries(first, other)
+        for level in first.retrieval.keys() & other.retrieval.keys():
+            a, b = first.retrieval[level], other.retrieval[level]
+            if [str(a.labels[i]) for i in a.classes] != [str(b.labels[i]) for i in b.classes[order]]:
+                raise ValueError(
+                    f"compared embeddings must have the same labels: {level} differs between "
+                    f"{first.record['embeddings']} and {other.record['embeddings']}; give files made from one data set."
+                )
+            names = [name for name in a.measures if name in b.measures]
+            columns = [[one.measures.index(name) for name in names] for one in (a, b)]
+            left, right = a.values[:, columns[0]], b.values[order][:, columns[1]]
+            by_over = {
+                over: paired_difference(
+                    right, left, a.classes, over=over, average="micro", resamples=request.resamples, seed=request.seed
+                )
+                for over in ("queries", "classes")
+            }
+            rows = differences.setdefault(level, {name: [] for name in names})
+            for column, name in enumerate(names):
+                rows[name].append(_difference(first, other, {over: by_over[over][column] for over in by_over}))
+    return {level: differences[level] for level in first.retrieval if level in differences}
+
+
+def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
+    """Write `embeddings,level,class,queries,MEASURE,...`, a row for each class of each level.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    measures = list(dict.fromkeys(name for one in found for level in one.retrieval.values() for name in level.measures))
+    writer.writerow(["embeddings", "level", "class", "queries", *measures])
+    for one in found:
+        for level, result in one.retrieval.items():
+            for row in class_rows(result):
+                shares = [row.get(name, "") for name in measures]
+                writer.writerow([one.record["embeddings"], level, row["class"], row["queries"], *shares])
+    write_whole(path, text.getvalue().encode())
+
+
+def class_rows(result: Retrieval) -> list[dict[str, Any]]:
+    """The class, the number of its queries and the means over them, for each class with a query that counts."""
+    counted = result.classes[~np.isnan(result.values[:, 0])]
+    counts = np.bincount(counted, minlength=len(result.labels))
+    means = result.per_class()
+    return [
+        {"class": str(label), "queries": int(count), **means[label]}
+        for label, count in zip(result.labels.tolist(), counts.tolist(), strict=True)
+        if label in means
+    ]
+
+
+def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evaluated:
+    began = time.perf_counter()
+    assert request.distance is not None
+    sets = _scoped(sets, request)
+    queries, gallery = sets.queries, sets.gallery
+    if not queries.labels:
+        raise ValueError(
+            f"evaluation needs a label for each row: {sets.name} has no label column; name one with --labels."
+        )
+    if gallery is not None and list(gallery.labels) != list(queries.labels):
+        raise ValueError(
+            f"queries and gallery must have the same label levels: got {list(queries.labels)} and "
+            f"{list(gallery.labels)}; name them with --labels."
+        )
+    labels, gallery_labels, names = {}, {}, {}
+    for level, column in queries.labels.items():
+        columns = [column] if gallery is None else [column, gallery.labels[level]]
+        numbers, names[level] = class_numbers(*columns)
+        labels[level] = numbers[0]
+        if gallery is not None:
+            gallery_labels[level] = numbers[1]
+    protocol: dict[str, Any] = {
+        "kind": "self-retrieval" if gallery is None else "query-gallery",
+        "queries": request.sample or len(queries),
+        "gallery": len(queries if gallery is None else gallery),
+        "without_positive": request.without_positive,
+        "same_camera_left_out": request.cameras,
+    }
+    options: dict[str, Any] = {}
+    if gallery is not None:
+        options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
+        own = _own_rows(queries, gallery)
+        options |= {} if own is None else {"own": own}
+        protocol["queries_in_gallery"] = 0 if own is None else int((own >= 0).sum())
+    if request.cameras:
+        options |= _cameras(sets)
+    if request.junk is not None:
+        options["junk"] = _junk(sets, request.junk)
+        protocol["junk"] = int(options["junk"].sum())
+    if request.sample:
+        options["sample"] = _sampled(sets, request)
+    record: dict[str, Any] = {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "embeddings": sets.name,
+        "items": len(queries),
+        "dimension": int(queries.embeddings.shape[1]),
+        "distance": request.distance,
+        "protocol": protocol,
+    }
+    measures = request.measures
+    approximate: dict[str, Retrieval] = {}
+    if request.approximate is not None:
+        ranking = [name for name in measures if name not in (*CLUSTERING, *VERIFICATION)]
+        done = retrieve_approximately(
+            queries.embeddings,
+            labels,
+            kind=request.approximate,
+            measures=[name for name in ranking if name not in ("map", "mrr")],
+            distance=request.distance,
+            without_positive=request.without_positive,
+            seed=request.seed,
+            **options,
+        )
+        approximate = done.levels
+        protocol["approximate"] = {
+            "kind": done.index.kind,
+            "parameters": dict(done.index.parameters),
+            "neighbours": done.listed,
+            "recall": done.index.recall,
+            "recall_at": done.index.recall_at,
+            "recall_queries": done.index.recall_queries,
+        }
+        measures = tuple(name for name in measures if name not in ranking)
+    results: dict[str, LevelResult] = {}
+    if measures:
+        results = evaluate(
+            queries.embeddings,
+            labels,
+            measures=measures,
+            nmi_plus_multiple=request.nmi_plus,
+            distance=request.distance,
+            without_positive=request.without_positive,
+            seed=request.seed,
+            distributed=request.distributed,
+            progress=None if progress is None else lambda done, total: progress("queries", done, total),
+            **options,
+        )
+    else:
+        results = {
+            level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
+            for level, numbers in labels.items()
+        }
+    results = {
+        level: replace(result, retrieval=approximate.get(level, result.retrieval)) for level, result in results.items()
+    }
+    retrieval = {
+        level: replace(result.retrieval, labels=np.array(names[level])[result.retrieval.labels])
+        for level, result in results.items()
+        if result.retrieval is not None
+    }
+    record["evaluation"] = {level: result.as_json() for level, result in results.items()}
+    if retrieval:
+        record["macro"] = {level: result.mean("macro") for level, result in retrieval.items()}
+        if request.resamples:
+            averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
+            for key, average in averages.items():
+                record[key] = {
+                    level: intervals_json(result.intervals(average, resamples=request.resamples, seed=request.seed))
+                    for level, result in results.items()
+                }
+    record["clustering"] = {
+        level: {
+            "clusters": one.clusters,
+            "clusters_in_use": one.clusters_in_use,
+            "inertia": one.inertia,
+            "restarts": one.restarts,
+            "seconds": round(one.seconds, 3),
+        }
+        for level, result in results.items()
+        if (one := result.clustering) is not None
+    }
+    if request.folds:
+        record["folds"] = _folds(queries, labels, request)
+    if sets.rejected is not None and gallery is not None:
+        found = rejection(
+            np.concatenate([queries.embeddings, sets.rejected.embeddings]),
+            np.arange(len(queries) + len(sets.rejected)) >= len(queries),
+            gallery.embeddings,
+            distance=request.distance,
+        )
+        record["rejection"] = {
+            "auroc": found.auroc,
+            "fpr_at_95_tpr": found.fpr_at_95_tpr,
+            "in_scope": found.in_scope,
+            "out_of_scope": found.out_of_scope,
+        }
+    record["seconds"] = round(time.perf_counter() - began, 3)
+    ids = queries.ids
+    if request.sample and ids is not None:
+        ids = ids[options["sample"]]
+    return Evaluated(record, retrieval, ids)
+
+
+def _distance_of(path: Path) -> Metric:
+    return RunFolder.open(path).config().evaluation.distance if path.is_dir() else "cosine"
+
+
+def _scoped(sets: _Sets, request: Request) -> _Sets:
+    """With the queries that are out of scope set apart, and such items taken out of the gallery."""
+    if request.out_of_scope is None:
+        return sets
+    if sets.gallery is None:
+        raise ValueError("--out-of-scope needs a gallery of the known classes: give --query and --gallery.")
+    level = next(iter(sets.queries.labels))
+    outside = sets.queries.labels[level] == request.out_of_scope
+    if outside.all() or not outside.any():
+        raise ValueError(
+            f"--out-of-scope must be the {level} of some queries: {request.out_of_scope!r} is that of "
+            f"{int(outside.sum())} of {len(outside)}."
+        )
+    known = sets.gallery.labels[level] != request.out_of_scope
+    return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
+
+
+def _own_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
+    if queries.ids is None or gallery.ids is None:
+        return None
+    order = np.argsort(gallery.ids)
+    place = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
+    rows: np.ndarray = np.where(gallery.ids[order[place]] == queries.ids, order[place], -1)
+    return rows
+
+
+def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
+    columns = [one.cameras for one in (sets.queries, sets.gallery) if one is not None]
+    if any(column is None for column in columns):
+        raise ValueError(
+            f"--cameras needs a column camera in each file: {sets.name} lacks it; add it, or leave it out."
+        )
+    numbers, _ = class_numbers(*[column for column in columns if column is not None])
+    return dict(zip(("cameras", "gallery_cameras"), numbers, strict=False))
+
+
+def _junk(sets: _Sets, name: str) -> np.ndarray:
+    if sets.gallery is None:
+        raise ValueError("--junk takes items out of a gallery: give --query and --gallery.")
+    level = next(iter(sets.gallery.labels))
+    junk: np.ndarray = sets.gallery.labels[level] == name
+    if not junk.any():
+        raise ValueError(f"--junk must be the {level} of some gallery items: {name!r} is that of none.")
+    return junk
+
+
+def _sampled(sets: _Sets, request: Request) -> np.ndarray:
+    if sets.gallery is not None:
+        raise ValueError("--sample asks some items of one set: leave it out beside --query and --gallery.")
+    if request.sample > len(sets.queries):
+        raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {request.sample}.")
+    rows = np.random.default_rng(request.seed).permutation(len(sets.queries))[: request.sample]
+    return np.sort(rows)
+
+
+def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request) -> dict[str, Any]:
+    """Retrieval within each of the class-disjoint parts, their mean and its Student-t interval."""
+    names = [name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION)]
+    found: dict[str, Any] = {}
+    for level, classes in labels.items():
+        values = []
+        for rows in class_folds(classes, request.folds, seed=request.seed):
+            part = evaluate(
+                queries.embeddings[rows],
+                {level: classes[rows]},
+                measures=names,
+                distance=request.distance or "cosine",
+                without_positive=request.without_positive,
+            )[level]
+            assert part.retrieval is not None
+            values.append(part.retrieval.mean())
+        found[level] = {}
+        for name in names:
+            shares = [value[name] for value in values]
+            mean, interval = across_folds(shares)
+            found[level][name] = {"mean": mean, "interval": interval_json(interval), "values": shares}
+    return found
+
+
+def _same_queries(first: Evaluated, other: Evaluated) -> np.ndarray:
+    """Where the queries of the first stand among those of the other."""
+    names = first.record["embeddings"], other.record["embeddings"]
+    counts = [len(next(iter(one.retrieval.values())).classes) if one.retrieval else 0 for one in (first, other)]
+    if counts[0] != counts[1]:
+        raise ValueError(
+            f"compared embeddings must be of the same items: {names[0]} has {counts[0]} queries and {names[1]} "
+            f"{counts[1]}; give files made from one data set."
+        )
+    if first.ids is None or other.ids is None:
+        return np.arange(counts[0])
+    order = np.argsort(other.ids)
+    place = np.searchsorted(other.ids, first.ids, sorter=order).clip(max=len(order) - 1)
+    if not (other.ids[order[place]] == first.ids).all():
+        missing = first.ids[other.ids[order[place]] != first.ids][0]
+        raise ValueError(
+            f"compared embeddings must be of the same items: {names[1]} has no {str(missing)!r}, which {names[0]} has; "
+            "give files made from one data set."
+        )
+    found: np.ndarray = order[place]
+    return found
+
+
+def _difference(first: Evaluated, other: Evaluated, by_over: Mapping[str, Difference]) -> dict[str, Any]:
+    return {
+        "of": other.record["embeddings"],
+        "less": first.record["embeddings"],
+        "difference": _finite(next(iter(by_over.values())).value),
+        **{over: interval_json(one.interval) for over, one in by_over.items()},
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+@contextmanager
+def processes() -> Iterator[tuple[int, int]]:
+    """Meet the other processes of torchrun, if it started this one: rank and number of processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield 0, 1
+        return
+    torch.distributed.init_process_group("gloo")
+    try:
+        yield torch.distributed.get_rank(), torch.distributed.get_world_size()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def write_report(result: Mapping[str, Any], found: Sequence[Evaluated], path: Path) -> None:
+    """Write the page of what `summary` returned, with the classes one by one.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    classes = [{level: class_rows(one) for level, one in each.retrieval.items()} for each in found]
+    write_evaluation_report({"results": [each.record for each in found], **result, "per_class": classes}, path)
+
+
+def only_retrieval(request: Request) -> Request:
+    """What a process that only helps has to do."""
+    ranking = tuple(name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION))
+    return replace(request, measures=ranking, folds=0, resamples=0)
+
+
+def summary(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+    """The record of one embedding; of several, `{"results": [...], "differences": {...}}`."""
+    if len(found) == 1:
+        return dict(found[0].record)
+    return {"results": [one.record for one in found], "differences": compare(found, request)}

@@ -1,0 +1,130 @@
+"""`trivet evaluate` on files."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trivet.cli import main
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 5, 90)
+    points = np.random.default_rng(7).normal(size=(5, 4))[labels] + 0.6 * generator.normal(size=(90, 4))
+    split = np.where(np.arange(90) % 3 == 0, "test", "train")
+    for name, rows in (("good", points), ("flat", np.ones_like(points))):
+        np.savez(tmp_path / f"{name}.npz", embeddings=rows, label=labels, split=split)
+    return tmp_path / "good.npz", tmp_path / "flat.npz"
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["trivet", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    return int(str(ended.value.code)), shown.out, shown.err
+
+
+def test_json_is_one_object_and_progress_is_elsewhere(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, "evaluate", files[0], "--labels", "label", "--json", "--resamples", 50)
+    assert code == 0
+    record = json.loads(out)
+    assert {"recall@1", "precision@10", "r-precision", "map@r", "map", "mrr", "nmi", "ami", "roc-auc"} <= set(
+        record["evaluation"]["label"]
+    )
+    assert record["intervals"]["label"]["map"].keys() == {"queries", "classes"}
+    assert "queries 90/90" in err
+
+
+def test_several_files_are_compared_in_tables(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (
+        "evaluate",
+        *files,
+        "--measures",
+        "recall@1,map",
+        "--resamples",
+        50,
+        "--query",
+        "test",
+        "--gallery",
+        "train",
+    )
+    code, out, _ = run(capsys, monkeypatch, *arguments)
+    assert code == 0
+    assert "good.npz, label: 5 classes, 30 items" in out
+    assert "label: less good.npz" in out
+    assert "queries against a gallery: 30 in 60, cosine distance" in out
+
+
+def test_outputs_are_written_and_named(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, table = tmp_path / "page.html", tmp_path / "classes.csv"
+    code, out, _ = run(
+        capsys, monkeypatch, "evaluate", files[0], "--measures", "map", "--report", page, "--per-class", table, "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["report"] == str(page)
+    assert page.read_text().startswith("<!doctype html>")
+    assert len(table.read_text().splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "evaluate needs embeddings"),
+        (("missing.npz",), "missing.npz does not exist"),
+        (("good.npz", "--measures", "recal@1"), "got 'recal@1'"),
+        (("good.npz", "--report", "nowhere/page.html"), "make the folder first"),
+        (("good.npz", "--labels", "lable"), "label"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    files: tuple[Path, Path],
+    arguments: tuple[str, ...],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    code, out, err = run(capsys, monkeypatch, "evaluate", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", "from trivet.cli import main; main()", "evaluate", str(files[0]), "--json"]
+    command += ["--measures", "map,nmi", "--resamples", "20"]
+    one = {"OMP_NUM_THREADS": "1"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"} | one
+    helpers = [
+        subprocess.Popen(command, env=os.environ | shared | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outputs = [helper.communicate(timeout=120)[0] for helper in helpers]
+    assert [helper.returncode for helper in helpers] == [0, 0]
+    assert outputs[1] == ""
+    alone = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True
+    )
+    for text in ("evaluation", "intervals", "macro"):
+        assert json.loads(outputs[0])[text] == json.loads(alone.stdout)[text]

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.evaluation import retrieve
+from trivet.evaluation.folds import class_folds
+from trivet.evaluation.rejection import rejection
+from trivet.training.evaluate import Request, compare, evaluate_file, evaluate_pair, per_class_csv, summary
+from trivet.training.files import write_embeddings
+
+NAMES = ("recall@1", "map@r", "nmi")
+QUICK = Request(measures=NAMES, resamples=50)
+
+
+def blobs(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 6, count)
+    points = np.random.default_rng(7).normal(size=(6, 5))[labels] + 0.8 * generator.normal(size=(count, 5))
+    return points.astype(np.float32), labels
+
+
+def write(path: Path, points: np.ndarray, **columns: Any) -> Path:
+    np.savez(path, embeddings=points, **columns)
+    return path
+
+
+def test_one_set_equals_the_library(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
+    record = evaluate_file(path, QUICK).record
+    assert list(record["evaluation"]) == ["coarse", "fine"]
+    found = retrieve(points, labels, measures=("recall@1", "map@r"), distance="cosine")
+    assert record["evaluation"]["fine"]["map@r"] == pytest.approx(found.mean()["map@r"], rel=1e-12)
+    assert record["macro"]["fine"] == pytest.approx(found.mean("macro"), rel=1e-12)
+    assert (record["items"], record["dimension"], record["distance"]) == (120, 5, "cosine")
+    low, high = record["intervals"]["fine"]["recall@1"]["classes"]
+    assert low <= record["evaluation"]["fine"]["recall@1"] <= high
+    assert record["clustering"]["fine"]["clusters"] == 6
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    only = evaluate_file(path, replace(QUICK, levels=("fine",), distance="euclidean")).record
+    assert list(only["evaluation"]) == ["fine"]
+    assert only["distance"] == "euclidean"
+
+
+def test_splits_of_one_file_and_two_files_are_the_same_task(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 3 == 0, "test", "train")
+    ids = np.array([f"item {i}" for i in range(120)])
+    whole = write(tmp_path / "whole.npz", points, label=labels, split=split, id=ids)
+    asked = split == "test"
+    query = write(tmp_path / "query.npz", points[asked], label=labels[asked], id=ids[asked])
+    # The gallery holds some of the queries too; by their ids they are not found.
+    held = ~asked | (np.arange(120) < 30)
+    gallery = write(tmp_path / "gallery.npz", points[held], label=labels[held], id=ids[held])
+    one = evaluate_file(whole, replace(QUICK, query="test", gallery="train"))
+    two = evaluate_pair(query, gallery, QUICK)
+    assert (one.record["protocol"]["queries"], one.record["protocol"]["gallery"]) == (40, 80)
+    assert two.record["protocol"]["queries_in_gallery"] == 10
+    expected = retrieve(
+        points[asked],
+        labels[asked],
+        gallery=points[~asked],
+        gallery_labels=labels[~asked],
+        measures=("recall@1", "map@r"),
+        distance="cosine",
+    )
+    np.testing.assert_allclose(one.retrieval["label"].values, expected.values, atol=1e-12)
+    assert two.retrieval["label"].positives[:10].tolist() != one.retrieval["label"].positives[:10].tolist()
+
+
+def test_cameras_and_junk_reach_the_search(tmp_path: Path) -> None:
+    points, labels = blobs()
+    cameras = np.arange(120) % 4
+    names = np.where(labels == 5, "-1", labels.astype(str))
+    split = np.where((np.arange(120) < 30) & (labels != 5), "query", "gallery")
+    path = write(tmp_path / "a.npz", points, person=names, camera=cameras, split=split)
+    request = replace(QUICK, query="query", gallery="gallery", cameras=True, junk="-1")
+    record = evaluate_file(path, request)
+    asked = split == "query"
+    assert record.record["protocol"]["junk"] == int((names[~asked] == "-1").sum()) > 0
+    expected = retrieve(
+        points[asked],
+        labels[asked],
+        gallery=points[~asked],
+        gallery_labels=labels[~asked],
+        cameras=cameras[asked],
+        gallery_cameras=cameras[~asked],
+        junk=labels[~asked] == 5,
+        measures=("recall@1", "map@r"),
+        distance="cosine",
+    )
+    np.testing.assert_allclose(record.retrieval["person"].values, expected.values, atol=1e-12)
+    within = replace(QUICK, cameras=True)
+    assert evaluate_file(path, within).record["protocol"]["same_camera_left_out"]
+
+
+def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
+    record = evaluate_file(
+        path, replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean")
+    ).record
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
+    outside = labels[split == "test"] == 3
+    expected = rejection(asked, outside, known)
+    assert record["rejection"]["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
+    assert record["rejection"]["out_of_scope"] == int(outside.sum())
+    assert record["protocol"]["queries"] == int((~outside).sum())
+    assert record["evaluation"]["intent"]["classes"] == 5
+
+
+def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, label=labels)
+    found = evaluate_file(path, replace(QUICK, folds=3, distance="euclidean")).record["folds"]["label"]["map@r"]
+    expected = [
+        retrieve(points[rows], labels[rows], measures=["map@r"]).mean()["map@r"] for rows in class_folds(labels, 3)
+    ]
+    assert found["values"] == pytest.approx(expected, rel=1e-12)
+    assert found["interval"][0] < found["mean"] < found["interval"][1]
+
+
+def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, label=labels, id=np.arange(120))
+    some = evaluate_file(path, replace(QUICK, sample=20, seed=3))
+    assert len(some.retrieval["label"].classes) == len(some.ids if some.ids is not None else []) == 20
+    near = evaluate_file(path, replace(QUICK, approximate="hnsw")).record
+    exact = evaluate_file(path, QUICK).record
+    assert near["protocol"]["approximate"]["recall"] == 1
+    assert near["evaluation"]["label"]["map@r"] == pytest.approx(exact["evaluation"]["label"]["map@r"], rel=1e-12)
+    assert near["evaluation"]["label"]["nmi"] == exact["evaluation"]["label"]["nmi"]
+
+
+def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
+    order = np.random.default_rng(2).permutation(120)
+    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
+    found = [evaluate_file(path, QUICK) for path in (a, b, a)]
+    result = summary(found, QUICK)
+    rows = result["differences"]["label"]["map@r"]
+    values = [one.record["evaluation"]["label"]["map@r"] for one in found]
+    assert [row["difference"] for row in rows] == pytest.approx([values[1] - values[0], 0], abs=1e-12)
+    assert rows[0]["queries"][0] < rows[0]["difference"] < rows[0]["queries"][1] < 0
+    assert rows[1]["queries"] == rows[1]["classes"] == [0, 0]
+    assert result == summary([evaluate_file(path, QUICK) for path in (a, b, a)], QUICK) | {"results": result["results"]}
+
+
+def test_a_run_is_read_with_its_own_distance(tmp_path: Path) -> None:
+    points, labels = blobs()
+    run = tmp_path / "run"
+    names = tuple(str(label) for label in labels)
+    write_embeddings(run / "embeddings" / "seen.parquet", points, tuple(map(str, range(120))), {"label": names})
+    (run / "config.toml").write_text(
+        '[data]\nname = "digits"\n[loss]\nname = "triplet"\n[evaluation]\ndistance = "euclidean"\n'
+    )
+    record = evaluate_file(run, QUICK).record
+    assert (record["embeddings"], record["distance"]) == ("run (seen)", "euclidean")
+
+
+def test_a_row_for_each_class(tmp_path: Path) -> None:
+    points, labels = blobs()
+    found = evaluate_file(write(tmp_path / "a.npz", points, label=labels), QUICK)
+    per_class_csv([found], tmp_path / "classes.csv")
+    rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
+    assert [row["class"] for row in rows] == [str(label) for label in range(6)]
+    assert [int(row["queries"]) for row in rows] == np.bincount(labels).tolist()
+    shares = found.retrieval["label"].values[labels == 2, 0]
+    assert float(rows[2]["recall@1"]) == pytest.approx(shares.mean())
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        ({"query": "test"}, "go together"),
+        ({"query": "test", "gallery": "train", "split": "test"}, "leave it out"),
+        ({"query": "test", "gallery": "valid"}, "valid"),
+        ({"cameras": True}, "needs a column camera"),
+        ({"junk": "3"}, "give --query and --gallery"),
+        ({"junk": "9", "query": "test", "gallery": "train"}, "'9' is that of none"),
+        ({"out_of_scope": "3"}, "give --query and --gallery"),
+        ({"out_of_scope": "9", "query": "test", "gallery": "train"}, "'9' is that of 0 of"),
+        ({"sample": 500}, "at most the 120 items"),
+        ({"sample": 5, "query": "test", "gallery": "train"}, "leave it out"),
+        ({"folds": 7}, "at most the number of classes, 6"),
+        ({"levels": ("labels",)}, "label"),
+        ({"levels": ()}, "needs a label for each row"),
+        ({"measures": ("recall",)}, "got 'recall'"),
+    ],
+)
+def test_bad_input_is_a_stated_error(tmp_path: Path, request_: dict[str, Any], sentence: str) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, label=labels, split=split)
+    with pytest.raises(ValueError, match=sentence):
+        evaluate_file(path, replace(QUICK, **request_))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda points, labels, ids: (points[1:], labels[1:], ids[1:]), "119"),
+        (lambda points, labels, ids: (points, labels, np.char.add(ids, "x")), "has no 'item 0'"),
+        (lambda points, labels, ids: (points, labels[::-1], ids), "same labels"),
+    ],
+)
+def test_only_embeddings_of_the_same_items_are_compared(
+    tmp_path: Path, change: Callable[..., tuple[np.ndarray, ...]], sentence: str
+) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    other = change(points, labels, ids)
+    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    b = write(tmp_path / "b.npz", other[0], label=other[1], id=other[2])
+    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    with pytest.raises(ValueError, match=sentence):
+        compare(found, QUICK)
