@@ -35,9 +35,9 @@ class Lists:
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Queries and gallery: a place for each identity, another for each camera, and noise."""
         generator = np.random.default_rng(0)
-        places, views = generator.normal(size=(1502, 16)), 0.5 * generator.normal(size=(7, 16))
+        places, views = generator.normal(size=(1502, 16)), 0.3 * generator.normal(size=(7, 16))
         queries, gallery = (
-            places[ids] + views[cameras] + 0.8 * generator.normal(size=(len(ids), 16))
+            places[ids] + views[cameras] + 0.4 * generator.normal(size=(len(ids), 16))
             for ids, cameras in ((self.query_ids, self.query_cameras), (np.maximum(self.ids, 0), self.cameras))
         )
         gallery[self.ids < 1] += generator.normal(size=((self.ids < 1).sum(), 16))

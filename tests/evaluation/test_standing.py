@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivet.evaluation import retrieve, standing
-from trivet.evaluation.inputs import Points
+from trivet.evaluation.inputs import Points, twins
 from trivet.evaluation.measures import chance_of, measures_of
 from trivet.evaluation.standing import Level, Search, Standing
 
@@ -201,10 +201,13 @@ def test_many_equal_distances_between_different_rows() -> None:
         assert (found[query][0][0], found[query][0][1], found[query][0][3]) == (8, 28, 16)
 
 
+@pytest.mark.parametrize("grid", [3, 30])  # many equal rows, or few
 @pytest.mark.parametrize("levels", [(2, 30), (30, 2), (40, 40)])
-def test_neither_tiles_nor_other_levels_matter(levels: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_tiles_nor_other_levels_matter(
+    levels: tuple[int, int], grid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(0)
-    points = generator.integers(0, 3, (120, 3)).astype(np.float64)
+    points = generator.integers(0, grid, (120, 3)).astype(np.float64)
     labels = [generator.integers(0, classes, 120) for classes in levels]
     alone = [retrieve(points, one, measures=NAMES, without_positive="drop").values for one in labels]
     rows = Points(points)
@@ -230,6 +233,21 @@ def test_real_sizes_agree_with_a_stable_sort(way: str, monkeypatch: pytest.Monke
     hits = labels[distances.argsort(axis=1, kind="stable")[:, 1:]] == labels[:, None]
     expected = [[float(value) for value in of_order(row.tolist())] for row in hits[:40]]
     np.testing.assert_allclose(found.values[:40], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_distances_that_differ_in_the_tenth_digit_are_not_tied(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, way)
+    points, labels = np.array([[0.0], [1.0], [-1.0 - 1e-10]]), np.array([0, 0, 1])
+    assert retrieve(points, labels, measures=["recall@1"]).values[0, 0] == 1
+    assert retrieve(points, labels[[0, 2, 1]], measures=["recall@1"]).values[0, 0] == 0
+
+
+def test_rows_that_share_a_hash_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0], [2.0, 0.0], [3.0, 5.0]])
+    assert twins(Points(rows)).tolist() == [0, 1, 0, 1, 4]
+    monkeypatch.setattr(np, "unique", lambda *_, **__: (None, np.zeros(1, int), np.zeros(5, int)))  # all collide
+    assert twins(Points(rows)).tolist() == [0, 1, 0, 3, 4]  # those of the first row are found, the others are their own
 
 
 @pytest.mark.parametrize("nearer", [0, 3, 40, 10**6])

@@ -14,9 +14,10 @@ import torch
 from safetensors.numpy import load_file
 
 from trivet.evaluation import recall_at_k
+from trivet.evaluation.intervals import across_folds
 from trivet.training import RunConfig
 from trivet.training.files import RunFolder
-from trivet.training.run import embed_data, evaluate_run, resume, train
+from trivet.training.run import cross_validate, embed_data, evaluate_run, resume, train
 
 SETTINGS = {
     "seed": 3,
@@ -294,3 +295,17 @@ def test_loss_record_is_what_is_logged(finished: Path) -> None:
     assert 0 < float(d_an) < 2
     assert float(dropped) == 0
     assert recalls == ["", ""]
+
+
+def test_cross_validation_trains_once_for_each_fold_and_says_what_they_say_together(tmp_path: Path) -> None:
+    settings = config(data={"level": "digit", "augment": "none"}, training={"steps": 2})
+    result = cross_validate(settings, tmp_path / "runs", 2)
+    assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result
+    records = [json.loads((tmp_path / "runs" / f"fold-{fold}" / "record.json").read_text()) for fold in range(2)]
+    assert [record["settings"]["data"]["fold"] for record in records] == [0, 1]
+    values = [record["evaluation"]["validation"][0]["levels"]["digit"]["map@r"] for record in records]
+    found = result["evaluation"]["digit"]["map@r"]
+    mean, interval = across_folds(values)
+    assert found == {"mean": mean, "interval": [interval.low, interval.high], "values": values}
+    with pytest.raises(ValueError, match="must be new"):
+        cross_validate(settings, tmp_path / "runs", 2)

@@ -77,6 +77,20 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
     console.print(f"Run: {folder}\nReport: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
+def print_folds(result: Mapping[str, Any]) -> None:
+    """What the runs of a cross-validation say together, as tables on standard output."""
+    console = Console()
+    for level, measures in result.get("evaluation", {}).items():
+        table = Table(title=Text(f"{level}: validation over {result['folds']} folds; per cent"), title_justify="left")
+        for column in ("measure", "mean", "95 %, Student-t", "folds"):
+            table.add_column(column, justify="left" if column == "measure" else "right")
+        for name, found in measures.items():
+            values = "  ".join(_cell(value) for value in found["values"])
+            table.add_row(name, _cell(found["mean"]), _cell(found["interval"]), values)
+        console.print(table)
+    console.print("Runs: " + ", ".join(result["runs"]), markup=False, highlight=False, soft_wrap=True)
+
+
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """The evaluation of one or more files as tables on standard output, shares in per cent."""
     console = Console()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, command_line, print_json, print_run, run_summary
+from trivet.cli.output import DataRoot, Json, command_line, print_folds, print_json, print_run, run_summary
 
 
 def train(
@@ -22,6 +22,12 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the run in this folder from its last checkpoint.")
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Train once for each class-disjoint fold of the training classes, and validate on it."
+        ),
+    ] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
@@ -30,7 +36,7 @@ def train(
     from trivet.training.config import RunConfig
 
     if resume is not None:
-        if config is not None or set or output is not None or force:
+        if config is not None or set or output is not None or force or folds is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file and other options.")
         folder = resume
         record = run.resume(folder, data_root=data_root, command=command_line(), progress=True)
@@ -39,6 +45,15 @@ def train(
             raise ValueError("train needs a settings file, such as examples/omniglot.toml, or --resume RUN.")
         settings = RunConfig.read(config, set or [])
         folder = output or Path("runs") / config.stem
+        if folds is not None:
+            result = run.cross_validate(
+                settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True
+            )
+            if json:
+                print_json(result)
+            else:
+                print_folds(result)
+            return 0 if result["status"] == "finished" else 1
         record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
     if json:
         print_json(run_summary(record, folder))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Splits, check_evaluable, check_trainable
@@ -13,6 +16,7 @@ from trivet.data.images import Progress
 from trivet.data.mnist import load_fashion_mnist, load_mnist
 from trivet.data.omniglot import load_omniglot
 from trivet.data.root import find_root
+from trivet.evaluation.folds import class_folds
 
 
 class Available(NamedTuple):
@@ -55,6 +59,32 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
         splits = load_omniglot(config, find_root(data_root), progress)
     else:
         splits = {"mnist": load_mnist, "fashion-mnist": load_fashion_mnist}[config.name](config, find_root(data_root))
+    if config.folds is not None:
+        splits = hold_out_fold(splits, config.folds, config.fold)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
     return splits
+
+
+def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
+    """With one of the class-disjoint folds of the training items as the main evaluation split, "validation".
+
+    Raises:
+        ValueError: if there are fewer classes than folds.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+    """
+    try:
+        held_out = class_folds(splits.train.labels[splits.level], folds)[fold]
+    except ValueError:
+        raise ValueError(
+            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; "
+            "ask for fewer folds, or train on a finer level."
+        ) from None
+    kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    return replace(
+        splits,
+        train=splits.train.subset(kept),
+        evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
+    )

@@ -34,6 +34,13 @@ class DataConfig(Config):
         "none",
         description="crop-flip: shift each training image by up to 1/8 of its side; folder images are also mirrored.",
     )
+    folds: int | None = Field(
+        None,
+        ge=2,
+        description="Validate inside the training classes: they are split into so many class-disjoint folds, one of "
+        'which is not trained on but evaluated, as "validation".',
+    )
+    fold: int = Field(0, ge=0, description="Which of the folds is held out, from 0.")
     root: Path | None = Field(None, description="folder only: the folder of images, relative to the current folder.")
     levels: tuple[str, ...] | None = Field(
         None, description='folder only: names of the nested folder levels, coarse first, such as ["make", "model"].'
@@ -55,6 +62,8 @@ class DataConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.fold >= (self.folds or 1):
+            raise ValueError(f"fold must be below folds, {self.folds or 'which is not set'}: got {self.fold}.")
         if self.name == "folder":
             if self.root is None:
                 raise ValueError(

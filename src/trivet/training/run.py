@@ -19,7 +19,8 @@ import torch
 import trivet
 from trivet.batching import PKBatches
 from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images
-from trivet.evaluation import recall_at_k
+from trivet.evaluation import recall_at_k, standard
+from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.mining.names import check_name
 from trivet.models import Embedder, build, load_model, save
 from trivet.reports import write_run_report
@@ -32,6 +33,7 @@ from trivet.training.fit import Batches, Task, fit, step_seed
 from trivet.training.measure import measure_splits
 from trivet.training.progress import Display
 
+FOLDS = "folds.json"
 STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
 
 
@@ -66,6 +68,70 @@ def train(
         with job.run.new(config, force=force):
             job.start(command)
             return job.finish(job.fit())
+
+
+def cross_validate(
+    config: RunConfig,
+    path: Path,
+    folds: int,
+    *,
+    data_root: Path | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train once for each class-disjoint fold of the training classes, and measure each on the fold it has not seen.
+
+    The runs are `path/fold-0`, ...; what they say together is returned and written to `path/folds.json`.
+
+    Args:
+        folds: at least 2.
+        data_root, force, command, progress: as in `train`.
+
+    Returns:
+        {"folds": k, "runs": [PATH], "status": "finished" or "interrupted", "evaluation": {LEVEL: {MEASURE: {"mean",
+        "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run was interrupted.
+
+    Raises:
+        ValueError, OSError: as `train`.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+    """
+    result: dict[str, Any] = {"folds": folds, "runs": [], "status": "finished"}
+    found: list[dict[str, dict[str, Any]]] = []
+    for fold in range(folds):
+        data = DataConfig.parse(
+            config.data.model_dump(exclude_unset=True) | {"folds": folds, "fold": fold}, source="data"
+        )
+        run = path / f"fold-{fold}"
+        record = train(
+            config.model_copy(update={"data": data}),
+            run,
+            data_root=data_root,
+            force=force,
+            command=command,
+            progress=progress,
+        )
+        result["runs"].append(str(run))
+        if record["status"] != "finished":
+            return result | {"status": record["status"]}
+        found.append(record["evaluation"]["validation"][0]["levels"])
+    result["evaluation"] = {
+        level: {
+            name: _over_folds([levels[level][name] for levels in found])
+            for name in standard(config.evaluation.k)
+            if all(levels[level].get(name) is not None for levels in found)
+        }
+        for level in found[0]
+    }
+    write_json(path / FOLDS, result)
+    return result
+
+
+def _over_folds(values: list[float]) -> dict[str, Any]:
+    mean, interval = across_folds(values)
+    return {"mean": mean, "interval": interval_json(interval), "values": values}
 
 
 def resume(path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False) -> dict[str, Any]:
