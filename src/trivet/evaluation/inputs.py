@@ -65,9 +65,14 @@ class Points:
             points = torch.cat([unit_rows(points), zero[:, None].to(points)], dim=1)
         return points
 
+    @property
+    def piece(self) -> int:
+        """Rows that are a few MiB."""
+        return max(1, PIECE // self.width)
+
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """Spans of rows of a few MiB each."""
-        return spans(len(self), max(1, PIECE // self.width))
+        """Spans of so many rows."""
+        return spans(len(self), self.piece)
 
     def _raw(self, which: Tensor | slice) -> Tensor:
         if isinstance(self.embeddings, Tensor):

@@ -41,7 +41,8 @@ class Standing:
     A distance is tied with that of a positive when they differ by at most 1e-13 of the latter, however small that is
     beside the spread of all items. Both are those of the float64 rows, by differences of coordinates: equal rows are
     at distance 0, which ties with nothing else. In cosine, rows along one ray are equal; equal angles below about 0.01
-    may differ by more than 1e-13 of themselves, since unit rows are rounded.
+    may differ by more than 1e-13 of themselves, since unit rows are rounded. Distances below 1e-150, which only float64
+    holds, lose digits, and below 1e-162 they are 0.
     """
 
     sizes: Tensor  # (Q,) positives of each query; beyond them the columns mean nothing
@@ -151,7 +152,7 @@ class Search:
             of_class = (classes == number).nonzero()[:, 0]
             places = starts[of_class, None] + torch.arange(int(same.counts[number]))
             members = columns[places[0]]
-            apart = torch.cdist(queries[of_class], self.gallery.rows(members), compute_mode=DIFFERENCES)
+            apart = _distances_between(queries[of_class], self.gallery, members)
             allowed = may_retrieve(self.own, self.groups, block[of_class, None], members)
             distances[places] = apart.masked_fill_(~allowed, torch.inf)
         if self.own is not None:  # the query itself, where the gallery gives it another class
@@ -415,8 +416,12 @@ class _Tile:
     @lazy
     def _doubles(self) -> tuple[Tensor, Tensor]:
         """Keys `(B, n)` float64 of rows centred on these queries, and norm^2 of each query."""
-        gallery = self.search.gallery.rows(slice(self.start, self.stop)) - self.queries.centre
-        keys = torch.addmm(gallery.square().sum(dim=1) / 2, self.queries.doubles, gallery.T, alpha=-1)
+        points = self.search.gallery
+        keys = torch.empty(len(self.block), self.stop - self.start, dtype=torch.float64)
+        for start, stop in spans(self.stop - self.start, points.piece):
+            gallery = points.rows(slice(self.start + start, self.start + stop)) - self.queries.centre
+            halves = gallery.square().sum(dim=1) / 2
+            keys[:, start:stop] = torch.addmm(halves, self.queries.doubles, gallery.T, alpha=-1)
         return keys, self.queries.doubles_squares
 
     @lazy
@@ -425,9 +430,16 @@ class _Tile:
         twins = self.search.query_twins[self.block], self.search.gallery_twins[self.start : self.stop]
         rows, row = torch.unique(twins[0], return_inverse=True)
         columns, column = torch.unique(twins[1], return_inverse=True)
-        left, right = self.search.queries.rows(rows), self.search.gallery.rows(columns)
-        distances = torch.cdist(left, right, compute_mode=DIFFERENCES)
+        distances = _distances_between(self.search.queries.rows(rows), self.search.gallery, columns)
         return distances.index_select(0, row).index_select(1, column)
+
+
+def _distances_between(rows: Tensor, points: Points, numbers: Tensor) -> Tensor:
+    """Distances `(B, n)` of rows `(B, width)` to the points of these numbers `(n,)`, by differences of coordinates."""
+    found = torch.empty(len(rows), len(numbers), dtype=torch.float64)
+    for start, stop in spans(len(numbers), points.piece):
+        found[:, start:stop] = torch.cdist(rows, points.rows(numbers[start:stop]), compute_mode=DIFFERENCES)
+    return found
 
 
 def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ _GLOSSARY = (
     (
         "map@r",
         "MAP@R",
-        "Mean over the R nearest of the precision up to each right one; counts order, unlike R-precision.",
+        "Precision at each right one of the R nearest, summed and divided by R: R-precision that counts order.",
     ),
     ("map", "mAP", "Mean over all items of the query's class, however far, of the precision up to each."),
     ("mrr", "MRR", "Mean of 1 / rank of the first item of the query's class."),
@@ -143,7 +143,7 @@ def _protocol(result: Mapping[str, Any]) -> str:
     """In words: what was asked of what, and what was left out."""
     protocol = result.get("protocol") or {}
     items, queries, gallery = result.get("items"), protocol.get("queries"), protocol.get("gallery")
-    width, distance = result.get("dimension"), result.get("distance")
+    width, distance = result.get("dimension"), result.get("distance", "an unknown")
     said = [f"{number(width)} dimensions, compared by {distance} distance."]
     if protocol.get("kind") == "self-retrieval":
         said = [f"{number(items)} items of {said[0]}"]
@@ -211,7 +211,7 @@ def _level(
         for values in found.values()
     )
     leads = _leads(retrieval) or _leads([*clustering, *verification])
-    differences = _differences(level, record, labels, shares)
+    differences = _differences(level, record, shares)
     drawn: list[dict[str, Any]] = []
 
     def draw(title: str, hint: str, height: int, figure: Mapping[str, Any] | None, *, wide: bool = False) -> None:
@@ -245,7 +245,7 @@ def _level(
             draw(title, "How many classes have which value.", 330, _class_histogram(classes, labels))
     if differences:
         height = _rows_height(len(differences), len(next(iter(differences.values()))))
-        less = f"Each embedding less {labels[min(shares)]}, on the same queries; right of 0 it is the better one."
+        less = f"Each embedding less {labels[0]}, on the same queries; right of 0 it is the better one."
         draw("Differences", f"{less} {ends}.", height, _forest(differences, labels), wide=True)
     first = next(iter(found.values()))
     return {
@@ -262,7 +262,7 @@ def _level(
                              _ends(row.get("classes"), points)) for of, row in rows])
             for name, rows in differences.items()
         ],
-        "less": labels[min(shares)],
+        "less": labels[0],
         "clustering": _clustering(level, clustering, shares, labels),
         "verification": _verification(verification, shares, labels),
         "folds": _folds(level, shares, labels),
@@ -408,13 +408,17 @@ def _start(measure: str) -> str:
 
 
 def _differences(
-    level: str, record: Mapping[str, Any], labels: Sequence[str], shares: Mapping[int, _Shares]
+    level: str, record: Mapping[str, Any], shares: Mapping[int, _Shares]
 ) -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
     """Measure -> the embedding and its difference to the first."""
     others = [e for e in shares if e > 0 and shares[e].retrieval]
     by_measure = ((record.get("differences") or {}).get(level) or {}).items()
     return {
-        name: [(e, row) for e, row in zip(others, rows, strict=False) if row.get("of") in labels[e]]
+        name: [
+            (e, row)
+            for e, row in zip(others, rows, strict=False)
+            if row.get("of") == record["results"][e].get("embeddings")
+        ]
         for name, rows in by_measure
     }
 
@@ -586,6 +590,10 @@ def _plain(text: object, length: int = 28) -> str:
     return found.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def _drawn(measure: str) -> str:
+    return _plain(_named(measure))
+
+
 def _axis(title: str, **more: Any) -> dict[str, Any]:
     return {
         "title": {"text": title, "standoff": 8, "font": {"size": 12}},
@@ -616,7 +624,7 @@ def _cent(share: float | None) -> float | None:
 
 
 def _hover(label: str, one: _Shares, name: str) -> str:
-    lines = [f"{_plain(label, 60)}<br>{_named(name)}: {percent(one.value(name))} %"]
+    lines = [f"{_plain(label, 60)}<br>{_drawn(name)}: {percent(one.value(name))} %"]
     lines += [
         f"95 %, {over}: {_ends(ends)}"
         for over in ("queries", "classes")
@@ -759,7 +767,7 @@ def _dots(shares: Mapping[int, _Shares], labels: Sequence[str], names: Sequence[
     return _figure(
         traces,
         xaxis=_axis("per cent", range=[least - 2, 102]),
-        yaxis=_row_axis([_named(name) for name in names]),
+        yaxis=_row_axis([_drawn(name) for name in names]),
         shapes=_stripes(len(names)),
     )
 
@@ -787,7 +795,7 @@ def _forest(
         hover = []
         for name, _, one in found:
             lines = [f"{_plain(labels[e], 60)} less {_plain(labels[0], 60)}"]
-            lines += [f"{_named(name)}: {points(_finite(one.get('difference')))}"]
+            lines += [f"{_drawn(name)}: {points(_finite(one.get('difference')))}"]
             lines += [f"95 %, {over}: {_ends(one.get(over), points)}" for over in ("queries", "classes")]
             hover.append("<br>".join(lines))
         traces.append(_marks(e, labels[e], [(_cent(_finite(one.get("difference"))), y) for _, y, one in found], hover))
@@ -797,7 +805,7 @@ def _forest(
     return _figure(
         traces,
         xaxis=_axis("difference, percentage points", range=[min(drawn) - room, max(drawn) + room], **zero),
-        yaxis=_row_axis([_named(name) for name in differences]),
+        yaxis=_row_axis([_drawn(name) for name in differences]),
         shapes=_stripes(len(differences)),
     )
 
@@ -812,7 +820,7 @@ def _class_dots(classes: Mapping[str, Any], labels: Sequence[str]) -> dict[str, 
         places = [(100 * row[measure], place[str(row.get("class", ""))] + shift) for row in found]
         hover = [
             f"{_plain(labels[e], 60)}<br>{_plain(row.get('class', ''), 80)}, {number(row.get('queries'))} queries<br>"
-            f"{_named(measure)}: {percent(row[measure])} %"
+            f"{_drawn(measure)}: {percent(row[measure])} %"
             for row in found
         ]
         traces.append(_marks(e, labels[e], places, hover))
@@ -823,8 +831,9 @@ def _class_dots(classes: Mapping[str, Any], labels: Sequence[str]) -> dict[str, 
         shapes.append({"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line})
     return _figure(
         traces,
-        xaxis=_axis(f"{_named(measure)}, per cent", range=[-2, 102]),
-        yaxis=_row_axis([_plain(name, 22) for name in order]),
+        xaxis=_axis(f"{_drawn(measure)}, per cent", range=[-2, 102]),
+        # Names of one data set often begin alike.
+        yaxis=_row_axis([_plain(name if len(name) <= 22 else f"{name[:11]}…{name[-10:]}") for name in order]),
         shapes=shapes,
     )
 
@@ -857,6 +866,6 @@ def _class_histogram(classes: Mapping[str, Any], labels: Sequence[str]) -> dict[
         )
     return _figure(
         traces,
-        xaxis=_axis(f"{_named(measure)}, per cent", range=[0, 100]),
+        xaxis=_axis(f"{_drawn(measure)}, per cent", range=[0, 100]),
         yaxis=_axis("classes", rangemode="tozero"),
     )

@@ -1,0 +1,1 @@
+"""What the papers prove, simulate or plot, as functions."""
