@@ -20,7 +20,7 @@ from trivet.evaluation import retrieve
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "reid-lists"
 NAMES = ("recall@1", "recall@5", "recall@10", "map", "mrr")
 
-pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason="needs the lists that TRIVET_DATA names")
+real = pytest.mark.skipif(not REAL.is_dir(), reason="needs the lists that TRIVET_DATA names")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,7 @@ def cuhk03(kind: str) -> Lists:
     return Lists(ids[queries], cameras[queries], ids[gallery], cameras[gallery])
 
 
+@real
 def test_counts_of_market_1501() -> None:
     lists = market()
     assert len(lists.query_ids) == 3368
@@ -78,6 +79,7 @@ def test_counts_of_market_1501() -> None:
     assert set(lists.query_cameras) == set(lists.cameras) == {1, 2, 3, 4, 5, 6}
 
 
+@real
 @pytest.mark.parametrize(("kind", "gallery"), [("detected", 5332), ("labeled", 5328)])
 def test_counts_of_cuhk03_new_protocol(kind: str, gallery: int) -> None:
     lists = cuhk03(kind)
@@ -103,6 +105,7 @@ def reference(distances: np.ndarray, query: tuple[int, int], ids: np.ndarray, ca
     ]
 
 
+@real
 @pytest.mark.parametrize(
     ("name", "positives", "fewest", "most"),
     [("market", 49649, 1, 68), ("detected", 5332, 1, 4), ("labeled", 5328, 1, 4)],

@@ -129,6 +129,25 @@ def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
     assert found["interval"][0] < found["mean"] < found["interval"][1]
 
 
+def test_a_level_with_too_few_classes_for_the_folds_is_said(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
+    record = evaluate_file(path, replace(QUICK, folds=3)).record
+    assert list(record["folds"]) == ["fine"]
+    assert record["folds_missing"] == {"coarse": "3 folds need as many classes: there are 2."}
+
+
+def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path) -> None:
+    points, labels = blobs()
+    request = replace(QUICK, resamples=0)
+    paths = [write(tmp_path / f"{name}.npz", points[:, :width], label=labels) for name, width in (("a", 5), ("b", 2))]
+    result = summary([evaluate_file(path, request) for path in paths], request)
+    row = result["differences"]["label"]["map@r"][0]
+    assert row["difference"] < 0
+    assert row["queries"] is row["classes"] is None
+    assert "intervals" not in result["results"][0]
+
+
 def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, label=labels, id=np.arange(120))
@@ -194,7 +213,7 @@ def test_a_row_for_each_class(tmp_path: Path) -> None:
         ({"out_of_scope": "9", "query": "test", "gallery": "train"}, "'9' is that of 0 of"),
         ({"sample": 500}, "at most the 120 items"),
         ({"sample": 5, "query": "test", "gallery": "train"}, "leave it out"),
-        ({"folds": 7}, "at most the number of classes, 6"),
+        ({"folds": 7}, "at most the number of classes: got 7 for 6 at level label"),
         ({"levels": ("labels",)}, "label"),
         ({"levels": ()}, "needs a label for each row"),
         ({"measures": ("recall",)}, "got 'recall'"),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, print_evaluation, print_json, print_run, run_summary
+from trivet.cli.output import DataRoot, Json, command_line, print_evaluation, print_json, print_run, run_summary
 
 
 def evaluate(
@@ -132,7 +132,7 @@ def evaluate(
             found = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request, display.update)]
     if rank:
         return 0
-    result = files.summary(found, request)
+    result = files.summary(found, request) | {"command": command_line()}
     if per_class is not None:
         files.per_class_csv(found, per_class)
     if report is not None:

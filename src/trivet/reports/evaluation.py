@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from trivet.reports.page import MISSING, decimal, duration, moment, number, percent, points, write_page
 
@@ -78,21 +74,6 @@ _GLOSSARY = (
     ),
 )
 
-# The policy of the page admits this script by its hash. Texts are made inert before they come here.
-_DRAW = """(() => {
-  "use strict";
-  const { figures } = JSON.parse(document.getElementById("plots").textContent);
-  const touch = window.matchMedia("(pointer: coarse)").matches;
-  const font = { family: getComputedStyle(document.body).fontFamily, size: 13, color: "#1c2430" };
-  // Only these buttons, by name: plotly's own choice has one that sends the data away.
-  const buttons = [["toImage"], ["zoom2d", "pan2d", "resetScale2d"]];
-  const config = { responsive: true, displaylogo: false, modeBarButtons: buttons, showSendToCloud: false,
-    plotlyServerURL: "" };
-  figures.forEach(({ traces, layout }, k) => Plotly.newPlot(document.querySelector(`[data-figure="${k}"]`), traces,
-    { ...layout, font, hoverlabel: { font, align: "left" }, dragmode: touch ? false : "zoom" }, config));
-})();
-"""
-
 
 def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
     """Write the page of evaluated embeddings; a part that is absent is left out or said to be absent.
@@ -116,6 +97,7 @@ def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
     first = results[0] if results else {}
     context = {
         "record": {"trivet": first.get("trivet"), "created": first.get("created")},
+        "command": record.get("command"),
         "labels": labels,
         "protocols": [_protocol(result) for result in results],
         "key": [(label, *_style(e)[:1], _SIGNS[_symbol(e)]) for e, label in enumerate(labels)],
@@ -124,10 +106,8 @@ def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
                       if result.get("rejection")],
         "glossary": [(name, said) for pattern, name, said in _GLOSSARY
                      if any(re.fullmatch(pattern, measure) for measure in measures)],
-        "draw": Markup(_DRAW),
-        "draw_hash": f"'sha256-{base64.b64encode(hashlib.sha256(_DRAW.encode()).digest()).decode()}'",
     }  # fmt: skip
-    write_page("evaluation.html", path, context, {"figures": figures})
+    write_page("evaluation.html", path, context, {"figures": figures}, script="figures.js")
 
 
 def _labels(results: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -22,17 +22,25 @@ MISSING = "–"
 _IMAGE = re.compile(r"data:image/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/]+={0,2}")
 
 
-def write_page(template: str, path: Path, context: Mapping[str, Any], plots: Mapping[str, Any] | None = None) -> None:
+def write_page(
+    template: str,
+    path: Path,
+    context: Mapping[str, Any],
+    plots: Mapping[str, Any] | None = None,
+    *,
+    script: str = "plots.js",
+) -> None:
     """Write the page to `path`, whole or not at all; folders are made as needed.
 
     Args:
         context: what the template shows; every text is escaped there.
-        plots: what `plots.js` draws, as JSON; None for a page without scripts.
+        plots: what the script draws, as JSON; None for a page without scripts.
+        script: the file beside the templates that draws.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    scripts = [] if plots is None else [get_plotlyjs(), _source("plots.js")]
+    scripts = [] if plots is None else [get_plotlyjs(), _source(script)]
     # Only these scripts may run, whatever else gets into the page, and nothing may be requested.
     allowed = " ".join(_fingerprint(script) for script in scripts) or "'none'"
     policy = "; ".join(

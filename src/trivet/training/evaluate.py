@@ -150,13 +150,20 @@ def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
             left, right = a.values[:, columns[0]], b.values[order][:, columns[1]]
             by_over = {
                 over: paired_difference(
-                    right, left, a.classes, over=over, average="micro", resamples=request.resamples, seed=request.seed
+                    right,
+                    left,
+                    a.classes,
+                    over=over,
+                    average="micro",
+                    resamples=request.resamples or 1,  # one gives the difference itself; its interval is not shown
+                    seed=request.seed,
                 )
                 for over in ("queries", "classes")
             }
             rows = differences.setdefault(level, {name: [] for name in names})
             for column, name in enumerate(names):
-                rows[name].append(_difference(first, other, {over: by_over[over][column] for over in by_over}))
+                by_name = {over: by_over[over][column] for over in by_over}
+                rows[name].append(_difference(first, other, by_name, shown=bool(request.resamples)))
     return {level: differences[level] for level in first.retrieval if level in differences}
 
 
@@ -211,6 +218,13 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         labels[level] = numbers[0]
         if gallery is not None:
             gallery_labels[level] = numbers[1]
+    too_few = {level: len(names[level]) for level in labels if len(names[level]) < request.folds}
+    if request.folds and len(too_few) == len(labels):
+        level, count = max(too_few.items(), key=lambda pair: pair[1])
+        raise ValueError(
+            f"--folds must be at most the number of classes: got {request.folds} for {count} at level {level}; ask for "
+            "fewer."
+        )
     protocol: dict[str, Any] = {
         "kind": "self-retrieval" if gallery is None else "query-gallery",
         "queries": request.sample or len(queries),
@@ -239,6 +253,8 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         "dimension": int(queries.embeddings.shape[1]),
         "distance": request.distance,
         "protocol": protocol,
+        "resamples": request.resamples,
+        "seed": request.seed,
     }
     measures = request.measures
     approximate: dict[str, Retrieval] = {}
@@ -313,7 +329,10 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         if (one := result.clustering) is not None
     }
     if request.folds:
-        record["folds"] = _folds(queries, labels, request)
+        enough = {level: classes for level, classes in labels.items() if level not in too_few}
+        record["folds"] = _folds(queries, enough, request)
+        reasons = {level: f"{request.folds} folds need as many classes: there are {n}." for level, n in too_few.items()}
+        record |= {"folds_missing": reasons} if reasons else {}
     if sets.rejected is not None and gallery is not None:
         found = rejection(
             np.concatenate([queries.embeddings, sets.rejected.embeddings]),
@@ -440,12 +459,14 @@ def _same_queries(first: Evaluated, other: Evaluated) -> np.ndarray:
     return found
 
 
-def _difference(first: Evaluated, other: Evaluated, by_over: Mapping[str, Difference]) -> dict[str, Any]:
+def _difference(
+    first: Evaluated, other: Evaluated, by_over: Mapping[str, Difference], *, shown: bool
+) -> dict[str, Any]:
     return {
         "of": other.record["embeddings"],
         "less": first.record["embeddings"],
         "difference": _finite(next(iter(by_over.values())).value),
-        **{over: interval_json(one.interval) for over, one in by_over.items()},
+        **{over: interval_json(one.interval) if shown else None for over, one in by_over.items()},
     }
 
 
