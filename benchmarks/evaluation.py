@@ -1,18 +1,20 @@
 """Time and memory of exact evaluation, beside the bare products, pytorch-metric-learning and faiss.
 
     .venv/bin/python benchmarks/evaluation.py                      # about 25 minutes on two cores
-    .venv/bin/python benchmarks/evaluation.py --parts retrieval --rounds 3 --output /tmp/evaluation.json
+    .venv/bin/python benchmarks/evaluation.py --parts clusters stream --rounds 3 --output /tmp/evaluation.json
 
-retrieval: 60,502 x 512 in 11,316 classes (the sizes of the Stanford Online Products test set), each item against all
-others, all retrieval measures. The vectors are synthetic: "clusters", a random centre for each class and noise around
-it, as far as to leave some 6 % of the nearest neighbours wrong; and "random directions", which hold nothing to be
-found, so that positives stand anywhere in the ranking and every similarity has to be counted against each of them.
+clusters, random directions: 60,502 x 512 in 11,316 classes (the sizes of the Stanford Online Products test set), each
+item against all others, all retrieval measures. The vectors are synthetic: "clusters", a random centre for each class
+and noise around it, as far as to leave some 6 % of the nearest neighbours wrong; "random directions", which hold
+nothing to be found, so that positives stand anywhere in the ranking and every similarity has to be counted against each
+of them.
 The floor is the bare float32 products of the same blocks of 1024 x 4096, written to one block of memory. Floor and
 Trivet take turns in one process; a ratio is the median over rounds of two times of one round. The peers, which do less
 (their lists end after the largest class), take part in the first round. Peak memory is that of a process of its own.
 
-stream: 1,000,000 x 128 in a memory-mapped file, 2,000 random items against all. clusters: NMI with k = 1,000 on
-60,000 x 128. Every result is written as soon as it is there, as JSON and as a table. Needs a quiet machine.
+stream: 1,000,000 x 128 in a memory-mapped file, 2,000 random items against all. k-means: NMI with k = 1,000 on
+60,000 x 128. Every result is written as soon as it is there, as JSON and as a table; parts that are not run keep what
+was measured before. Needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -44,9 +45,10 @@ STREAM, STREAM_WIDTH, STREAM_CLASSES, ASKED = 1_000_000, 128, 100_000, 2_000
 CLUSTERED, CLUSTERS = 60_000, 1_000
 BLOCK = (1024, 4096)
 KINDS = {"clusters": 2.0, "random directions": None}
+PARTS = (*KINDS, "stream", "k-means")
 GOALS = {
-    "retrieval": "at most 1.5 x the bare products, at most 2 GiB",
-    "stream": "at most 4 GiB",
+    "60,502 x 512": "at most 1.5 x the bare products and 2 GiB",
+    "from a file": "at most 4 GiB",
 }
 Row = dict[str, Any]
 
@@ -98,7 +100,7 @@ def retrieval(kind: str, rounds: int) -> Row:
     rows, labels = vectors(ITEMS, WIDTH, CLASSES, KINDS[kind])
     tensor = torch.from_numpy(rows)
     longest = int(np.bincount(labels).max())
-    row: Row = {"part": "retrieval", "vectors": kind, "items": ITEMS, "width": WIDTH, "classes": CLASSES}
+    row: Row = {"part": kind, "items": ITEMS, "width": WIDTH, "classes": CLASSES}
     floors, ours = [], []
     products(tensor[:4096], tensor)  # warm
     for number in range(rounds):
@@ -112,7 +114,7 @@ def retrieval(kind: str, rounds: int) -> Row:
             row["peer_seconds"], peer = timed(lambda: pytorch_metric_learning(tensor, torch.from_numpy(labels)))
             row["peer_measures"] = {name: float(value) for name, value in peer.items()}
     row |= summary(floors, ours)
-    row["peak_mib"], row["total_mib"] = in_a_process("retrieval", rows, labels)
+    row["peak_mib"], row["total_mib"] = in_a_process(kind, rows, labels)
     return row
 
 
@@ -138,7 +140,7 @@ def stream(rounds: int) -> Row:
 def clusters() -> Row:
     rows, labels = vectors(CLUSTERED, STREAM_WIDTH, CLUSTERS, 1.0)
     seconds, found = timed(lambda: cluster(rows, CLUSTERS, seed=0))
-    row: Row = {"part": "clusters", "items": CLUSTERED, "width": STREAM_WIDTH, "classes": CLUSTERS}
+    row: Row = {"part": "k-means", "items": CLUSTERED, "width": STREAM_WIDTH, "classes": CLUSTERS}
     row |= {"seconds": seconds, "nmi": nmi(labels, found.assignment), "inertia": found.inertia, "restarts": 10}
     row["nmi_seconds"], _ = timed(lambda: nmi(labels, found.assignment))
     return row
@@ -173,7 +175,8 @@ def worker(part: str, folder: Path) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     before = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     retrieve(rows, labels, sample=asked[0] if asked else None)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    # Of this program alone: getrusage starts from the memory of the process that started it.
+    most = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 2**10
     print(json.dumps([most - before, most]))
 
 
@@ -194,18 +197,19 @@ def page(record: Row) -> str:
     lines = [
         "# Exact evaluation: time and memory",
         "",
-        f"`benchmarks/evaluation.py`, {record['created'][:10]}; {about['threads']} threads of a shared "
-        f"{about['machine']} server, torch {about['torch']}, numpy {about['numpy']}, faiss {about['faiss-cpu']}, "
-        f"pytorch-metric-learning {about['pytorch-metric-learning']} (PML). How it is measured stands in that file.",
+        f"`benchmarks/evaluation.py`, {max(row['created'] for row in record['rows'])[:10]}; {about['threads']} threads "
+        f"of a shared {about['machine']} server, torch {about['torch']}, numpy {about['numpy']}, "
+        f"faiss {about['faiss-cpu']}, pytorch-metric-learning {about['pytorch-metric-learning']} (PML). How it is "
+        "measured stands in that file.",
         "",
         "| what | bare products | Trivet | ratio | PML | faiss top-k | memory beyond the input | in all |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in record["rows"]:
-        if row["part"] == "clusters":
+        if row["part"] == "k-means":
             continue
         what = f"{row['items']:,} x {row['width']}, {row['classes']:,} classes"
-        what += f", {row['vectors']}" if "vectors" in row else f", {row['asked']:,} asked, from a file"
+        what += f", {row['asked']:,} asked, from a file" if "asked" in row else f", {row['part']}"
         peers = [f"{row[key]:.1f} s" if key in row else "" for key in ("peer_seconds", "faiss_seconds")]
         lines.append(
             f"| {what} | {row['floor_seconds']:.1f} s | {row['seconds']:.1f} s | {row['ratio']:.2f} | {peers[0]} | "
@@ -213,7 +217,7 @@ def page(record: Row) -> str:
         )
     lines += ["", "Goals: " + "; ".join(f"{part}: {goal}" for part, goal in GOALS.items()) + ".", ""]
     for row in record["rows"]:
-        if row["part"] == "clusters":
+        if row["part"] == "k-means":
             lines.append(
                 f"k-means with k = {row['classes']:,} on {row['items']:,} x {row['width']}, {row['restarts']} restarts "
                 f"of 25 iterations: {row['seconds']:.1f} s; NMI of its clusters, {row['nmi']:.3f}, in "
@@ -221,14 +225,14 @@ def page(record: Row) -> str:
             )
         else:
             found = ", ".join(f"{name} {100 * share:.2f}" for name, share in row["measures"].items())
-            lines.append(f"{row.get('vectors', 'from a file')}: {found} (per cent).")
+            lines.append(f"{row['part']}: {found} (per cent).")
         lines.append("")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["retrieval", "stream", "clusters"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "evaluation.json")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -237,21 +241,17 @@ def main() -> None:
     if options.worker:
         worker(options.worker, options.folder)
         return
-    record: Row = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(),
-        "rows": [],
+    before = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
+    rows = {row["part"]: row for row in before}
+    work: dict[str, Callable[[], Row]] = {
+        **{kind: lambda kind=kind: retrieval(kind, options.rounds) for kind in KINDS},
+        "stream": lambda: stream(options.rounds),
+        "k-means": clusters,
     }
-    work: list[Callable[[], Row]] = []
-    if "retrieval" in options.parts:
-        work += [lambda kind=kind: retrieval(kind, options.rounds) for kind in KINDS]
-    if "stream" in options.parts:
-        work.append(lambda: stream(options.rounds))
-    if "clusters" in options.parts:
-        work.append(clusters)
-    for one in work:
-        row = one()
-        record["rows"].append(row)
+    for part in options.parts:
+        row = rows[part] = work[part]()
+        row["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+        record: Row = {"environment": environment(), "rows": [rows[name] for name in PARTS if name in rows]}
         options.output.write_text(json.dumps(record, indent=1) + "\n")
         options.output.with_suffix(".md").write_text(page(record))
         print(json.dumps({key: value for key, value in row.items() if "measures" not in key}), flush=True)

@@ -250,7 +250,7 @@ class _Gallery:
         self.centre = some[torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()]
         farthest = max(
             float(torch.linalg.vector_norm(some.rows(slice(*span)) - self.centre, dim=1).max())
-            for some in (points, queries)
+            for some in ((points,) if queries is points else (points, queries))
             for span in some.pieces()
         )
         self.scale = 2.0 ** -math.ceil(math.log2(farthest)) if farthest > SMALLEST else 1.0
