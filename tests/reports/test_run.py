@@ -194,3 +194,14 @@ def test_numbers_in_words() -> None:
         "2 h 1 min",
     ]
     assert [moment("2026-01-03T12:00:00Z"), moment("last week")] == ["3 January 2026, 12:00 UTC", "last week"]
+
+
+def test_intervals_stand_beside_the_main_result(tmp_path: Path) -> None:
+    levels = {"digit": {"recall@1": 0.9, "chance_recall@1": 0.1, "items": 50, "classes": 5}}
+    record = {
+        "evaluation": {"seen": [{"name": "trained", "levels": levels}]},
+        "intervals": {"seen": {"digit": {"recall@1": {"queries": [0.85, 0.95], "classes": None}}}},
+    }
+    write_run_report(record, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "95&nbsp;%: 85.0 to 95.0 over queries</p>" in page

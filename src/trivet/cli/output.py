@@ -59,11 +59,15 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
     """The evaluation of a run as tables on standard output."""
     console = Console()
     for split, rows in record.get("evaluation", {}).items():
-        measures = [key for key in next(iter(rows[0]["levels"].values())) if key.startswith(("recall@", "nmi"))]
-        measures = [key for key in measures if not key.startswith("nmi+_")]
+        known = next(iter(rows[0]["levels"].values()))
+        measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
         table = Table(title=Text(f"{split}: per cent"), title_justify="left")
-        for column in ("level", "", *(key.replace("recall", "R") for key in measures)):
-            table.add_column(column, justify="left" if column in ("level", "") else "right")
+        for column in (
+            "level",
+            "",
+            *(key.replace("recall", "R").replace("map@r", "MAP@R").replace("nmi", "NMI") for key in measures),
+        ):
+            table.add_column(column, justify="left" if column in ("level", "") else "right", no_wrap=True)
         for level in rows[0]["levels"]:
             for row in rows:
                 shares = [row["levels"][level].get(key) for key in measures]

@@ -31,9 +31,9 @@ def standard(ks: Sequence[int] = (1, 2, 4, 8)) -> tuple[str, ...]:
 class Agreement:
     """Of the classes with k-means clusters of the same items."""
 
-    nmi: float
-    nmi_geometric: float
-    ami: float | None  # not asked for where None
+    nmi: float | None  # None where it was not asked for, as the next two
+    nmi_geometric: float | None
+    ami: float | None
     clusters: int
     clusters_in_use: int
     restarts: int
@@ -64,8 +64,12 @@ class LevelResult:
             record |= {f"chance_{name}": share for name, share in self.retrieval.chance.items()}
             record["without_positive"] = self.retrieval.without_positive
         if self.clustering is not None:
-            record |= {"nmi": self.clustering.nmi, "nmi-geometric": self.clustering.nmi_geometric}
-            record |= {} if self.clustering.ami is None else {"ami": self.clustering.ami}
+            found = {
+                "nmi": self.clustering.nmi,
+                "nmi-geometric": self.clustering.nmi_geometric,
+                "ami": self.clustering.ami,
+            }
+            record |= {name: value for name, value in found.items() if value is not None}
         if self.clustering_plus is not None:
             record |= {"nmi+": self.clustering_plus.nmi, "nmi+_clusters": self.clustering_plus.clusters}
         if self.verification is not None:
@@ -216,8 +220,8 @@ class _Clusters:
             self._found[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
         found, restarts = self._found[k]
         return Agreement(
-            nmi=nmi(classes, found.assignment),
-            nmi_geometric=nmi(classes, found.assignment, average="geometric"),
+            nmi=nmi(classes, found.assignment) if {"nmi", "nmi+"} & {*names} else None,
+            nmi_geometric=nmi(classes, found.assignment, average="geometric") if "nmi-geometric" in names else None,
             ami=ami(classes, found.assignment) if "ami" in names else None,
             clusters=k,
             clusters_in_use=found.clusters_in_use,

@@ -24,6 +24,7 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         OSError: if the file cannot be written.
     """
     evaluation = record.get("evaluation") or {}
+    intervals = record.get("intervals") or {}
     maps = {split: _map(split, part) for split, part in (record.get("maps") or {}).items()}
     scatter = {
         split: {level: _dots(f"{split}, {level}", part) for level, part in levels.items()}
@@ -33,7 +34,10 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
     skipped = (record.get("data") or {}).get("skipped") or []
     context = {
         "record": record,
-        "results": [_result(split, rows, _trained_level(record)) for split, rows in evaluation.items()],
+        "results": [
+            _result(split, rows, _trained_level(record), intervals.get(split) or {})
+            for split, rows in evaluation.items()
+        ],
         "tables": {split: _tables(rows) for split, rows in evaluation.items()},
         "collapse": record.get("collapse") or {},
         "curves": curves,
@@ -57,7 +61,9 @@ def _trained_level(record: Mapping[str, Any]) -> str | None:
     return ((record.get("settings") or {}).get("data") or {}).get("level")
 
 
-def _result(split: str, rows: Sequence[Mapping[str, Any]], trained_level: str | None) -> dict[str, Any]:
+def _result(
+    split: str, rows: Sequence[Mapping[str, Any]], trained_level: str | None, intervals: Mapping[str, Any]
+) -> dict[str, Any]:
     """The main result of a split: recall@1 at the trained and the finest level, beside every reference."""
     by_name = {row["name"]: row["levels"] for row in rows}
     trained = by_name.pop("trained", None)
@@ -85,6 +91,11 @@ def _result(split: str, rows: Sequence[Mapping[str, Any]], trained_level: str | 
                 "items": result.get("items"),
                 "classes": result.get("classes"),
                 "share": share,
+                "ends": [
+                    f"{percent(ends[0])} to {percent(ends[1])} over {over}"
+                    for over, ends in ((intervals.get(level) or {}).get("recall@1") or {}).items()
+                    if ends
+                ],
                 "bars": [bar for bar in bars if bar[1] is not None],
                 "sentence": _sentence(level, share, references, chance),
             }
