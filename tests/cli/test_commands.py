@@ -129,7 +129,7 @@ def images(root: Path, classes: dict[str, int]) -> None:
         (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
         (["train", "--resume", "nowhere"], "a run folder must hold config.toml"),
         (["train", "small.toml", "--resume", "nowhere"], "leave out the settings file"),
-        (["evaluate", "nowhere"], "a run folder must hold config.toml"),
+        (["evaluate", "nowhere"], "must be read from a file or a run folder: nowhere does not exist"),
         (["embed", "nowhere", "digits", "-o", "x.parquet"], "a run folder must hold config.toml"),
         (["data", "download", "nist"], "did you mean 'mnist'?"),
         (["train", "--stpes", "3"], "stpes"),

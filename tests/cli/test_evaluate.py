@@ -80,7 +80,7 @@ def test_outputs_are_written_and_named(
     )
     assert code == 0
     assert json.loads(out)["report"] == str(page)
-    assert page.read_text().startswith("<!doctype html>")
+    assert page.read_text().startswith("<!DOCTYPE html>")
     assert len(table.read_text().splitlines()) == 6
 
 
