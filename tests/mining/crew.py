@@ -43,9 +43,13 @@ def check_of_two(function: Callable[[Crew], None]) -> Callable[[Crew], None]:
     return check(function)
 
 
-def checks(processes: int) -> list[str]:
-    """The names of the checks that so many processes run."""
-    return [name for name in CHECKS if processes == 2 or name not in ONLY_TWO]
+def checks(processes: int, *, package: str = "") -> list[str]:
+    """The names of the checks that so many processes run, of one package of tests if several were imported."""
+    return [
+        name
+        for name, function in CHECKS.items()
+        if function.__module__.startswith(package) and (processes == 2 or name not in ONLY_TWO)
+    ]
 
 
 def message(call: Callable[[], object], kind: type[Exception] = ValueError) -> str:

@@ -68,7 +68,7 @@ def start(folder: Path, processes: int) -> None:
 
 @pytest.mark.parametrize(
     ("reports", "name"),
-    [(processes, name) for processes in (2, 4) for name in checks(processes)],
+    [(processes, name) for processes in (2, 4) for name in checks(processes, package="mining")],
     indirect=["reports"],
 )
 def test_in_several_processes(reports: Reports, name: str) -> None:
