@@ -138,3 +138,17 @@ def test_weights_that_cannot_be_had(hub_cache: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match=r"timm:resnet10t .*OSError: no route to host\); set model.pretrained = false"):
         build(ModelConfig(name="timm:resnet10t", pretrained=True), (3, 32, 32), seed=0)
     assert logger.isEnabledFor(logging.WARNING)
+
+
+def test_the_backbone_is_the_network_without_its_new_last_layer() -> None:
+    images = torch.rand(2, 3, 32, 32)
+    model = build(ModelConfig(name="timm:resnet10t", embedding_dim=5), (3, 32, 32), seed=0).eval()
+    backbone = model.backbone
+    assert backbone is not None
+    body = model.body
+    assert isinstance(body, nn.Sequential)
+    features = body[0]((images - model.mean[:, None, None]) / model.std[:, None, None])
+    torch.testing.assert_close(backbone(images), nn.functional.normalize(features))
+    torch.testing.assert_close(model(images), nn.functional.normalize(body[1](features)))
+    assert features.shape[1] > 5
+    assert build(ModelConfig(name="conv3"), (1, 8, 8), seed=0).backbone is None
