@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Metric, as_points
+from trivet.evaluation.standing import TIE
 from trivet.geometry import Array, as_classes
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-TIE = 1e-13  # of a distance: some hundred times its own rounding error
 ENTRIES = 2**20  # of the rows of pairs compared at once: 8 MiB, and as much for each of two copies
 NEITHER = 2  # the half of a pair that lies across both
 
