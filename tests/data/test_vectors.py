@@ -621,3 +621,10 @@ def test_class_numbers_are_shared_and_in_natural_order(query: list[str], gallery
     assert first.dtype == second.dtype == np.int64
     assert [found[i] for i in first] == query
     assert [found[i] for i in second] == gallery
+
+
+def test_a_file_too_large_for_memory_is_not_called_broken() -> None:
+    from trivet.data.vectors import _whole
+
+    with pytest.raises(ValueError, match="must fit into memory"), _whole(Path("a.npz"), "npz"):
+        raise MemoryError

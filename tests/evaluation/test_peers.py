@@ -60,8 +60,9 @@ from torchmetrics.retrieval import (
     RetrievalRPrecision,
 )
 
-from trivet.evaluation import cluster, retrieve
+from trivet.evaluation import cluster, clustering, retrieve
 from trivet.evaluation.clustering import ami, nmi
+from trivet.evaluation.retrieval import Average
 from trivet.evaluation.verification import verify
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -163,8 +164,9 @@ def test_each_query_agrees_with_scikit_learn_and_torchmetrics(data: Data) -> Non
 def test_means_agree_with_pytorch_metric_learning(data: Data) -> None:
     points, labels = data
     found = retrieve(points, labels, measures=NAMES)
-    for average, options in (("micro", {}), ("macro", {"avg_of_avgs": True})):
-        means = found.mean(average)  # type: ignore[arg-type]  # one of the two
+    averages: list[tuple[Average, dict[str, bool]]] = [("micro", {}), ("macro", {"avg_of_avgs": True})]
+    for average, options in averages:
+        means = found.mean(average)
         for theirs, value in pml(points, labels, **options).items():
             # Its reciprocal ranks are float32.
             tolerance = 1e-6 if theirs == "mean_reciprocal_rank" else 1e-9
@@ -222,11 +224,12 @@ def test_clusters_agree_with_scikit_learn_and_pytorch_metric_learning(data: Data
     points, labels = data
     classes = len(np.unique(labels))
     groups = cluster(points, classes, seed=3, restarts=2).assignment
-    for average in ("arithmetic", "geometric"):
+    averages: tuple[clustering.Average, ...] = ("arithmetic", "geometric")
+    for average in averages:
         theirs = normalized_mutual_info_score(labels, groups, average_method=average)
-        assert nmi(labels, groups, average=average) == pytest.approx(theirs, abs=1e-9)  # type: ignore[arg-type]  # both are
+        assert nmi(labels, groups, average=average) == pytest.approx(theirs, abs=1e-9)
         theirs = adjusted_mutual_info_score(labels, groups, average_method=average)
-        assert ami(labels, groups, average=average) == pytest.approx(theirs, abs=1e-9)  # type: ignore[arg-type]  # both are
+        assert ami(labels, groups, average=average) == pytest.approx(theirs, abs=1e-9)
     same = AccuracyCalculator(
         include=("NMI", "AMI"), device=torch.device("cpu"), kmeans_func=lambda *_: torch.from_numpy(groups)
     ).get_accuracy(points, labels)

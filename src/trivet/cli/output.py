@@ -120,13 +120,20 @@ def _measures(record: Mapping[str, Any], level: str) -> Table:
     table = Table(title=Text(title), title_justify="left")
     columns = ("measure", "value", "95 %, queries", "95 %, classes", "mean of classes", "chance")
     for column in columns:
-        table.add_column(column, justify="left" if column == "measure" else "right")
+        table.add_column(column, justify="left" if column == "measure" else "right", no_wrap=column == "measure")
     for name in _named_measures(values):
         ends = intervals.get(name, {})
-        chance = values.get(f"chance_{name}", 0.5 if name in ("roc-auc", "verification-accuracy") else None)
+        chance = values.get(f"chance_{name}", _chance(name))
         row = [values[name], ends.get("queries"), ends.get("classes"), macro.get(name), chance]
         table.add_row(name, *(_cell(cell) for cell in row))
     return table
+
+
+def _chance(measure: str) -> float | None:
+    """What an embedding that knows nothing of the classes scores, where that does not depend on the data."""
+    if measure.startswith("tar@far="):
+        return float(measure.removeprefix("tar@far="))
+    return {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}.get(measure)
 
 
 def _differences(level: str, differences: Mapping[str, Any]) -> Table:

@@ -309,6 +309,10 @@ def _whole(path: Path, kind: str) -> Iterator[None]:
     """Say in one sentence that a file cannot be read, whatever the library that reads it raises."""
     try:
         yield
+    except MemoryError:  # the file is whole: say what it is, not that it should be written again
+        raise ValueError(
+            f"{path} must fit into memory: it does not; give an .npy file, which is read as needed."
+        ) from None
     except Exception as error:  # broken bytes make numpy, zipfile and pyarrow raise anything, TokenError to KeyError
         reason = re.split(r"\.? *\n|\.(?: |$)", str(error), maxsplit=1)[0] or type(error).__name__
         raise ValueError(f"{path} must be a whole {kind} file: {reason[:300]}; write it again.") from None
