@@ -6,6 +6,8 @@ A strategy is positives x negatives x loss, and all of it works on row blocks of
     value = loss(embeddings, labels)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from trivet.losses import (
     ContrastiveLoss,
     MarginLoss,
@@ -39,6 +41,9 @@ from trivet.mining import (
     mine,
 )
 from trivet.rows import RowLoss, Rows, RowSum, RowTerms, StepRecord
+
+if TYPE_CHECKING:
+    from trivet.collapse import diagnose
 
 __version__ = "0.1.0"
 
@@ -76,5 +81,15 @@ __all__ = [
     "UnhingedTripletLoss",
     "ViolatingNegative",
     "__version__",
+    "diagnose",
     "mine",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first used: it brings the evaluation along, which a training loop does without.
+    if name == "diagnose":
+        from trivet.collapse import diagnose
+
+        return diagnose
+    raise AttributeError(f"module 'trivet' has no attribute {name!r}")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from trivet.collapse import fine_coarse_index
+from trivet.collapse.spread import class_spread
 
 
 def definition(points: list[list[float]], coarse: list[int], fine: list[int]) -> float:
@@ -62,3 +63,30 @@ def test_collapsed_classes_have_index_0_and_merged_ones_infinity() -> None:
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_class_spread_is_that_of_the_pairs() -> None:
+    generator = np.random.default_rng(1)
+    points, labels = 1e3 + generator.normal(size=(50, 3)), generator.integers(0, 5, 50)
+    labels[0] = 7  # a class of one item
+    found = class_spread(points, labels)
+    for place, label in enumerate(sorted(set(labels.tolist()))):
+        rows = [points[i].tolist() for i in range(50) if labels[i] == label]
+        rest = [points[i].tolist() for i in range(50) if labels[i] != label]
+        within = [math.dist(a, b) ** 2 for a, b in combinations(rows, 2)]
+        between = [math.dist(a, b) ** 2 for a in rows for b in rest]
+        expected = math.sqrt(fmean(within)) if within else math.nan
+        assert found.within[place] == pytest.approx(expected, rel=1e-9, nan_ok=True)
+        assert found.between[place] == pytest.approx(math.sqrt(fmean(between)), rel=1e-9)
+        assert found.ratio[place] == pytest.approx(expected / math.sqrt(fmean(between)), rel=1e-9, nan_ok=True)
+
+
+def test_class_spread_of_points_and_of_one_class() -> None:
+    labels = np.array([0, 0, 1, 1])
+    assert class_spread(np.array([[0.1], [0.1], [0.7], [0.7]]), labels).ratio.tolist() == [0, 0]
+    assert np.isnan(class_spread(np.full((4, 2), 0.1), labels).ratio).all()
+    one = class_spread(np.array([[0.0], [3.0]]), np.array([5, 5]))
+    assert one.within.tolist() == [3]
+    assert np.isnan(one.between).all()
+    with pytest.raises(ValueError, match="at least one item: got none"):
+        class_spread(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))

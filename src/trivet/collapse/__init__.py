@@ -1,5 +1,35 @@
-"""Measures of collapse: how much of the structure inside the trained classes an embedding keeps."""
+"""Did an embedding collapse, which way, and why: measures, verdicts, and what to change."""
 
-from trivet.collapse.spread import fine_coarse_index
+from trivet.collapse.diagnosis import THRESHOLDS, Diagnosis, Threshold, Verdict, diagnose
+from trivet.collapse.distances import Extent, extent, root_mean_square_distance
+from trivet.collapse.measures import ClassMeasures, Measures, measure, occupied_spots, strangers
+from trivet.collapse.spectrum import effective_rank, singular_values
+from trivet.collapse.sphere import alignment, uniformity
+from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
+from trivet.collapse.strategy import Sampling, Strategy, sampling
 
-__all__ = ["fine_coarse_index"]
+__all__ = [
+    "THRESHOLDS",
+    "ClassMeasures",
+    "ClassSpread",
+    "Diagnosis",
+    "Extent",
+    "Measures",
+    "Sampling",
+    "Strategy",
+    "Threshold",
+    "Verdict",
+    "alignment",
+    "class_spread",
+    "diagnose",
+    "effective_rank",
+    "extent",
+    "fine_coarse_index",
+    "measure",
+    "occupied_spots",
+    "root_mean_square_distance",
+    "sampling",
+    "singular_values",
+    "strangers",
+    "uniformity",
+]

@@ -1,7 +1,11 @@
-"""How far apart the fine classes inside a coarse class lie, against how far apart the coarse classes lie."""
+"""How large classes are, and what is inside them, beside their distance from each other."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -46,6 +50,60 @@ def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:
     if not len(pooled):
         raise ValueError("fine must split at least one coarse class in two: got one fine class in each.")
     return float(pooled.mean() / torch.pdist(_centroids(points, outer)).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSpread:
+    """How large each class is beside its distance from the others; fields `(C,)`, in the order of the sorted labels.
+
+    Attributes:
+        within: root mean square distance of two items of the class; NaN for a class of one item.
+        between: root mean square distance of an item of the class and one of another; NaN for a single class.
+    """
+
+    within: npt.NDArray[np.float64]
+    between: npt.NDArray[np.float64]
+
+    @property
+    def ratio(self) -> npt.NDArray[np.float64]:
+        """within / between `(C,)`: 0 for a class that is one point, about 1 for one that is no class to the eye."""
+        # 0 / 0, two classes on one point, is NaN: nothing tells them apart.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.within / self.between
+
+
+def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
+    """Spread of every class within itself and from the others, over all pairs, in O(N d).
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 1.
+        labels: `(N,)` of any integer dtype.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, or a row is not finite.
+
+    Example:
+        >>> class_spread(np.array([[0.0], [1.0], [10.0], [13.0]]), np.array([0, 0, 1, 1])).within
+        array([1., 3.])
+    """
+    points = as_rows(embeddings).cpu()
+    classes = as_classes(labels, count=len(points))
+    if not len(points):
+        raise ValueError("class_spread needs at least one item: got none.")
+    points = points - points[0]
+    points = points - points.mean(dim=0)
+    sizes = torch.bincount(classes)
+    means = _centroids(points, classes)
+    scatter = points.new_zeros(len(sizes)).index_add_(0, classes, (points - means[classes]).square().sum(dim=1))
+    others = len(points) - sizes
+    # Of two sets, the mean squared distance is the sum of their variances and the squared distance of their means.
+    whole = points.square().sum()
+    rest = (points.sum(dim=0) - sizes[:, None] * means) / others[:, None]
+    spread = (whole - scatter - sizes * means.square().sum(dim=1)) / others - rest.square().sum(dim=1)
+    between = scatter / sizes + spread.clamp_min(0) + (means - rest).square().sum(dim=1)
+    within = torch.where(sizes > 1, 2 * scatter / (sizes - 1), torch.nan)
+    between = torch.where(others > 0, between, torch.nan)
+    return ClassSpread(within=within.sqrt().numpy(), between=between.sqrt().numpy())
 
 
 def _centroids(points: Tensor, classes: Tensor) -> Tensor:

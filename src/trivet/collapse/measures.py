@@ -1,0 +1,293 @@
+"""Everything that is measured of one embedding before a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trivet.collapse.distances import extent
+from trivet.collapse.spectrum import rank_of, singular_values
+from trivet.collapse.sphere import alignment, uniformity
+from trivet.collapse.spread import class_spread, fine_coarse_index
+from trivet.collapse.strategy import Sampling, Strategy, sampling
+from trivet.evaluation import retrieve
+from trivet.evaluation.inputs import Metric, as_points
+from trivet.geometry import Array, as_classes, as_rows
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
+PAIRED = 4096  # rows all pairs of which tell how many places are occupied
+SPOT = 0.02  # of the mean distance: two items nearer than this are on one spot
+NEIGHBOURS = 10
+STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMeasures:
+    """Of each class; fields `(C,)` in the order of the sorted labels, NaN where a class is too small to tell.
+
+    Attributes:
+        items: how many.
+        within: root mean square distance inside the class, in the unit of the embeddings.
+        spread: `within` over the root mean square distance to the items of other classes: 0 for a class on one point.
+        effective_rank: of the class alone.
+        recall: recall@1 of its items, in [0, 1].
+    """
+
+    items: Integers
+    within: Floats
+    spread: Floats
+    effective_rank: Floats
+    recall: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """Of one embedding; lengths in its unit, shares in [0, 1], None where there was nothing to measure it by.
+
+    Attributes:
+        norm: root mean square norm of the rows.
+        norm_tail: largest norm over the median of those that are not 0; 1 for unit rows.
+        diameter, mean_distance, median_distance: of all pairs, see `extent`.
+        relative_spread: root mean square distance over sqrt(2) times `norm`: 1 where the mean row is 0, 0 where all
+            rows are equal. It does not depend on the scale.
+        effective_rank: of all items, see `effective_rank`; `uniformity` and `alignment` likewise.
+        occupied: 1 over the chance that two items lie nearer to each other than 2 % of the mean distance, at most the
+            number of items: the number of spots, if all are equally full.
+        effective_classes: 1 over the chance that two items share a class.
+        recall, chance: recall@1, and what a constant embedding scores.
+        class_spread: median over the classes of `ClassMeasures.spread`.
+        strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
+            one other label; of fewer neighbours where classes are small.
+        reference_shrinkage: mean distance over that of the reference.
+        reference_spread: relative spread over that of the reference.
+        fine: level -> (recall@1 at that level, fine/coarse index).
+        sampling: of the batch strategy.
+        per_class: see `ClassMeasures`.
+    """
+
+    items: int
+    dimension: int
+    classes: int
+    norm: float
+    norm_tail: float
+    diameter: float
+    mean_distance: float
+    median_distance: float
+    relative_spread: float
+    effective_rank: float
+    uniformity: float
+    alignment: float
+    occupied: float
+    effective_classes: float
+    recall: float
+    chance: float
+    class_spread: float
+    strangers: float
+    reference_shrinkage: float | None
+    reference_spread: float | None
+    fine: dict[str, tuple[float, float]]
+    sampling: Sampling | None
+    per_class: ClassMeasures
+
+
+def measure(
+    embeddings: Array,
+    labels: Array,
+    *,
+    reference: Array | None = None,
+    strategy: Strategy | None = None,
+    fine: Mapping[str, Array] | None = None,
+    distance: Metric = "euclidean",
+    seed: int = 0,
+) -> Measures:
+    """Measure an embedding; see `Measures`.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+        labels: `(N,)` of any integer dtype, two classes or more.
+        reference: `(N, d')` another embedding of the same items, such as that of the untrained network.
+        strategy: how training chooses.
+        fine: level -> `(N,)` integers: classes inside the classes, which training did not see.
+        distance: how the embedding is compared; with "cosine" all but the norms is of unit rows.
+        seed: of the samples.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, or there are fewer than two classes.
+    """
+    raw = as_rows(embeddings).cpu()
+    classes = as_classes(labels, count=len(raw))
+    if len(raw) < 2 or not int(classes.max()):
+        raise ValueError(
+            f"labels must name at least two classes: got {len(torch.unique(classes))} in {len(raw)} items; "
+            "a single class has nothing to collapse into."
+        )
+    points = as_points(raw, distance=distance)
+    norms = torch.linalg.vector_norm(raw, dim=1)
+    norm = math.sqrt(float(norms.square().mean()))
+    lengths = extent(points)
+    found = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
+    shares = torch.bincount(classes) / len(raw)
+    spread = class_spread(points, classes)
+    own = _relative_spread(points)
+    shrinkage = relative = None
+    if reference is not None:
+        known = _reference(reference, len(raw), distance)
+        before, relative_before = extent(known).mean, _relative_spread(known)
+        shrinkage = lengths.mean / before if before else None
+        relative = own / relative_before if relative_before else None
+    return Measures(
+        items=len(raw),
+        dimension=raw.shape[1],
+        classes=len(shares),
+        norm=norm,
+        norm_tail=_tail(norms),
+        diameter=lengths.diameter,
+        mean_distance=lengths.mean,
+        median_distance=lengths.median,
+        relative_spread=own,
+        effective_rank=rank_of(singular_values(points)),
+        uniformity=uniformity(raw, seed=seed),
+        alignment=alignment(raw, classes),
+        occupied=occupied_spots(points, seed=seed),
+        effective_classes=1 / float(shares.square().sum()),
+        recall=found.mean()["recall@1"],
+        chance=found.chance["recall@1"],
+        class_spread=_median(spread.ratio),
+        strangers=strangers(points, classes, seed=seed),
+        reference_shrinkage=shrinkage,
+        reference_spread=relative,
+        fine={
+            level: (
+                retrieve(points, values, sample=_sample(len(raw), seed), measures=("recall@1",)).mean()["recall@1"],
+                fine_coarse_index(points, classes, values),
+            )
+            for level, values in (fine or {}).items()
+        },
+        sampling=None if strategy is None else sampling(raw, classes, strategy, seed=seed),
+        per_class=ClassMeasures(
+            items=torch.bincount(classes).numpy(),
+            within=spread.within,
+            spread=spread.ratio,
+            effective_rank=_ranks(points, classes),
+            recall=_recall_of_classes(found.values[:, 0], found.labels[found.classes], len(shares)),
+        ),
+    )
+
+
+def occupied_spots(embeddings: Array, *, seed: int = 0) -> float:
+    """1 over the chance that two items lie nearer to each other than 2 % of the mean distance, in [1, N].
+
+    For m equally full spots it is about m, for m classes that are points each, of any sizes, what `effective_classes`
+    is; for a spread-out set N. Over the pairs of 4,096 random rows where there are more.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+
+    Raises:
+        ValueError: if a row is not finite.
+    """
+    points = as_rows(embeddings).cpu()
+    count = len(points)
+    if count > PAIRED:
+        points = points[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:PAIRED])]
+    distances = torch.pdist(points - points[0])
+    near = float((distances <= SPOT * distances.mean()).double().mean())
+    return min(float(count), 1 / near) if near else float(count)
+
+
+def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
+    """Share of items that lie among items which mostly share one other label.
+
+    Of the ten nearest neighbours (fewer where the median class has fewer than 11 items) at most a tenth have the
+    item's own label and at least six tenths one other label. Where classes overlap, neighbours are mixed, and few items
+    are strangers; where labels were exchanged, many are.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+        labels: `(N,)` of any integer dtype.
+        seed: of the 5,000 items that are asked where there are more.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, or a row is not finite.
+    """
+    import faiss
+
+    points = as_rows(embeddings).cpu()
+    classes = as_classes(labels, count=len(points))
+    k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
+    if k < 3:
+        return 0.0
+    points = points - points.mean(dim=0)
+    # Scaled, so that no embedding is too small or too large for float32.
+    rows = (points / (float(points.abs().max()) or 1.0)).float().numpy()
+    # Of equal rows the first are found: in random order, which says nothing of the class.
+    order = np.random.default_rng(seed).permutation(len(rows))
+    rows, classes = np.ascontiguousarray(rows[order]), classes[torch.from_numpy(order)]
+    asked = _sample(len(rows), seed)
+    asked = np.arange(len(rows)) if asked is None else asked
+    _, near = faiss.knn(rows[asked], rows, k + 1)
+    others = near != asked[:, None]
+    # Among many equal rows an item itself may be missing; then the last one is too many.
+    others[others.all(axis=1), -1] = False
+    own = classes.numpy()
+    around = own[near[others].reshape(len(asked), k)]
+    same = (around == own[asked, None]).mean(axis=1)
+    foreign = np.where(around == own[asked, None], -1, around)
+    ordered = np.sort(foreign, axis=1)
+    commonest = np.max(
+        [(ordered == ordered[:, [column]]).mean(axis=1) * (ordered[:, column] >= 0) for column in range(k)], axis=0
+    )
+    return float(((same <= STRANGE) & (commonest >= FOREIGN)).mean())
+
+
+def _relative_spread(points: Tensor) -> float:
+    """Of rows, in [0, 1]; 0 if all are 0."""
+    squares = float(points.square().sum())
+    centred = points - points[0]
+    centred = centred - centred.mean(dim=0)
+    return math.sqrt(min(1.0, float(centred.square().sum()) / squares)) if squares else 0.0
+
+
+def _reference(reference: Array, count: int, distance: Metric) -> Tensor:
+    if len(reference) != count:
+        raise ValueError(
+            f"the reference must embed the same items in the same order: got {len(reference)} rows for {count} items; "
+            "give one row for each."
+        )
+    return as_points(reference, distance=distance)
+
+
+def _sample(count: int, seed: int) -> Integers | None:
+    return None if count <= QUERIES else np.sort(np.random.default_rng(seed).permutation(count)[:QUERIES])
+
+
+def _tail(norms: Tensor) -> float:
+    some = norms[norms > 0]
+    return float(some.max() / some.median()) if len(some) else 1.0
+
+
+def _median(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _ranks(points: Tensor, classes: Tensor) -> Floats:
+    order = torch.argsort(classes, stable=True)
+    groups = torch.split(points[order], torch.bincount(classes).tolist())
+    return np.array([rank_of(singular_values(rows)) if len(rows) > 1 else math.nan for rows in groups])
+
+
+def _recall_of_classes(values: Floats, classes: Integers, count: int) -> Floats:
+    asked = np.bincount(classes, minlength=count)
+    with np.errstate(invalid="ignore"):  # a class that was not asked has none
+        recalls: Floats = np.bincount(classes, weights=values, minlength=count) / asked
+    return recalls

@@ -1,0 +1,67 @@
+"""How many directions an embedding uses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.geometry import Array, as_rows
+
+DIRECT = 2**22  # numbers up to which the singular values are found without the covariance, and keep all digits
+
+
+def singular_values(embeddings: Array) -> npt.NDArray[np.float64]:
+    """Singular values `(min(N, d),)` of the centred rows, largest first, >= 0.
+
+    Above 4 million numbers they are the roots of the eigenvalues of the covariance: below 1e-7 of the largest they are
+    rounding.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 1.
+
+    Raises:
+        ValueError: if a row is not finite or there is none.
+    """
+    points = as_rows(embeddings).cpu()
+    if not len(points):
+        raise ValueError("a spectrum needs at least one item: got none.")
+    points = points - points[0]  # by a row and not the mean: equal rows become exactly 0
+    points = points - points.mean(dim=0)
+    if points.numel() <= DIRECT:
+        direct: npt.NDArray[np.float64] = torch.linalg.svdvals(points).numpy()
+        return direct
+    tall = len(points) >= points.shape[1]
+    squares = torch.linalg.eigvalsh(points.T @ points if tall else points @ points.T)
+    values: npt.NDArray[np.float64] = squares.flip(0).clamp_min(0).sqrt().numpy()
+    return values
+
+
+def effective_rank(embeddings: Array) -> float:
+    """exp of the entropy of the singular values of the centred rows over their sum: 1 .. min(N, d); 0 if all are equal.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 1.
+
+    Raises:
+        ValueError: if a row is not finite or there is none.
+
+    Source:
+        Roy, Vetterli, "The effective rank", EUSIPCO 2007; Garrido et al., "RankMe", ICML 2023, which does not centre.
+
+    Example:
+        >>> round(effective_rank(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 9)
+        2.0
+    """
+    return rank_of(singular_values(embeddings))
+
+
+def rank_of(singular_values: npt.NDArray[np.float64]) -> float:
+    """The effective rank of a spectrum of values >= 0; 0 if all are 0."""
+    total = float(singular_values.sum())
+    if not total:
+        return 0.0
+    shares = singular_values[singular_values > 0] / total
+    return math.exp(-float((shares * np.log(shares)).sum()))

@@ -1,0 +1,134 @@
+"""What a batch strategy finds in an embedding: is there anything left to learn from?"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.geometry import Array, as_classes, as_rows, unit_rows
+from trivet.rows import RowLoss
+
+BATCHES = 32
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How training chooses: a loss with its selectors, and the shape of a batch.
+
+    Attributes:
+        loss: any loss of Trivet; a copy is evaluated, so its record and its random state stay as they are.
+        classes_per_batch: P >= 2.
+        samples_per_class: K >= 2.
+    """
+
+    loss: RowLoss
+    classes_per_batch: int
+    samples_per_class: int
+
+    def __post_init__(self) -> None:
+        if self.classes_per_batch < 2 or self.samples_per_class < 2:
+            raise ValueError(
+                "a batch needs at least two classes and two samples of each: got classes_per_batch = "
+                f"{self.classes_per_batch} and samples_per_class = {self.samples_per_class}."
+            )
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Means over random batches; shares in [0, 1].
+
+    Attributes:
+        batches: that were drawn.
+        loss: its mean value.
+        active_fraction, hard_fraction: see `StepRecord`.
+        dropped: share of the anchors without a term.
+        mean_to_positive, mean_to_negative: mean distance to what was chosen, in the unit of the loss's distance; NaN
+            where nothing was.
+        s_ap, s_an: mean cosine similarity to the nearest positive and to the nearest negative of a batch, the centre of
+            its triplet scatter.
+        choices: positives that an anchor chooses from. With 1 every rule chooses the same one: easy positives are the
+            same as random ones then.
+    """
+
+    batches: int
+    loss: float
+    active_fraction: float
+    hard_fraction: float
+    dropped: float
+    mean_to_positive: float
+    mean_to_negative: float
+    s_ap: float
+    s_an: float
+    choices: float
+
+
+def sampling(
+    embeddings: Array, labels: Array, strategy: Strategy, *, batches: int = BATCHES, seed: int = 0
+) -> Sampling:
+    """Evaluate the loss on random batches of P classes x K items of finished embeddings.
+
+    A class with fewer than K items gives all it has; classes of one item are left out.
+
+    Args:
+        embeddings: `(N, d)` floating point.
+        labels: `(N,)` of any integer dtype; two classes of at least two items.
+        batches: at least 1.
+        seed: of the batches.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, fewer than two classes have two items, or the
+            loss cannot be evaluated.
+    """
+    from trivet.theory.dynamics import triplet_scatter  # here: it loads scipy, which `import trivet` does not
+
+    points = as_rows(embeddings).cpu()
+    classes = as_classes(labels, count=len(points))
+    members = [rows for rows in _members(classes.numpy()) if len(rows) > 1]
+    if len(members) < 2:
+        raise ValueError(
+            f"a batch needs two classes of at least two items: got {len(members)}; give more items of each class."
+        )
+    if batches < 1:
+        raise ValueError(f"batches must be at least 1: got {batches}.")
+    generator = np.random.default_rng(seed)
+    loss = copy.deepcopy(strategy.loss).cpu()
+    kind = next((parameter.dtype for parameter in loss.parameters()), torch.float64)
+    found = []
+    for _ in range(batches):
+        chosen = generator.permutation(len(members))[: strategy.classes_per_batch]
+        rows = [generator.permutation(members[one])[: strategy.samples_per_class] for one in chosen]
+        index = torch.from_numpy(np.concatenate(rows))
+        batch, own = points[index].to(kind), classes[index]
+        with torch.no_grad():
+            value = float(loss(batch, own))
+        assert loss.last is not None
+        record = loss.last
+        placed = triplet_scatter(unit_rows(batch), own)
+        found.append(
+            (
+                value,
+                record.active_fraction,
+                record.hard_fraction,
+                sum(record.dropped.values()) / len(index),
+                record.mean_to_positive,
+                record.mean_to_negative,
+                _mean(placed.s_ap),
+                _mean(placed.s_an),
+                float(np.mean([len(one) - 1 for one in rows])),
+            )
+        )
+    return Sampling(batches, *(_mean(np.array(column)) for column in zip(*found, strict=True)))
+
+
+def _members(classes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    return np.split(np.argsort(classes, kind="stable"), np.cumsum(np.bincount(classes))[:-1])
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan

@@ -1,0 +1,180 @@
+"""Verdicts on embeddings of known fate, and the measures that they rest on."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trivet
+from trivet.collapse import THRESHOLDS, Strategy, diagnose
+from trivet.collapse.measures import measure, occupied_spots, strangers
+from trivet.losses import TripletLoss
+
+LABELS = np.repeat(np.arange(10), 40)
+
+
+def clusters(seed: int = 0, *, within: float = 0.5, d: int = 16, labels: np.ndarray = LABELS) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return random.standard_normal((labels.max() + 1, d))[labels] + within * random.standard_normal((len(labels), d))
+
+
+def found(points: np.ndarray, labels: np.ndarray = LABELS, *more: Any, **options: Any) -> list[tuple[str, str | None]]:
+    return [(verdict.kind, verdict.severity) for verdict in diagnose(points, labels, *more, **options).verdicts]
+
+
+def test_clusters_are_healthy() -> None:
+    verdict = diagnose(clusters(), LABELS).verdicts[0]
+    assert (verdict.kind, verdict.severity, verdict.changes) == ("healthy", None, ())
+    assert verdict.cause == "Items and classes are spread out."
+    noise = diagnose(np.random.default_rng(0).standard_normal((400, 300)), LABELS).verdicts
+    assert [one.kind for one in noise] == ["healthy"]
+    assert "knows next to nothing" in noise[0].cause
+
+
+@pytest.mark.parametrize(
+    ("size", "severity"), [(0.0, "full"), (1e-7, "full"), (1e-3, "full"), (0.05, "partial"), (1.0, None)]
+)
+def test_shrinking_to_a_point(size: float, severity: str | None) -> None:
+    points = 1 + size * clusters()
+    assert found(points) == [("network-collapse" if severity else "healthy", severity)]
+    assert found(points, distance="cosine")[0][0] == ("network-collapse" if severity else "healthy")
+
+
+@pytest.mark.parametrize(("size", "severity"), [(0.04, "full"), (0.06, "partial"), (0.24, "partial"), (0.26, None)])
+def test_shrinking_beside_a_reference(size: float, severity: str | None) -> None:
+    before = clusters()
+    assert found(size * before, LABELS, before) == [("network-collapse" if severity else "healthy", severity)]
+    assert found(size * before) == [("healthy", None)]
+    # Lengths in another space say nothing.
+    assert found(size * before, LABELS, before[:, :8]) == [("healthy", None)]
+
+
+def test_a_line_and_a_few_spots() -> None:
+    random = np.random.default_rng(0)
+    line = random.standard_normal((400, 1)) * random.standard_normal(8) + 1e-3 * random.standard_normal((400, 8))
+    assert found(line) == [("network-collapse", "partial")]
+    spots = random.standard_normal((3, 8))[np.arange(400) % 3]
+    assert found(spots) == [("network-collapse", "partial")]
+    # One dimension is all there is here.
+    assert found(clusters(d=1, within=0.01, labels=np.repeat(np.arange(3), 40)), np.repeat(np.arange(3), 40))
+
+
+@pytest.mark.parametrize(("within", "severity"), [(0.0, "full"), (0.01, "full"), (0.2, "partial")])
+def test_classes_that_are_points(within: float, severity: str) -> None:
+    points = clusters(within=within)
+    assert found(points) == [("class-collapse", severity)]
+    coarse = diagnose(points, LABELS // 5, fine={"fine": LABELS}).measures.fine["fine"]
+    assert coarse[0] == 1
+    assert coarse[1] > 0.5
+
+
+def test_exploding_norms() -> None:
+    points = clusters()
+    assert found(1e5 * points) == [("exploding-norm", None)]
+    points[7] *= 1e3
+    assert found(points) == [("exploding-norm", None)]
+
+
+def test_exchanged_labels() -> None:
+    random = np.random.default_rng(0)
+    wrong = random.permutation(400)[:100]
+    labels = LABELS.copy()
+    labels[wrong] = (labels[wrong] + random.integers(1, 10, 100)) % 10
+    assert found(clusters(), labels) == [("noisy-labels", None)]
+
+
+def test_a_strategy_that_finds_nothing() -> None:
+    strategy = Strategy(TripletLoss(positives="easy", negatives="easy"), 4, 2)
+    result = diagnose(clusters(), LABELS, strategy=strategy)
+    assert [verdict.kind for verdict in result.verdicts] == ["dead-sampler"]
+    assert "already apart" in result.verdicts[0].cause
+    assert result.notes == (
+        "With two items of a class in a batch there is one positive to choose: easy positives do nothing.",
+    )
+    assert not diagnose(clusters(), LABELS, strategy=Strategy(TripletLoss(positives="easy"), 4, 8)).notes
+
+
+def test_advice_names_the_strategy() -> None:
+    hard = Strategy(TripletLoss(positives="easy", negatives="hard", margin=1.0), 4, 8)
+    (verdict,) = diagnose(1 + 1e-3 * clusters(), LABELS, strategy=hard).verdicts
+    assert "hardest of 32 items" in verdict.cause
+    easy = Strategy(TripletLoss(positives="easy", negatives="hard", margin=50.0), 4, 2)
+    (verdict,) = diagnose(clusters(within=0.01), LABELS, strategy=easy).verdicts
+    assert "samples_per_class = 2 now" in verdict.changes[0]
+
+
+def test_every_verdict_says_what_to_do_and_is_json() -> None:
+    points = clusters()
+    for embedding in (points, 0 * points, 1e6 * points, clusters(within=0.0)):
+        result = diagnose(embedding, LABELS, strategy=Strategy(TripletLoss(), 3, 4))
+        text = json.loads(json.dumps(result.as_json(), allow_nan=False))
+        assert set(text) == {"verdicts", "measures", "notes"}
+        for verdict in text["verdicts"]:
+            assert set(verdict) == {"kind", "severity", "evidence", "rule", "cause", "changes"}
+            assert verdict["kind"] == "healthy" or 1 <= len(verdict["changes"]) <= 3
+            assert verdict["evidence"]
+            assert verdict["cause"].endswith(".")
+        assert result.collapsed == any("collapse" in verdict["kind"] for verdict in text["verdicts"])
+
+
+def test_every_threshold_is_used() -> None:
+    source = trivet.collapse.diagnosis.__file__
+    assert source is not None
+    with open(source, encoding="utf-8") as file:
+        text = file.read()
+    for name, threshold in THRESHOLDS.items():
+        assert text.count(f'"{name}"') >= 2, name
+        assert threshold.meaning
+        assert threshold.origin
+
+
+def test_spots_are_counted() -> None:
+    random = np.random.default_rng(0)
+    for spots in (1, 2, 7):
+        points = random.standard_normal((spots, 5))[np.arange(700) % spots]
+        assert occupied_spots(points) == pytest.approx(spots, rel=0.02)
+    assert occupied_spots(random.standard_normal((500, 8))) == 500
+
+
+def test_strangers_are_those_among_one_other_class() -> None:
+    points, labels = clusters(within=0.1), LABELS.copy()
+    assert strangers(points, labels) == 0
+    labels[[3, 50, 120]] = [5, 7, 0]
+    assert strangers(points, labels) == pytest.approx(3 / 400)
+    assert strangers(np.zeros((400, 3)), LABELS) <= 0.2
+    assert strangers(points[:6], np.array([0, 0, 0, 1, 1, 1])) == 0  # nothing to be said
+
+
+def test_samples_of_large_sets_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = clusters(within=1.2)
+    whole = measure(points, LABELS)
+    monkeypatch.setattr("trivet.collapse.measures.QUERIES", 200)
+    monkeypatch.setattr("trivet.collapse.measures.PAIRED", 200)
+    part = measure(points, LABELS)
+    assert part.recall == pytest.approx(whole.recall, abs=0.1)
+    assert part.strangers == pytest.approx(whole.strangers, abs=0.05)
+    assert part.diameter == whole.diameter
+
+
+def test_small_sets_have_a_verdict() -> None:
+    assert found(np.array([[0.0], [1.0]]), np.array([0, 1])) == [("healthy", None)]
+    result = diagnose(clusters()[:10], np.arange(10))
+    assert result.notes == ("Every class has a single item: nothing can be said of the inside of classes.",)
+    assert math.isnan(result.measures.class_spread)
+
+
+def test_bad_input() -> None:
+    points = clusters()
+    with pytest.raises(ValueError, match="at least two classes: got 1 in 400 items"):
+        diagnose(points, 0 * LABELS)
+    with pytest.raises(ValueError, match="got 399 rows for 400 items"):
+        diagnose(points, LABELS, points[:399])
+    points[[3, 9]] = np.nan
+    with pytest.raises(ValueError, match="rows 3, 9 hold NaN"):
+        diagnose(points, LABELS)
+    with pytest.raises(ValueError, match="one class per embedding"):
+        diagnose(clusters(), LABELS[:5])
