@@ -46,7 +46,24 @@ def test_json_is_one_object_and_progress_is_elsewhere(
         record["evaluation"]["label"]
     )
     assert record["intervals"]["label"]["map"].keys() == {"queries", "classes"}
+    for name in ("nmi", "ami", "nmi+", "roc-auc", "tar@far=0.01", "verification-accuracy"):
+        assert record["intervals"]["label"][name]["queries"][0] <= record["evaluation"]["label"][name]
+        assert name in record["macro"]["label"]
     assert "queries 90/90" in err
+
+
+def test_clustering_and_rejection_are_shown_with_their_intervals(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ("--measures", "nmi,roc-auc", "--resamples", 50, "--query", "test", "--gallery", "train")
+    code, out, _ = run(capsys, monkeypatch, "evaluate", files[0], *wanted, "--out-of-scope", 3)
+    assert code == 0
+    for name in ("nmi", "roc-auc"):
+        (row,) = (line for line in out.splitlines() if f" {name} " in line)
+        assert row.count("…") == 2
+    (note,) = (line for line in out.splitlines() if "rejection of" in line)
+    assert note.count("(95 % over queries") == note.count("(95 % over classes") == 2
+    assert "mean of classes" in note
 
 
 def test_several_files_are_compared_in_tables(
@@ -113,7 +130,7 @@ def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path]) -> No
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-c", "from trivet.cli import main; main()", "evaluate", str(files[0]), "--json"]
-    command += ["--measures", "map,nmi", "--resamples", "20"]
+    command += ["--measures", "map,nmi,roc-auc,tar@far", "--resamples", "20"]
     one = {"OMP_NUM_THREADS": "1"}
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"} | one
     helpers = [

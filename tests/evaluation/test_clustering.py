@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivet.evaluation import cluster, nmi, nmi_plus
-from trivet.evaluation.clustering import Average, ami
+from trivet.evaluation.clustering import Average, Information, ami
+from trivet.evaluation.intervals import Over, bootstrap
 
 LABELS = [0, 0, 1, 0, 1, 1, 0, 2]
 
@@ -185,3 +187,141 @@ def test_nmi_plus_rewards_classes_of_several_modes() -> None:
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def pieces(labels: list[int], clusters: list[int]) -> list[float]:
+    """Of each item log p(y, c) / (p(y) p(c))."""
+    together, of_class, of_cluster = Counter(zip(labels, clusters, strict=True)), Counter(labels), Counter(clusters)
+    return [
+        math.log(len(labels) * together[y, c] / (of_class[y] * of_cluster[c]))
+        for y, c in zip(labels, clusters, strict=True)
+    ]
+
+
+def weighted(labels: list[int], clusters: list[int], weights: list[float], measure: str, average: str) -> float:
+    """NMI where an item weighs more or less than one; "macro" is the mean of classes."""
+    shares: dict[str, Counter[object]] = {"y": Counter(), "c": Counter(), "yc": Counter()}
+    for y, c, weight in zip(labels, clusters, weights, strict=True):
+        for kind, key in (("y", y), ("c", c), ("yc", (y, c))):
+            shares[kind][key] += weight / sum(weights)  # type: ignore[assignment]  # shares, not counts
+    entropies = [-sum(p * math.log(p) for p in shares[kind].values()) for kind in "yc"]
+    mean = math.sqrt(entropies[0] * entropies[1]) if measure == "nmi-geometric" else sum(entropies) / 2
+    specific = {
+        y: sum(
+            shares["yc"][y, c] / shares["y"][y] * math.log(shares["yc"][y, c] / (shares["y"][y] * shares["c"][c]))
+            for c in shares["c"]
+            if shares["yc"][y, c] > 0
+        )
+        for y in shares["y"]
+    }
+    parts = shares["y"] if average == "micro" else dict.fromkeys(specific, 1 / len(specific))
+    return sum(parts[y] * value for y, value in specific.items()) / mean
+
+
+CLUSTERS = [0, 0, 1, 2, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("measure", ["nmi", "nmi-geometric"])
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_the_value_of_an_item_is_the_measure_and_its_derivative(
+    measure: str, average: Literal["micro", "macro"]
+) -> None:
+    values, step = Information(np.array(LABELS), np.array(CLUSTERS)).values(measure, average), 1e-6
+    ones = [1.0] * len(LABELS)
+    whole = weighted(LABELS, CLUSTERS, ones, measure, average)
+    sizes = Counter(LABELS)
+    for item, y in enumerate(LABELS):
+        # One item of its class weighs more and another less: so is it drawn, and the classes keep their sizes.
+        for twin in (other for other, z in enumerate(LABELS) if z == y or average == "micro"):
+            up = [one + step * ((k == item) - (k == twin)) for k, one in enumerate(ones)]
+            slope = (weighted(LABELS, CLUSTERS, up, measure, average) - whole) / step
+            count = len(LABELS) if average == "micro" else len(sizes) * sizes[y]
+            assert (values[item] - values[twin]) / count == pytest.approx(slope, abs=1e-5)
+    if average == "micro":
+        assert values.mean() == pytest.approx(whole, abs=1e-12)
+    else:
+        # A class that weighs more in all, and in the mean of classes only as it changes the share of its clusters.
+        means = [values[np.array(LABELS) == y].mean() for y in sorted(sizes)]
+        assert fmean(means) == pytest.approx(whole, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
+def test_classes_make_up_the_measures(pairs: list[tuple[int, int]]) -> None:
+    labels, clusters = (list(side) for side in zip(*pairs, strict=True))
+    found = Information(np.array(labels), np.array(clusters))
+    expected = {
+        "nmi": definition(labels, clusters, "arithmetic"),
+        "nmi-geometric": definition(labels, clusters, "geometric"),
+        "ami": adjusted(labels, clusters, "arithmetic"),
+    }
+    sizes = np.bincount(found.classes)
+    for measure, value in expected.items():
+        shares = found.per_class(measure)
+        assert shares @ sizes / len(labels) == pytest.approx(value, abs=1e-9)
+        assert found.values(measure).mean() == pytest.approx(value, abs=1e-9)
+        means = np.bincount(found.classes, found.values(measure, "macro")) / sizes
+        assert means.mean() == pytest.approx(shares.mean(), abs=1e-9)
+
+
+def test_a_class_has_its_own_information_over_the_common_entropy() -> None:
+    found = Information(np.array(LABELS), np.array(CLUSTERS)).per_class("nmi")
+    mean = (entropy([*LABELS]) + entropy([*CLUSTERS])) / 2
+    for y in set(LABELS):
+        of_class = [piece for piece, label in zip(pieces(LABELS, CLUSTERS), LABELS, strict=True) if label == y]
+        assert found[y] == pytest.approx(fmean(of_class) / mean, abs=1e-12)
+
+
+def test_ami_of_classes_of_unlike_sizes_is_0_by_chance() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), [2] * 6 + [60] * 6)
+    drawn = [Information(labels, generator.integers(0, 12, len(labels))) for _ in range(200)]
+    ami_, nmi_ = (np.mean([one.per_class(measure) for one in drawn], axis=0) for measure in ("ami", "nmi"))
+    assert np.abs(ami_).max() < 0.05
+    assert nmi_[0] > 0.5 > 0.1 > nmi_[-1]  # a pair is always in few clusters
+
+
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_intervals_are_as_wide_as_the_measures_of_drawn_items_scatter(over: Over) -> None:
+    generator = np.random.default_rng(0)
+    right = generator.random(40)
+
+    def sample() -> tuple[np.ndarray, np.ndarray]:
+        """Forty classes of fifty items in forty clusters; over classes, other classes that hold together otherwise."""
+        labels = np.repeat(np.arange(40), 50)
+        together = right if over == "queries" else generator.random(40)
+        return labels, np.where(generator.random(2000) < together[labels], labels, generator.integers(0, 40, 2000))
+
+    several = [sample() for _ in range(200)]
+    for measure in ("nmi", "ami"):
+        scatter = np.std([(nmi if measure == "nmi" else ami)(*one) for one in several[:60]])
+        widths = []
+        for labels, clusters in several[:20]:
+            values = Information(labels, clusters).values(measure)
+            (interval,) = bootstrap(values, labels, over=over, average="micro", resamples=200)
+            widths.append((interval.high - interval.low) / 3.92)
+        # A standard deviation of 60 is known to 1 / root(120).
+        assert np.mean(widths) == pytest.approx(scatter, rel=3 / math.sqrt(120))
+
+
+def test_clusters_that_know_nothing_have_an_interval_that_holds_chance() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(2000) % 20
+    for clusters in (np.zeros(2000, int), generator.integers(0, 2, 2000)):
+        for over in ("queries", "classes"):
+            values = Information(labels, clusters).values("ami")
+            (interval,) = bootstrap(values, labels, over=over, average="micro")
+            assert interval.low <= 0 <= interval.high
+
+
+def test_measures_fixed_by_rule_leave_no_doubt() -> None:
+    one, each, halves = np.zeros(8, int), np.arange(8), np.arange(8) % 2
+    for labels, clusters, value in ((one, one, 1.0), (one, each, 0.0), (halves, one, 0.0)):
+        found = Information(labels, clusters)
+        for measure in ("nmi", "nmi-geometric", "ami"):
+            assert set(found.values(measure).tolist()) == set(found.per_class(measure).tolist()) == {value}
+    assert set(Information(halves, 1 - halves).values("ami").tolist()) == {1.0}
+    assert set(Information(halves, each).values("ami").tolist()) == {0.0}
+    assert Information(halves, 1 - halves).values("nmi") == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="measure must be 'nmi', 'nmi-geometric' or 'ami': got 'mi'"):
+        Information(one, each).values("mi")

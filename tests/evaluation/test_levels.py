@@ -8,7 +8,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from trivet.evaluation import ALL, MEASURES, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve
-from trivet.evaluation.clustering import ami
+from trivet.evaluation.clustering import Information, ami
+from trivet.evaluation.intervals import bootstrap
 from trivet.evaluation.levels import _restarts
 from trivet.evaluation.verification import verify
 
@@ -83,6 +84,60 @@ def test_intervals_hold_the_mean_and_are_repeatable() -> None:
         for name in ("recall@1", "map@r"):
             for over in ("queries", "classes"):
                 assert intervals[name][over].low < record[name] < intervals[name][over].high
+
+
+def test_every_measure_has_intervals_values_of_classes_and_their_mean() -> None:
+    digits = load_digits()
+    labels = {"digit": digits.target[:300] * 3 + 1}
+    result = evaluate(digits.data[:300], labels, measures=ALL, seed=4)["digit"]
+    classes = result.per_class()
+    assert list(classes) == [3 * digit + 1 for digit in range(10)]
+    for average in ("micro", "macro"):
+        means, record = result.mean(average), result.as_json(average)
+        intervals = result.intervals(average, resamples=200)
+        assert intervals.keys() == means.keys()
+        assert result.verification.intervals(average, resamples=200).items() <= intervals.items()
+        values = Information(result.clustering.classes, result.clustering.assignment).values("ami", average)
+        (alone,) = bootstrap(values, digits.target[:300], over="classes", average=average, resamples=200)
+        assert intervals["ami"]["classes"] == alone
+        assert {
+            "nmi",
+            "nmi-geometric",
+            "ami",
+            "nmi+",
+            "roc-auc",
+            "tar@far=0.01",
+            "verification-accuracy",
+        } < means.keys()
+        for name, mean in means.items():
+            assert record[name] == mean
+            for over in ("queries", "classes"):
+                interval = intervals[name][over]
+                if mean is None or name == "tar@far=0.0001":
+                    continue
+                assert interval.low < mean < interval.high or interval.low == mean == interval.high
+            if average == "macro" and mean is not None:
+                values = [row[name] for row in classes.values() if name in row]
+                assert mean == pytest.approx(np.mean(values), rel=1e-12)
+    assert result.mean()["nmi"] == result.clustering.nmi  # type: ignore[union-attr]  # asked for
+    sizes = np.bincount(digits.target[:300])
+    for name in ("nmi", "nmi-geometric", "ami", "nmi+"):
+        whole = sum(n * row[name] for n, row in zip(sizes, classes.values(), strict=True)) / 300
+        assert whole == pytest.approx(result.mean()[name], abs=1e-9)
+
+
+def test_a_collapsed_embedding_has_chance_in_every_interval() -> None:
+    labels = {"class": np.arange(120) % 12}
+    result = evaluate(np.full((120, 3), 0.3), labels, measures=("nmi", "ami", "nmi+", "roc-auc", "tar@far"))["class"]
+    for average in ("micro", "macro"):
+        found = result.intervals(average, resamples=50)
+        assert result.mean(average)["tar@far=0.0001"] is None  # of 6600 pairs
+        for name, chance in (("nmi", 0.0), ("ami", 0.0), ("nmi+", 0.0), ("roc-auc", 0.5), ("tar@far=0.01", 0.01)):
+            if name == "nmi+":  # 120 clusters of 120 items, of which one is in use
+                assert result.mean(average)[name] == 0
+            for over in ("queries", "classes"):
+                ends = found[name][over]
+                assert (ends.low, ends.high) == pytest.approx((chance, chance), abs=1e-9)
 
 
 def test_few_restarts_where_ten_would_take_long() -> None:

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from trivet.evaluation import rejection as module
 from trivet.evaluation.inputs import as_points
+from trivet.evaluation.intervals import Over
 from trivet.evaluation.rejection import rejection
 
 PLACES = st.tuples(st.integers(0, 4), st.integers(0, 2))
@@ -134,3 +135,95 @@ QUERIES, OUTSIDE = np.arange(3.0)[:, None], np.array([True, False, False])
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def sets(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Queries of 12 classes of 5 to 16, 70 out of scope, and a gallery; some classes lie nearer to it than others."""
+    labels = np.repeat(np.arange(12), np.arange(5, 17))
+    inside = generator.normal(size=(len(labels), 1)) * (0.2 + generator.random(12)[labels, None])
+    outside = generator.normal(0, 2, (70, 1))
+    order = generator.permutation(len(labels) + 70)
+    queries = np.concatenate([inside, outside])[order]
+    return queries, (np.arange(len(order)) >= len(labels))[order], np.pad(labels, (0, 70))[order], np.zeros((1, 1))
+
+
+def measured(inside: list[float], outside: list[float]) -> tuple[float, float]:
+    area = sum((a < b) + (a == b) / 2 for a in inside for b in outside) / len(inside) / len(outside)
+    wanted = 0.95 * len(inside)
+    last = min(limit for limit in inside if sum(score <= limit for score in inside) >= wanted)
+    part = (wanted - sum(score < last for score in inside)) / inside.count(last)
+    return area, (sum(score < last for score in outside) + part * outside.count(last)) / len(outside)
+
+
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_intervals_are_those_of_a_bootstrap_by_hand(over: Over) -> None:
+    generator = np.random.default_rng(0)
+    queries, outside, labels, gallery = sets(generator)
+    found = rejection(queries, outside, gallery, labels=labels)
+    micro, macro = found.intervals(), found.intervals("macro")
+    scores = np.abs(queries[:, 0])
+    groups = [scores[~outside & (labels == c)].tolist() for c in range(12)]
+    drawn = []
+    for _ in range(200):
+        out = generator.choice(scores[outside], 70).tolist()
+        if over == "queries":
+            known = generator.choice(scores[~outside], int((~outside).sum())).tolist()
+            parts = [generator.choice(group, len(group)).tolist() for group in groups]
+        else:
+            parts = [groups[c] for c in generator.integers(0, 12, 12)]
+            known = [score for part in parts for score in part]
+        drawn.append([*measured(known, out), np.mean([measured(part, out)[0] for part in parts])])
+    area, rate, mean = np.std(drawn, axis=0)
+    for interval, scatter in (
+        (micro["auroc"][over], area),
+        (micro["fpr_at_95_tpr"][over], rate),
+        (macro["auroc"][over], mean),
+    ):
+        # A standard deviation of 200 is known to 1 / root(400); the rate is not quite normal.
+        assert (interval.high - interval.low) / (2 * 1.96) == pytest.approx(scatter, rel=3 / math.sqrt(400) + 0.05)
+    assert micro["auroc"][over].low < found.auroc < micro["auroc"][over].high
+    assert found.macro is not None
+    assert macro["auroc"][over].low < found.macro < macro["auroc"][over].high
+
+
+def test_each_class_against_all_out_of_scope() -> None:
+    queries, outside, labels, gallery = sets(np.random.default_rng(0))
+    queries = np.round(queries, 1)  # ties
+    found, scores = rejection(queries, outside, gallery, labels=labels * 7 - 3), np.abs(queries[:, 0])
+    classes = found.per_class()
+    assert list(classes) == [7 * c - 3 for c in range(12)]
+    for c in range(12):
+        inside = scores[~outside & (labels == c)].tolist()
+        assert classes[7 * c - 3] == pytest.approx(measured(inside, scores[outside].tolist())[0], abs=1e-12)
+    assert found.macro == pytest.approx(np.mean(list(classes.values())), abs=1e-12)
+    assert found == rejection(queries, outside, gallery)
+
+
+def test_intervals_hold_chance_where_nothing_is_known() -> None:
+    flat, outside = np.full((30, 3), 0.1), np.arange(30) < 7
+    found = rejection(flat, outside, flat, labels=np.arange(30) % 4).intervals(resamples=50)
+    assert {(one.low, one.high) for one in found["auroc"].values()} == {(0.5, 0.5)}
+    for one in found["fpr_at_95_tpr"].values():
+        assert (one.low, one.high) == pytest.approx((0.95, 0.95), abs=1e-12)
+    rows = np.eye(2)[np.random.default_rng(0).integers(0, 2, 2000)]
+    two = rejection(rows, np.arange(2000) < 500, np.eye(2)[:1], labels=np.arange(2000) % 20).intervals(resamples=200)
+    for name, chance in (("auroc", 0.5), ("fpr_at_95_tpr", 0.95)):
+        for over in ("queries", "classes"):
+            assert two[name][over].low <= chance <= two[name][over].high
+
+
+def test_without_labels_nothing_is_known_of_classes() -> None:
+    queries, outside, labels, gallery = sets(np.random.default_rng(0))
+    found = rejection(queries, outside, gallery)
+    assert (found.macro, found.per_class()) == (None, {})
+    assert math.isnan(found.intervals()["auroc"]["classes"].low)
+    assert math.isnan(found.intervals("macro")["auroc"]["queries"].low)
+    named = rejection(queries, outside, gallery, labels=labels)
+    for name, ends in found.intervals(resamples=200).items():
+        other = named.intervals(resamples=200)[name]["queries"]
+        # The same queries, drawn in another order.
+        assert ends["queries"].low == pytest.approx(other.low, abs=0.05)
+    lone = rejection(QUERIES[:2], np.array([True, False]), QUERIES, labels=np.array([1, 1])).intervals()
+    assert all(math.isnan(one.low) for ends in lone.values() for one in ends.values())
+    with pytest.raises(ValueError, match="labels must hold one class"):
+        rejection(queries, outside, gallery, labels=labels[1:])

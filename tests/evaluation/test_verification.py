@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from trivet.evaluation import pairs as pairs_module
 from trivet.evaluation import verification
-from trivet.evaluation.verification import Roc, verify, verify_pairs
+from trivet.evaluation.intervals import Average, Over
+from trivet.evaluation.roc import Roc
+from trivet.evaluation.verification import verify, verify_pairs
 
 FARS = (0.01, 0.25, 1 / 3, 0.5, 0.9)
 Pair = tuple[int, bool]  # squared distance, same class
@@ -316,3 +319,202 @@ SAME: Any = np.array([1, 1, 0, 0])
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def drawn_pairs(
+    points: np.ndarray, labels: np.ndarray, over: Over, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distance and kind of the pairs of drawn items; of drawn classes, each draw a class of its own.
+
+    What is drawn twice is not compared with itself.
+    """
+    if over == "queries":
+        rows = generator.integers(0, len(points), len(points))
+        own = labels[rows]
+    else:
+        members = [np.flatnonzero(labels == c) for c in np.unique(labels)]
+        chosen = generator.integers(0, len(members), len(members))
+        rows = np.concatenate([members[c] for c in chosen])
+        own = np.repeat(np.arange(len(chosen)), [len(members[c]) for c in chosen])
+    left, right = np.triu_indices(len(rows), 1)
+    kept = (rows[left] != rows[right]) & ((own[left] == own[right]) | (labels[rows[left]] != labels[rows[right]]))
+    if over == "queries":
+        kept = rows[left] != rows[right]
+    left, right = left[kept], right[kept]
+    return np.linalg.norm(points[rows[left]] - points[rows[right]], axis=1), own[left] == own[right]
+
+
+def gaussian_classes(generator: np.random.Generator, classes: int, items: int) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.repeat(np.arange(classes), items)
+    spread = (0.3 + generator.random(classes))[labels, None]
+    return generator.normal(size=(classes, 3))[labels] + spread * generator.normal(size=(len(labels), 3)), labels
+
+
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_intervals_are_as_wide_as_those_of_a_true_bootstrap(over: Over) -> None:
+    generator = np.random.default_rng(0)
+    points, labels = gaussian_classes(generator, 20, 9)
+    found = verify(points, labels, fars=(0.1, 0.02)).intervals()
+    drawn = []
+    for _ in range(200):
+        curve = Roc.of(*drawn_pairs(points, labels, over, generator))
+        drawn.append([curve.area, curve.true_at(0.1), curve.true_at(0.02)])
+    for name, values in zip(("roc-auc", "tar@far=0.1", "tar@far=0.02"), np.transpose(drawn), strict=True):
+        width = (found[name][over].high - found[name][over].low) / (2 * 1.96)
+        # A standard deviation of 200 is known to 1 / root(400), and to the first order only.
+        assert width == pytest.approx(values.std(), rel=3 / math.sqrt(400) + 0.1)
+
+
+def test_other_classes_are_covered_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    whole = verify(*gaussian_classes(generator, 400, 5), fars=(0.1,))
+    truth = {"roc-auc": whole.roc_auc, "tar@far=0.1": whole.tar_at_far[0.1]}
+    hits = dict.fromkeys(truth, 0)
+    for seed in range(60):
+        found = verify(*gaussian_classes(generator, 40, 5), fars=(0.1,)).intervals(resamples=100, seed=seed, level=0.9)
+        for name, value in truth.items():
+            hits[name] += found[name]["classes"].low <= value <= found[name]["classes"].high  # type: ignore[operator]
+    for count in hits.values():
+        assert 45 <= count < 60  # 54 of 60, standard error 2.3; a percentile interval is a little short
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_the_value_of_an_item_is_the_measure_and_its_derivative(average: Average) -> None:
+    """Weights of items put into the definition in plain Python, where a pair weighs w_i + w_j - 1."""
+    generator = np.random.default_rng(3)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4])
+    points = generator.integers(0, 5, (12, 2)).astype(float)
+    pairs = verify(points, labels, fars=(0.2,)).pairs
+    assert pairs is not None
+
+    def area(weights: list[float], weights_of_classes: list[float]) -> float:
+        weighed = []
+        for i, j in combinations(range(12), 2):
+            weight = weights[i] + weights[j] - 1
+            one, other = (weights_of_classes[labels[k]] for k in (i, j))
+            weighed.append((math.dist(points[i], points[j]), labels[i], labels[j], weight, one, other))
+        found, total = 0.0, 0.0
+        for c in range(5) if average == "macro" else [-1]:
+            wins = both = 0.0
+            for d, a, b, weight, _, _ in weighed:
+                for e, k, m, second, first_class, second_class in weighed:
+                    if a != b or k == m or (c >= 0 and (a != c or c not in (k, m))):
+                        continue
+                    if c >= 0:
+                        times = weight * second * (second_class if k == c else first_class)
+                    else:
+                        times = weight * weights_of_classes[a] * second * (first_class + second_class - 1)
+                    wins += times * ((d < e) + (d == e) / 2)
+                    both += times
+            if both:
+                found += wins / both * (weights_of_classes[c] if c >= 0 else 1)
+                total += weights_of_classes[c] if c >= 0 else 1
+        return found / total
+
+    ones, step = [1.0] * 12, 1e-6
+    whole, sizes = area(ones, ones[:5]), np.bincount(labels)
+    items, classes = pairs.in_order(pairs.values("queries", average)["roc-auc"]), pairs.values("classes", average)
+    for item, c in enumerate(labels):
+        slope = (area([1 + step * (k == item) for k in range(12)], ones[:5]) - whole) / step
+        count = 12 if average == "micro" else 5 * sizes[c]
+        assert (items[item] - whole) / count == pytest.approx(slope, abs=2e-5)
+    for c in range(5):
+        slope = (area(ones, [1 + step * (k == c) for k in range(5)]) - whole) / step
+        assert (classes["roc-auc"][c] - whole) / 5 == pytest.approx(slope, abs=2e-5)
+
+
+def test_each_class_has_its_pairs_against_those_it_is_in() -> None:
+    generator = np.random.default_rng(1)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 5])
+    points = generator.integers(0, 5, (13, 2)).astype(float)
+    found = verify(points, labels + 5, fars=(0.23,), seed=2)
+    shares, pairs = found.per_class(), list(combinations(range(13), 2))
+    squares = {(i, j): round(math.dist(points[i], points[j]) ** 2) for i, j in pairs}
+    limit = sorted({squares[i, j] for i, j in pairs})
+    negatives = [squares[i, j] for i, j in pairs if labels[i] != labels[j]]
+    # TAR: those nearer than the last distance, and the part of those tied with it.
+    last = next(d for d in limit if sum(e <= d for e in negatives) > 0.23 * len(negatives))
+    part = (0.23 * len(negatives) - sum(e < last for e in negatives)) / negatives.count(last)
+    for c in range(6):
+        own = [(squares[i, j], True) for i, j in pairs if labels[i] == labels[j] == c]
+        if not own:
+            assert all(np.isnan(values[c]) for values in shares.values())
+            continue
+        others = [(squares[i, j], False) for i, j in pairs if (labels[i] == c) != (labels[j] == c)]
+        assert shares["roc-auc"][c] == pytest.approx(float(auc([*own, *others])), abs=1e-12)
+        accepted = [(d < last) + part * (d == last) for d, _ in own]
+        assert shares["tar@far=0.23"][c] == pytest.approx(sum(accepted) / len(own), abs=1e-9)
+    assert found.threshold is not None
+    judged = [c for c in range(6) if not np.isnan(shares["verification-accuracy"][c])]
+    assert 2 <= len(judged) <= 4
+    inside = [pair for pair in pairs if found.pairs is not None for half in [found.pairs.in_order(found.pairs.judging)]
+              if half[pair[0]] and half[pair[1]]]  # fmt: skip
+    for c in judged:
+        own = [(squares[i, j], True) for i, j in inside if labels[i] == labels[j] == c]
+        others = [(squares[i, j], False) for i, j in inside if (labels[i] == c) != (labels[j] == c)]
+        right = float(balanced([*own, *others], found.threshold**2))
+        assert shares["verification-accuracy"][c] == pytest.approx(right, abs=1e-12)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_values_have_the_measure_as_mean(average: Average, over: Over) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(9), [1, 2, 2, 3, 3, 4, 4, 5, 6])
+    found = verify(generator.normal(size=(30, 3)) + labels[:, None] / 5, labels, fars=(0.1,))
+    assert found.pairs is not None
+    expected = {name: np.nanmean(values) for name, values in found.per_class().items()}
+    if average == "micro":
+        expected = {"roc-auc": found.roc_auc, "verification-accuracy": found.accuracy}
+    for name, values in found.pairs.values(over, average).items():
+        alike = over == "queries" and average == "macro"
+        means = [values[labels == c].mean() for c in range(9)] if alike else values
+        assert np.mean(means) == pytest.approx(expected[name], abs=1e-12)
+    # And undrawn weights give the rates themselves.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            pairs_module, "draws", lambda sizes, over, *_: [np.ones((1, sum(sizes) if over == "queries" else 9))]
+        )
+        rates = found.pairs.resampled_rates(over, average, resamples=1, seed=0)
+        patch.setattr(pairs_module, "STEPS", 20)
+        few = found.pairs.resampled_rates(over, average, resamples=1, seed=0)
+    rate = found.tar_at_far[0.1] if average == "micro" else np.nanmean(found.per_class()["tar@far=0.1"])
+    assert rates[0, 0] == few[0, 0] == pytest.approx(rate, abs=1e-9)
+
+
+def test_few_distances_give_nearly_the_interval_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verify(*gaussian_classes(np.random.default_rng(0), 30, 6), fars=(0.1, 0.01))
+    few = found.intervals(resamples=300)
+    monkeypatch.setattr(pairs_module, "STEPS", 10**6)
+    every = found.intervals(resamples=300)
+    for name in ("tar@far=0.1", "tar@far=0.01"):
+        for over in ("queries", "classes"):
+            width = every[name][over].high - every[name][over].low
+            assert few[name][over].low == pytest.approx(every[name][over].low, abs=0.05 * width)
+            assert few[name][over].high == pytest.approx(every[name][over].high, abs=0.05 * width)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_collapsed_embeddings_have_intervals_that_hold_chance(average: Average) -> None:
+    labels = np.arange(80) // 4
+    found = verify(np.full((80, 3), 0.1), labels, fars=(0.3, 1e-5)).intervals(average, resamples=50)
+    for over in ("queries", "classes"):
+        assert (found["roc-auc"][over].low, found["roc-auc"][over].high) == pytest.approx((0.5, 0.5), abs=1e-12)
+        assert (found["tar@far=0.3"][over].low, found["tar@far=0.3"][over].high) == pytest.approx((0.3, 0.3), abs=1e-9)
+        assert math.isnan(found["tar@far=1e-05"][over].low)
+    points = np.eye(2)[np.random.default_rng(0).integers(0, 2, 400)]
+    two = verify(points, np.arange(400) // 10, fars=(0.01, 0.2)).intervals(average, resamples=200)
+    for name, chance in (("roc-auc", 0.5), ("verification-accuracy", 0.5), ("tar@far=0.01", 0.01)):
+        for over in ("queries", "classes"):
+            assert two[name][over].low <= chance <= two[name][over].high
+
+
+def test_intervals_of_little_or_of_given_pairs() -> None:
+    two = verify(np.arange(5.0)[:, None], np.array([0, 0, 0, 1, 1])).intervals(resamples=100)
+    assert 0 <= two["roc-auc"]["classes"].low <= two["roc-auc"]["classes"].high <= 1
+    assert math.isnan(two["verification-accuracy"]["queries"].low)
+    left, right = np.zeros((4, 1)), np.array([[0.1], [2.0], [0.3], [3.0]])
+    found = verify_pairs(left, right, np.array([1, 0, 1, 0]))
+    assert found.intervals() == found.per_class() == {}
+    with pytest.raises(ValueError, match="resamples must be at least 1"):
+        verify(POINTS, LABELS).intervals(resamples=0)

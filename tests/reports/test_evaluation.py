@@ -185,15 +185,30 @@ def test_it_says_which_embedding_is_better(difference: dict[str, Any], said: str
 def test_tables_of_one_embedding(tmp_path: Path) -> None:
     record = result()
     record["folds"] = {"digit": {"recall@1": {"mean": 0.85, "interval": [0.8, 0.9], "values": [0.84, 0.85, 0.86]}}}
-    record["rejection"] = {"auroc": 0.975, "fpr_at_95_tpr": 0.149, "in_scope": 458, "out_of_scope": 67}
+    record["rejection"] = {
+        "auroc": 0.975,
+        "fpr_at_95_tpr": 0.149,
+        "in_scope": 458,
+        "out_of_scope": 67,
+        "macro": {"auroc": 0.97},
+        "intervals": {"auroc": {"queries": [0.96, 0.98], "classes": [0.95, 0.99]}, "fpr_at_95_tpr": {"classes": None}},
+        "macro_intervals": {"auroc": {"classes": [0.94, 0.995]}},
+    }
+    record["macro"]["digit"]["nmi"] = 0.42
+    record["intervals"]["digit"]["nmi"] = {"queries": [0.4, 0.43], "classes": [0.35, 0.5]}
+    record["intervals"]["digit"]["tar@far=0.0001"] = {"queries": [0.1, 0.15], "classes": None}
+    record["macro_intervals"]["digit"]["nmi"] = {"classes": [0.36, 0.51]}
     record["macro"]["digit"]["map@r"] = float("nan")
     text = page_text({"results": [record]}, tmp_path)
     assert "recall@1 80.0 78.0 to 82.0 76.0 to 84.0 78.9 70.1 to 80.2 10.0 recall@2" in text
     assert "MAP@R 50.0 48.0 to 52.0 46.0 to 54.0 – – 5.0" in text
     assert "recall@1 85.0 80.0 to 90.0 84.0, 85.0, 86.0" in text
-    assert "a.npz 41.0 31.0 – 12 11 – 512.3 10 1 min 12 s" in text
-    assert "a.npz 77.0 12.3 – – 5 000 sampled chance 50.0 0.01 50.0" in text
-    assert "a.npz 97.5 14.9 458 67 chance 50.0 95.0" in text
+    assert "NMI 41.0 40.0 to 43.0 35.0 to 50.0 42.0 36.0 to 51.0 – AMI 31.0 – – – – 0.0 NMI+ –" in text
+    assert "a.npz 12 11 – 512.3 10 1 min 12 s" in text
+    assert "TAR@FAR 0.01 % 12.3 10.0 to 15.0 – – – 0.01 accuracy – – – – – 50.0" in text
+    assert "a.npz – 5 000 sampled" in text
+    assert "a.npz AUROC 97.5 96.0 to 98.0 95.0 to 99.0 97.0 94.0 to 99.5 50.0 accepted 14.9 – – – – 95.0" in text
+    assert "a.npz: 458 queries in scope, 67 out of it" in text
     assert "Not measured: NMI+: no reason" in text
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from trivet.evaluation import retrieve
 from trivet.evaluation.folds import class_folds
+from trivet.evaluation.intervals import paired_difference
 from trivet.evaluation.rejection import rejection
 from trivet.training.evaluate import Request, compare, evaluate_file, evaluate_pair, per_class_csv, summary
 from trivet.training.files import write_embeddings
@@ -39,7 +40,7 @@ def test_one_set_equals_the_library(tmp_path: Path) -> None:
     assert list(record["evaluation"]) == ["coarse", "fine"]
     found = retrieve(points, labels, measures=("recall@1", "map@r"), distance="cosine")
     assert record["evaluation"]["fine"]["map@r"] == pytest.approx(found.mean()["map@r"], rel=1e-12)
-    assert record["macro"]["fine"] == pytest.approx(found.mean("macro"), rel=1e-12)
+    assert {name: record["macro"]["fine"][name] for name in found.measures} == pytest.approx(found.mean("macro"))
     assert (record["items"], record["dimension"], record["distance"]) == (120, 5, "cosine")
     low, high = record["intervals"]["fine"]["recall@1"]["classes"]
     assert low <= record["evaluation"]["fine"]["recall@1"] <= high
@@ -118,6 +119,32 @@ def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None
     assert record["evaluation"]["intent"]["classes"] == 5
 
 
+def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    names = np.array([f"class {label}" for label in labels])
+    path = write(tmp_path / "a.npz", points, intent=names, split=split)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="class 3", distance="euclidean")
+    evaluated = evaluate_file(path, request)
+    found = evaluated.record["rejection"]
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
+    # Queries in scope first, as they are drawn.
+    order = np.argsort(labels[split == "test"] == 3, kind="stable")
+    asked, own = asked[order], labels[split == "test"][order]
+    expected = rejection(asked, own == 3, known, labels=own)
+    assert found["macro"]["auroc"] == pytest.approx(expected.macro, abs=1e-12)
+    for key, average in (("intervals", "micro"), ("macro_intervals", "macro")):
+        drawn = expected.intervals(average, resamples=50)  # type: ignore[arg-type]  # one of the two
+        assert found[key]["auroc"]["classes"] == pytest.approx(
+            [drawn["auroc"]["classes"].low, drawn["auroc"]["classes"].high]
+        )
+    per_class_csv([evaluated], tmp_path / "classes.csv")
+    rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
+    assert [float(row["rejection-auroc"]) for row in rows] == pytest.approx(list(expected.per_class().values()))
+    assert json.loads(json.dumps(evaluated.record, allow_nan=False)) == evaluated.record
+    assert "intervals" not in evaluate_file(path, replace(request, resamples=0)).record["rejection"]
+
+
 def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, label=labels)
@@ -175,6 +202,57 @@ def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
     assert rows[0]["queries"][0] < rows[0]["difference"] < rows[0]["queries"][1] < 0
     assert rows[1]["queries"] == rows[1]["classes"] == [0, 0]
     assert result == summary([evaluate_file(path, QUICK) for path in (a, b, a)], QUICK) | {"results": result["results"]}
+
+
+def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
+    order = np.random.default_rng(2).permutation(120)
+    names = ("nmi", "ami", "nmi+", "roc-auc", "tar@far", "verification-accuracy")
+    request = replace(QUICK, measures=names, nmi_plus=2, resamples=200)
+    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
+    c = write(tmp_path / "c.npz", points[order], label=labels[order], id=ids[order])
+    found = [evaluate_file(path, request) for path in (a, b, c)]
+    result = summary(found, request)
+    differences = result["differences"]["label"]
+    values = [one.record["evaluation"]["label"] for one in found]
+    single = found[0].record["intervals"]["label"]
+    assert differences.keys() == {
+        "nmi",
+        "ami",
+        "nmi+",
+        "roc-auc",
+        "tar@far=0.01",
+        "tar@far=0.001",
+        "verification-accuracy",
+    }
+    for name, (noisier, same) in differences.items():
+        assert noisier["difference"] == pytest.approx(values[1][name] - values[0][name], abs=1e-9)
+        for over in ("queries", "classes"):
+            low, high = noisier[over]
+            assert low <= noisier["difference"] <= high
+            if name.startswith(("roc", "tar", "verif")):  # k-means starts from other rows
+                assert [same["difference"], *same[over]] == pytest.approx([0, 0, 0], abs=1e-9)
+    own, its = (one.levels["label"].agreement_values()["nmi"][0] for one in found[:2])
+    (paired,) = paired_difference(its[np.argsort(order)], own, labels, over="classes", average="micro", resamples=200)
+    assert differences["nmi"][0]["classes"] == pytest.approx([paired.interval.low, paired.interval.high])
+    # Paired: narrower than the two intervals together.
+    for over in ("queries", "classes"):
+        widths = [one["intervals"]["label"]["roc-auc"][over] for one in (found[0].record, found[1].record)]
+        low, high = differences["roc-auc"][0][over]
+        assert high - low < sum(end[1] - end[0] for end in widths)
+    assert single.keys() >= differences.keys()
+    per_class_csv(found, tmp_path / "classes.csv")
+    rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
+    assert [int(row["queries"]) for row in rows[:6]] == np.bincount(labels).tolist()
+    whole = sum(float(row["nmi"]) * int(row["queries"]) for row in rows[:6]) / 120
+    assert whole == pytest.approx(values[0]["nmi"], abs=1e-9)
+    macro = [float(row["roc-auc"]) for row in rows[:6]]
+    assert found[0].record["macro"]["label"]["roc-auc"] == pytest.approx(np.mean(macro))
+    low, high = found[0].record["macro_intervals"]["label"]["roc-auc"]["classes"]
+    assert low < np.mean(macro) < high
 
 
 def test_a_run_is_read_with_its_own_distance(tmp_path: Path) -> None:

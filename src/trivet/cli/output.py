@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -189,8 +190,98 @@ def _notes(record: Mapping[str, Any]) -> list[str]:
             )
     if "rejection" in record:
         found = record["rejection"]
+        drawn, macro = found.get("intervals", {}), found.get("macro", {}).get("auroc")
+        both = {
+            name: "".join(
+                f" (95 % over {over} {_cell(interval)})" for over, interval in drawn.get(name, {}).items() if interval
+            )
+            for name in ("auroc", "fpr_at_95_tpr")
+        }
         notes.append(
-            f"rejection of {found['out_of_scope']} queries out of scope: AUROC {found['auroc']:.1%}, "
-            f"{found['fpr_at_95_tpr']:.1%} accepted where 95 % of the {found['in_scope']} in scope are"
+            f"rejection of {found['out_of_scope']} queries out of scope: AUROC {found['auroc']:.1%}{both['auroc']}"
+            f"{'' if macro is None else f', mean of classes {macro:.1%}'}, {found['fpr_at_95_tpr']:.1%}"
+            f"{both['fpr_at_95_tpr']} accepted where 95 % of the {found['in_scope']} in scope are"
         )
     return notes
+
+
+def print_checks(subject: str, checks: Sequence[Any]) -> None:
+    """A table of statements of one paper, each with what was expected, what was found, and whether it holds."""
+    console = Console()
+    table = Table(title=Text(f"{subject}: {sum(row.holds for row in checks)} of {len(checks)} hold"), show_lines=True)
+    table.title_justify = "left"
+    for column in ("statement", "expected", "found", "verdict"):
+        table.add_column(column, overflow="fold", ratio={"statement": 5, "verdict": 1}.get(column, 3))
+    for row in checks:
+        verdict = Text("holds", style="green") if row.holds else Text("FAILS", style="bold red")
+        table.add_row(Text(f"{row.statement} [{row.id}]"), Text(row.expected), Text(row.found), verdict)
+    console.print(table)
+
+
+def print_diagnosis(result: Mapping[str, Any]) -> None:
+    """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
+    console = Console()
+    found = result.get("results", [result])
+    names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in found]
+
+    def say(text: str, style: str | None = None) -> None:
+        # A wrapped line goes on under its first word.
+        console.print(Padding(Text(text.lstrip(), style=style or ""), (0, 0, 0, len(text) - len(text.lstrip()))))
+
+    for one, name in zip(found, names, strict=True):
+        items = f"{one['measures']['classes']} classes, {one['items']} items, {one['dimension']} dimensions"
+        reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
+        for verdict in one["verdicts"]:
+            kind = verdict["kind"].replace("-", " ").capitalize()
+            severity = f", {verdict['severity']}" if verdict["severity"] else ""
+            say(f"{kind}{severity}: {verdict['rule']}", "bold")
+            evidence = (f"{_words(key)} {_number(value)}" for key, value in verdict["evidence"].items())
+            say(f"  Evidence: {', '.join(evidence)}")
+            say(f"  Cause: {verdict['cause']}" if verdict["changes"] else f"  {verdict['cause']}")
+            for number, change in enumerate(verdict["changes"], 1):
+                say(f"  Change {number}: {change}")
+        say(f"  Of {name}, {one['level']}: {items}, {one['distance']} distance, {reference}")
+        for note in one["notes"]:
+            say(f"  Note: {note}")
+        console.print()
+    table = Table()
+    table.add_column("measure")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+    for measure in _DIAGNOSED:
+        values = [one["measures"].get(measure) for one in found]
+        if any(value is not None for value in values):
+            table.add_row(_words(measure), *map(_number, values))
+    for level in dict.fromkeys(level for one in found for level in one["measures"]["fine"]):
+        for measure in ("recall@1", "fine_coarse_index"):
+            values = [one["measures"]["fine"].get(level, {}).get(measure) for one in found]
+            table.add_row(Text(f"{level}: {_words(measure)}"), *map(_number, values))
+    console.print(table)
+    if "report" in result:
+        console.print(f"Report: {result['report']}", markup=False, highlight=False, soft_wrap=True)
+
+
+_DIAGNOSED = (
+    "relative_spread",
+    "mean_distance",
+    "effective_rank",
+    "occupied",
+    "class_spread",
+    "recall@1",
+    "recall",
+    "chance",
+    "strangers",
+    "norm",
+    "reference_shrinkage",
+    "reference_spread",
+)
+
+
+def _words(measure: str) -> str:
+    return {"recall": "recall@1", "chance": "recall@1 by chance", "occupied": "occupied spots"}.get(
+        measure, measure.replace("_", " ")
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"

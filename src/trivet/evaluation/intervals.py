@@ -1,4 +1,4 @@
-"""How far a mean of per-query values can be trusted: bootstrap over queries or classes, Student's t over folds."""
+"""How far a measure can be trusted: bootstrap over queries or classes, Student's t over folds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def bootstrap(
     """
     table = _table(values)
     numbers = as_classes(classes, count=len(table), name="classes").numpy()
-    _check(over, average, resamples, level)
+    check_options(over, average, resamples, level)
     intervals = [Interval(math.nan, math.nan)] * table.shape[1]
     for columns, rows in _patterns(~np.isnan(table)):
         means = _resampled_means(table[np.ix_(rows, columns)], numbers[rows], over, average, resamples, seed)
@@ -150,6 +150,20 @@ def paired_difference(
     ]
 
 
+def middle(resampled: Floats, *, level: float) -> Interval:
+    """The interval that holds the middle share `level` of resampled values `(B,)`; NaN ones are left out."""
+    found = resampled[~np.isnan(resampled)]
+    if not len(found):
+        return Interval(math.nan, math.nan)
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Interval(low, high)
+
+
+def clipped(interval: Interval, low: float, high: float) -> Interval:
+    """Its ends brought into the range of the measure; NaN stays."""
+    return Interval(*np.clip([interval.low, interval.high], low, high).tolist())
+
+
 def across_folds(values: Sequence[float], *, level: float = 0.95) -> tuple[float, Interval]:
     """Mean of a measure over folds or repeated runs, and its Student-t interval: mean +- t s / sqrt(k).
 
@@ -199,27 +213,33 @@ def _resampled_means(
     # Constant values become exactly 0, and so have an interval of no width.
     least = values.min(axis=0)
     above = values[order] - least
-    # For unit u another is drawn among `spans[u]` consecutive ones, of which `first[u]` is the first.
-    if over == "queries" and average == "macro":
-        first, spans = np.repeat(starts, sizes), np.repeat(sizes, sizes)
-        weights = 1 / spans
-        above *= weights[:, None]
-    elif over == "queries":
-        first, spans = np.zeros(len(above), dtype=np.int64), np.full(len(above), len(above))
-        weights = np.ones(len(above))
-    else:
+    if over == "classes":
         above = np.add.reduceat(above, starts, axis=0)
         weights = sizes.astype(np.float64)
         if average == "macro":
             above, weights = above / weights[:, None], np.ones(len(sizes))
-        first, spans = np.zeros(len(sizes), dtype=np.int64), np.full(len(sizes), len(sizes))
+    elif average == "macro":
+        weights = 1 / np.repeat(sizes, sizes)
+        above *= weights[:, None]
+    else:
+        weights = np.ones(len(above))
     both = np.concatenate([above, weights[:, None]], axis=1)
-    sums = np.concatenate([counts @ both for counts in _draws(first, spans, resamples, seed)])
+    sums = np.concatenate([counts @ both for counts in draws(sizes, over, average, resamples, seed)])
     return np.asarray(least + sums[:, :-1] / sums[:, -1:])
 
 
-def _draws(first: Integers, spans: Integers, resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each unit is drawn `(B, U)`, in batches of resamples."""
+def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each unit is drawn `(B, U)`, in batches of resamples: that every measure here is drawn by.
+
+    The units are the classes, of `sizes (C,)` queries each, or the queries, class by class; with "macro" as many
+    queries of each class are drawn as it has.
+    """
+    units = int(sizes.sum()) if over == "queries" else len(sizes)
+    # For unit u another is drawn among `spans[u]` consecutive ones, of which `first[u]` is the first.
+    if over == "queries" and average == "macro":
+        first, spans = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes)
+    else:
+        first, spans = np.zeros(units, dtype=np.int64), np.full(units, units)
     generator = np.random.default_rng(seed)
     step = max(1, COUNTS // len(spans))
     for start in range(0, resamples, step):
@@ -267,7 +287,12 @@ def _table(values: npt.NDArray[Any]) -> Floats:
     return table
 
 
-def _check(over: str, average: str, resamples: int, level: float) -> None:
+def check_options(over: str, average: str, resamples: int, level: float) -> None:
+    """What `bootstrap` takes.
+
+    Raises:
+        ValueError: if an option is out of range.
+    """
     if over not in ("queries", "classes"):
         raise ValueError(f"over must be 'queries' or 'classes': got {over!r}.")
     if average not in ("micro", "macro"):

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from trivet.evaluation.clustering import ITERATIONS, ami, cluster, nmi
+from trivet.evaluation.clustering import ITERATIONS, Information, ami, cluster, nmi
 from trivet.evaluation.inputs import Metric, as_points
-from trivet.evaluation.intervals import Interval, bootstrap
+from trivet.evaluation.intervals import Interval, Over, bootstrap, clipped
 from trivet.evaluation.measures import MEASURES, check_measures
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
 from trivet.evaluation.verification import Verification, verify
@@ -39,6 +41,8 @@ class Agreement:
     restarts: int
     inertia: float  # in the squared unit of the embeddings
     seconds: float
+    classes: npt.NDArray[np.int64]  # (N,) class of each item, 0 .. C - 1
+    assignment: npt.NDArray[np.int64]  # (N,) its cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,30 +56,24 @@ class LevelResult:
     clustering_plus: Agreement | None  # NMI+: with several times as many
     verification: Verification | None
     missing: dict[str, str] = field(default_factory=dict)  # measure that was asked for -> why there is none
+    labels: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))  # (C,) the label of each class
 
     def as_json(self, average: Average = "micro") -> dict[str, Any]:
         """A flat record: each measure that was asked for (None where there is none), and counts.
 
-        "macro" averages the retrieval measures over the means of the classes; the others know no average.
+        "macro" averages over the classes, each by itself, what `per_class` gives.
         """
         record: dict[str, Any] = {"items": self.items, "classes": self.classes}
+        means = self.mean(average)
         if self.retrieval is not None:
-            record |= self.retrieval.mean(average)
+            record |= {name: means[name] for name in self.retrieval.measures}
             record |= {f"chance_{name}": share for name, share in self.retrieval.chance.items()}
             record["without_positive"] = self.retrieval.without_positive
-        if self.clustering is not None:
-            found = {
-                "nmi": self.clustering.nmi,
-                "nmi-geometric": self.clustering.nmi_geometric,
-                "ami": self.clustering.ami,
-            }
-            record |= {name: value for name, value in found.items() if value is not None}
+        record |= {name: means[name] for name in self._agreements() if name != "nmi+"}
         if self.clustering_plus is not None:
-            record |= {"nmi+": self.clustering_plus.nmi, "nmi+_clusters": self.clustering_plus.clusters}
+            record |= {"nmi+": means["nmi+"], "nmi+_clusters": self.clustering_plus.clusters}
         if self.verification is not None:
-            record["roc-auc"] = self.verification.roc_auc
-            record |= {f"tar@far={far:g}": share for far, share in self.verification.tar_at_far.items()}
-            record["verification-accuracy"] = self.verification.accuracy
+            record |= {name: means[name] for name in self.verification.measures()}
             record["verification-threshold"] = self.verification.threshold
             record["verification_pairs"] = self.verification.positive_pairs + self.verification.negative_pairs
             record["verification_sampled"] = self.verification.sampled
@@ -83,28 +81,92 @@ class LevelResult:
             record |= {name: None, f"{name}_missing": reason}
         return record
 
+    def mean(self, average: Average = "micro") -> dict[str, float | None]:
+        """Each measure; with "macro" the mean over the classes that have it, None where none has."""
+        found: dict[str, float | None] = {} if self.retrieval is None else {**self.retrieval.mean(average)}
+        if average == "micro":
+            found |= {name: value for name, (_, _, value) in self._agreements().items()}
+            return found if self.verification is None else found | self.verification.measures()
+        for name, values in self._by_class().items():
+            kept = values[~np.isnan(values)]
+            found[name] = float(kept.mean()) if len(kept) else None
+        return found
+
+    def per_class(self) -> dict[Any, dict[str, float]]:
+        """Label -> the measures of that class; those it has no queries or pairs for are left out.
+
+        Of retrieval the means over its queries; of clustering and verification see `Information` and `Verification`.
+        """
+        found: dict[Any, dict[str, float]] = {} if self.retrieval is None else self.retrieval.per_class()
+        by_class = self._by_class()
+        for number, label in enumerate(self.labels.tolist()):
+            row = {name: float(values[number]) for name, values in by_class.items() if not np.isnan(values[number])}
+            if row:
+                found[label] = found.get(label, {}) | row
+        return found
+
     def intervals(
         self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, dict[str, Interval]]:
-        """Retrieval measure -> bootstrap intervals over "queries" and over "classes"; see `bootstrap`."""
-        if self.retrieval is None:
-            return {}
-        found = {
-            over: bootstrap(
-                self.retrieval.values,
-                self.retrieval.classes,
-                over=over,
-                average=average,
-                resamples=resamples,
-                level=level,
-                seed=seed,
-            )
-            for over in ("queries", "classes")
-        }
+        """Measure -> bootstrap intervals over "queries" and over "classes"; see `bootstrap`.
+
+        Those of clustering, with the clusters held fixed, and of verification are over the items and their classes; see
+        `Information` and `Verification`. They are computed when this is called.
+        """
+        overs: tuple[Over, ...] = ("queries", "classes")
+        found: dict[str, dict[str, Interval]] = {}
+        if self.retrieval is not None:
+            of = self.retrieval
+            by_over = {
+                over: bootstrap(
+                    of.values, of.classes, over=over, average=average, resamples=resamples, level=level, seed=seed
+                )
+                for over in overs
+            }
+            found = {name: {over: by_over[over][column] for over in overs} for column, name in enumerate(of.measures)}
+        agreed = self.agreement_values(average)
+        for over in overs:
+            for name, (values, classes) in agreed.items():
+                (interval,) = bootstrap(
+                    values, classes, over=over, average=average, resamples=resamples, level=level, seed=seed
+                )
+                # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
+                low = -np.inf if name == "ami" else 0.0
+                found.setdefault(name, {})[over] = clipped(interval, low, 1.0 if average == "micro" else np.inf)
+        if self.verification is not None:
+            found |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
+        return found
+
+    def agreement_values(
+        self, average: Average = "micro"
+    ) -> dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]]:
+        """Measure of clustering -> the value `(N,)` of each item, see `Information.values`, and its class."""
         return {
-            name: {over: intervals[column] for over, intervals in found.items()}
-            for column, name in enumerate(self.retrieval.measures)
+            name: (Information(one.classes, one.assignment).values(kind, average), one.classes)
+            for name, (one, kind, _) in self._agreements().items()
         }
+
+    def _agreements(self) -> dict[str, tuple[Agreement, str, float]]:
+        """Measure of clustering -> what it is of, the measure in `Information`, and its value."""
+        one, plus = self.clustering, self.clustering_plus
+        found = {}
+        if one is not None:
+            found = {"nmi": (one, "nmi", one.nmi), "nmi-geometric": (one, "nmi-geometric", one.nmi_geometric)}
+            found["ami"] = one, "ami", one.ami
+        if plus is not None:
+            found["nmi+"] = plus, "nmi", plus.nmi
+        return {name: (of, kind, value) for name, (of, kind, value) in found.items() if value is not None}
+
+    def _by_class(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
+        found = {
+            name: Information(one.classes, one.assignment).per_class(kind)
+            for name, (one, kind, _) in self._agreements().items()
+        }
+        if self.verification is not None:
+            shares = self.verification.per_class()
+            found |= {name: shares.get(name, np.full(self.classes, np.nan)) for name in self.verification.measures()}
+        return found
 
 
 def evaluate(
@@ -195,8 +257,14 @@ def evaluate(
             if any(name in asked for name in VERIFICATION)
             else None,
             missing=missing,
+            labels=_labels(labels[level]),
         )
     return results
+
+
+def _labels(values: Array) -> npt.NDArray[Any]:
+    """The labels that occur, in the order of the class numbers."""
+    return np.unique(values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values))
 
 
 class _Clusters:
@@ -228,6 +296,8 @@ class _Clusters:
             restarts=restarts,
             inertia=found.inertia,
             seconds=found.seconds,
+            classes=classes.numpy(),
+            assignment=found.assignment,
         )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Metric, as_points
-from trivet.evaluation.verification import Roc
-from trivet.geometry import Array
+from trivet.evaluation.intervals import Average, Interval, Over, check_options, draws, middle
+from trivet.evaluation.roc import Floats, Integers, Roc, false_at
+from trivet.geometry import Array, as_classes
 
 TILE = (256, 4096)  # queries and gallery rows compared at once: 8 MiB
 PAIR_ENTRIES = 2**20  # of the rows of a few pairs: 8 MiB
@@ -28,9 +32,99 @@ class Rejection:
     fpr_at_95_tpr: float  # share of queries out of scope accepted where 95 % of those in scope are; small is good
     in_scope: int  # queries
     out_of_scope: int
+    scores: Scores | None = field(default=None, compare=False, repr=False)  # what follows is found from
+
+    @property
+    def macro(self) -> float | None:
+        """Mean over the classes in scope of the AUROC of their queries; None where the labels were not given."""
+        classes = self.per_class()
+        return math.fsum(classes.values()) / len(classes) if classes else None
+
+    def per_class(self) -> dict[Any, float]:
+        """Label -> AUROC of the queries in scope of that class against all out of scope; empty without labels."""
+        return {} if self.scores is None else self.scores.per_class()
+
+    def intervals(
+        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, dict[str, Interval]]:
+        """Measure -> percentile bootstrap intervals over "queries" and over "classes".
+
+        Queries in scope and queries out of scope are drawn each within their own kind. Over "classes" those in scope
+        are drawn as whole classes, and those out of scope, which are of none, one by one; without labels that interval
+        is NaN, as is one with fewer than two units in scope. With "macro" there is the mean of the AUROC of the classes
+        alone.
+
+        Raises:
+            ValueError: if an option is out of range.
+        """
+        check_options("queries", average, resamples, level)
+        names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
+        found: dict[str, dict[str, Interval]] = {name: {} for name in names}
+        overs: tuple[Over, ...] = ("queries", "classes")
+        for over in overs:
+            drawn = None if self.scores is None else self.scores.resampled(over, average, resamples, seed)
+            for column, name in enumerate(names):
+                found[name][over] = (
+                    Interval(math.nan, math.nan) if drawn is None else middle(drawn[:, column], level=level)
+                )
+        return found
 
 
-def rejection(queries: Array, out_of_scope: Array, gallery: Array, *, distance: Metric = "euclidean") -> Rejection:
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Ranks of the distances of queries to their nearest gallery item, tied ones equal."""
+
+    groups: int  # distances that do not tie
+    inside: Integers  # (I,) ranks in scope, class by class
+    outside: Integers  # (O,)
+    sizes: Integers | None  # (C,) queries of each class in scope; None where the labels are not known
+    labels: npt.NDArray[Any] | None  # (C,)
+
+    def per_class(self) -> dict[Any, float]:
+        if self.sizes is None or self.labels is None:
+            return {}
+        accepted = self._up_to(self.outside, None)
+        farther = 1 - (accepted[:-1] + accepted[1:])[self.inside] / (2 * len(self.outside))
+        means = np.add.reduceat(farther, np.cumsum(self.sizes) - self.sizes) / self.sizes
+        return dict(zip(self.labels.tolist(), means.tolist(), strict=True))
+
+    def resampled(self, over: Over, average: Average, resamples: int, seed: int) -> Floats | None:
+        """AUROC and FPR at 95 % TPR `(resamples, 2)`; None with fewer than two units, or without labels for them."""
+        sizes = self.sizes
+        if sizes is None:
+            if over == "classes" or average == "macro":
+                return None
+            sizes = np.array([len(self.inside)])
+        if (len(sizes) if over == "classes" else len(self.inside)) < 2:
+            return None
+        weights = np.ones(len(self.inside)) if average == "micro" else 1 / np.repeat(sizes, sizes)
+        kinds = (
+            draws(sizes, over, average, resamples, seed),
+            draws(np.array([len(self.outside)]), "queries", "micro", resamples, seed + 1),
+        )
+        found = np.empty((resamples, 2))
+        inside, outside = ((row for batch in batches for row in batch) for batches in kinds)
+        for number, (known, unknown) in enumerate(zip(inside, outside, strict=True)):
+            true = self._up_to(self.inside, weights * (known if over == "queries" else np.repeat(known, sizes)))
+            false = self._up_to(self.outside, unknown)
+            area = np.diff(false) @ (true[1:] + true[:-1]) / (2 * true[-1] * false[-1])
+            found[number] = area, false_at(true, false, 0.95)
+        return found
+
+    def _up_to(self, ranks: Integers, weights: Floats | None) -> Floats:
+        """`(T + 1,)` the weight of the queries accepted, from none to all."""
+        counts = np.bincount(ranks, weights, self.groups)
+        return np.concatenate([[0.0], np.cumsum(counts)])
+
+
+def rejection(
+    queries: Array,
+    out_of_scope: Array,
+    gallery: Array,
+    *,
+    labels: Array | None = None,
+    distance: Metric = "euclidean",
+) -> Rejection:
     """Rejection of queries by their distance to the nearest gallery item.
 
     The gallery holds items of the known classes, for instance the training items, and none of the queries. The
@@ -41,6 +135,8 @@ def rejection(queries: Array, out_of_scope: Array, gallery: Array, *, distance: 
         queries: `(Q, d)` floating point.
         out_of_scope: `(Q,)` bool, whether a query belongs to none of the classes of the gallery.
         gallery: `(M, d)` floating point, M >= 1.
+        labels: `(Q,)` of any integer dtype, the class of each query, for the values and intervals of classes; those of
+            queries out of scope are not read.
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
 
     Raises:
@@ -76,12 +172,20 @@ def rejection(queries: Array, out_of_scope: Array, gallery: Array, *, distance: 
             f"queries must be of both kinds: got {int((~outside).sum())} in scope and {int(outside.sum())} out of it; "
             "add queries of the missing kind."
         )
+    inside = np.flatnonzero(~outside)
+    sizes = names = None
+    if labels is not None:
+        as_classes(labels, count=len(asked))
+        column = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        names, classes, sizes = np.unique(column[inside], return_inverse=True, return_counts=True)
+        inside = inside[np.argsort(classes.ravel(), kind="stable")]
     curve = Roc.of(_nearest(asked, known).cpu().numpy(), ~outside)
     return Rejection(
         auroc=curve.area,
         fpr_at_95_tpr=curve.false_at(0.95),
         in_scope=int(curve.true[-1]),
         out_of_scope=int(curve.false[-1]),
+        scores=Scores(len(curve.least), curve.group[inside], curve.group[outside], sizes, names),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Metric, as_points
+from trivet.evaluation.intervals import Average, Interval, Over
+from trivet.evaluation.pairs import ACCURACY, AREA, Pairs, rate_name
+from trivet.evaluation.roc import Roc
 from trivet.evaluation.standing import TIE
 from trivet.geometry import Array, as_classes
 
@@ -41,63 +45,51 @@ class Verification:
     positive_pairs: int
     negative_pairs: int
     sampled: bool  # whether these are a random sample of the pairs there are
+    # What intervals and values of each class are found from; None of `verify_pairs`, which does not know the items.
+    pairs: Pairs | None = field(default=None, compare=False, repr=False)
 
     @property
     def chance(self) -> float:
         """`roc_auc` and `accuracy` of an embedding that knows nothing of the classes."""
         return 0.5
 
+    def measures(self) -> dict[str, float | None]:
+        """The measures by name: "roc-auc", "tar@far=F" for each F, "verification-accuracy"."""
+        rates = {rate_name(far): share for far, share in self.tar_at_far.items()}
+        return {AREA: self.roc_auc, **rates, ACCURACY: self.accuracy}
 
-@dataclass(frozen=True)
-class Roc:
-    """Pairs accepted as the largest accepted distance grows: none, then one group of tied pairs after the other."""
+    def per_class(self) -> dict[str, Floats]:
+        """Measure -> that of each class `(C,)`, in the order of the labels, NaN for a class that lacks the pairs.
 
-    least: Floats  # (T,) smallest and largest distance of each group
-    most: Floats
-    true: Integers  # (T + 1,) positive pairs accepted, from 0 to all
-    false: Integers  # (T + 1,) negative pairs accepted, from 0 to all
+        The pairs of a class are its positive pairs, and the negative ones that one of its items is in; distances of a
+        FAR and threshold are those of all. Empty for `verify_pairs`, which does not know the items.
+        """
+        return {} if self.pairs is None else self.pairs.per_class()
 
-    @classmethod
-    def of(cls, distances: Floats, positive: Booleans) -> Roc:
-        """The curve of P pairs, at least one of them positive and one negative."""
-        assert positive.any()
-        assert not positive.all()
-        order = np.argsort(distances, kind="stable")
-        ordered = distances[order]
-        # A group reaches from its smallest distance, not from pair to pair: many pairs close together are no tie.
-        after = np.searchsorted(ordered, ordered * (1 + TIE), side="right").tolist()
-        starts, start = [], 0
-        while start < len(after):
-            starts.append(start)
-            start = after[start]
-        stops = np.array([*starts[1:], len(after)])
-        true = np.concatenate([[0], np.cumsum(positive[order])[stops - 1]])
-        return cls(least=ordered[starts], most=ordered[stops - 1], true=true, false=np.concatenate([[0], stops]) - true)
+    def intervals(
+        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, dict[str, Interval]]:
+        """Measure -> bootstrap intervals over "queries", here the items, and over "classes".
 
-    @property
-    def area(self) -> float:
-        """Chance that a random positive pair is nearer than a random negative one, a tie counting half."""
-        twice = int(np.diff(self.false) @ (self.true[1:] + self.true[:-1]))
-        return twice / (2 * int(self.true[-1]) * int(self.false[-1]))
+        Drawn are items or classes, never pairs, as the pairs of an item go together; see `Pairs` for the weights of
+        pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure that is
+        missing and for fewer than two units; empty for `verify_pairs`.
 
-    def true_at(self, false: float) -> float:
-        """The largest share of positives accepted when a share `false` in [0, 1] of the negatives is."""
-        # Of several points at one share of negatives this takes the last.
-        return float(np.interp(false, self.false / self.false[-1], self.true / self.true[-1]))
+        Args:
+            average: "micro", of the measures; "macro", of the means over the classes of `per_class`.
+            resamples, level, seed: as in `bootstrap`.
 
-    def false_at(self, true: float) -> float:
-        """The least share of negatives accepted when a share `true` in (0, 1] of the positives is."""
-        x, y = self.true / self.true[-1], self.false / self.false[-1]
-        point = int(np.searchsorted(x, true, side="left"))  # the first that reaches it
-        return float(y[point - 1] + (y[point] - y[point - 1]) * (true - x[point - 1]) / (x[point] - x[point - 1]))
-
-    def best_threshold(self) -> float:
-        """The distance up to which to accept for the best balanced accuracy: the lowest such, midway between groups."""
-        # The shares accepted of positives less negatives, in whole numbers, so that equal ones are equal.
-        gain = self.true[1:] * self.false[-1] - self.false[1:] * self.true[-1]
-        group = int(gain.argmax())
-        following = self.least[min(group + 1, len(self.least) - 1)]
-        return float(max(self.most[group], (self.most[group] + following) / 2))
+        Raises:
+            ValueError: if an option is out of range.
+        """
+        if self.pairs is None:
+            return {}
+        overs: tuple[Over, ...] = ("queries", "classes")
+        found = {
+            over: self.pairs.intervals(over, average, resamples=resamples, level=level, seed=seed) for over in overs
+        }
+        missing = Interval(math.nan, math.nan)
+        return {name: {over: found[over].get(name, missing) for over in overs} for name in self.measures()}
 
 
 def verify(
@@ -163,13 +155,20 @@ def verify(
         _numbered(first, count, _distinct(total, wanted, generator))
         for (first, count), total, wanted in zip(partners, totals, counts, strict=True)
     ]
-    left, right = (order[np.concatenate(side)] for side in zip(*pairs, strict=True))
-    return _verification(
-        _distances(points, left, points, right, distance),
-        classes[left] == classes[right],
+    left, right = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    half = half[order]
+    found, group, accepted = _verification(
+        _distances(points, order[left], points, order[right], distance),
+        np.arange(len(left)) < counts[0],
         np.where(half[left] == half[right], half[left], NEITHER),
         fars,
         sampled=counts != totals,
+    )
+    resolved = tuple(far for far, share in found.tar_at_far.items() if share is not None)
+    # Positions of at most 2^31 items, as there are many pairs.
+    sides = left.astype(np.int32), right.astype(np.int32)
+    return replace(
+        found, pairs=Pairs(*sides, counts[0], group.astype(np.int32), accepted, order, sizes, half == 1, resolved)
     )
 
 
@@ -223,21 +222,22 @@ def verify_pairs(
     for kind in (positive, ~positive):
         half[kind] = generator.permutation(int(kind.sum())) % 2
     rows = np.arange(len(positive))
-    return _verification(_distances(firsts, rows, seconds, rows, distance), positive, half, fars, sampled=False)
+    return _verification(_distances(firsts, rows, seconds, rows, distance), positive, half, fars, sampled=False)[0]
 
 
 def _verification(
     distances: Floats, positive: Booleans, half: Integers, fars: Sequence[float], *, sampled: bool
-) -> Verification:
+) -> tuple[Verification, Integers, Booleans | None]:
+    """The measures; the group of each pair in the curve; whether it is accepted, where a threshold was found."""
     curve = Roc.of(distances, positive)
     negatives = int(curve.false[-1])
-    threshold = accuracy = None
+    threshold = accuracy = accepted = None
     choosing, judging = half == 0, half == 1
     if all(0 < positive[part].sum() < part.sum() for part in (choosing, judging)):
         threshold = Roc.of(distances[choosing], positive[choosing]).best_threshold()
-        accepted, judged = distances[judging] <= threshold * (1 + TIE), positive[judging]
-        accuracy = float(accepted[judged].mean() + (~accepted[~judged]).mean()) / 2
-    return Verification(
+        accepted = distances <= threshold * (1 + TIE)
+        accuracy = float(accepted[judging & positive].mean() + (~accepted[judging & ~positive]).mean()) / 2
+    found = Verification(
         roc_auc=curve.area,
         # The slack is for a rate like 1 / 49, of which 49 make less than 1 in floating point.
         tar_at_far={far: curve.true_at(far) if far * negatives > 1 - 1e-9 else None for far in fars},
@@ -247,6 +247,7 @@ def _verification(
         negative_pairs=negatives,
         sampled=sampled,
     )
+    return found, curve.group, accepted
 
 
 def _distances(left: Tensor, rows: Integers, right: Tensor, columns: Integers, distance: Metric) -> Floats:

@@ -36,6 +36,7 @@ _NAMES = {
     "verification-accuracy": "accuracy",
 }
 _CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
+_VERIFICATION = r"roc-auc|tar@far(=.*)?|verification-accuracy"
 # Without knowledge of the classes; the chance of a retrieval measure depends on the data and is in the record.
 _CHANCE = {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}
 _GLOSSARY = (
@@ -102,7 +103,7 @@ def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
         "protocols": [_protocol(result) for result in results],
         "key": [(label, *_style(e)[:1], _SIGNS[_symbol(e)]) for e, label in enumerate(labels)],
         "levels": levels,
-        "rejection": [(label, result["rejection"]) for label, result in zip(labels, results, strict=True)
+        "rejection": [_rejection(label, result["rejection"]) for label, result in zip(labels, results, strict=True)
                       if result.get("rejection")],
         "glossary": [(name, said) for pattern, name, said in _GLOSSARY
                      if any(re.fullmatch(pattern, measure) for measure in measures)],
@@ -187,8 +188,7 @@ def _level(
     retrieval = _together(one.retrieval for one in shares.values())
     clustering = [name for name in _CLUSTERING if any(name in values for values in found.values())]
     verification = _together(
-        [name for name in values if re.fullmatch(r"roc-auc|tar@far(=.*)?|verification-accuracy", name)]
-        for values in found.values()
+        [name for name in values if re.fullmatch(_VERIFICATION, name)] for values in found.values()
     )
     leads = _leads(retrieval) or _leads([*clustering, *verification])
     differences = _differences(level, record, shares)
@@ -213,8 +213,10 @@ def _level(
         "Retrieval", f"{ends}; upright dots: chance.", heights["Retrieval"], _dots(shares, labels, listed["Retrieval"])
     )
     title = "Clustering and verification"
-    draw(title, "Upright dots: chance.", heights[title], _dots(shares, labels, listed[title]))
-    classes = _classes(level, record, labels, shares, retrieval[:1] if "recall@1" not in retrieval else ["recall@1"])
+    draw(title, f"{ends}; upright dots: chance.", heights[title], _dots(shares, labels, listed[title]))
+    # The others may leave 0 to 1 in a class.
+    single = retrieval or [name for name in verification if name == "roc-auc"]
+    classes = _classes(level, record, labels, shares, single[:1] if "recall@1" not in retrieval else ["recall@1"])
     if classes["rows"]:
         title = f"{_named(classes['measure'])} of each class"
         if classes["count"] <= _MOST_DRAWN:
@@ -232,7 +234,7 @@ def _level(
         "level": level,
         "items": first.get("items"),
         "classes": first.get("classes"),
-        "few": bool(retrieval) and (first.get("classes") or _FEW_CLASSES) < _FEW_CLASSES,
+        "few": bool([*retrieval, *clustering, *verification]) and (first.get("classes") or _FEW_CLASSES) < _FEW_CLASSES,
         "leads": [_lead(name, shares, labels) for name in leads],
         "sentences": [sentence for name in leads for sentence in _sentences(level, name, shares, labels)]
         + [sentence for name in leads for sentence in _compared(name, differences.get(name, []), labels)],
@@ -244,7 +246,9 @@ def _level(
         ],
         "less": labels[0],
         "clustering": _clustering(level, clustering, shares, labels),
-        "verification": _verification(verification, shares, labels),
+        "clustering_table": [_table_row(name, shares, labels) for name in clustering],
+        "verification": _verification(shares, labels) if verification else None,
+        "verification_table": [_table_row(name, shares, labels) for name in verification],
         "folds": _folds(level, shares, labels),
         "missing": [
             (labels[e], _named(name.removesuffix("_missing")), str(reason))
@@ -273,7 +277,13 @@ class _Shares:
         self._macro = (result.get("macro") or {}).get(level) or {}
         self._intervals = (result.get("intervals") or {}).get(level) or {}
         self._macro_intervals = (result.get("macro_intervals") or {}).get(level) or {}
-        self.retrieval = [name for name in self.values if f"chance_{name}" in self.values or name in self._macro]
+        self.retrieval = [
+            name
+            for name in self.values
+            if (f"chance_{name}" in self.values or name in self._macro)
+            and name not in _CLUSTERING
+            and not re.fullmatch(_VERIFICATION, name)
+        ]
 
     def value(self, name: str) -> float | None:
         return _finite(self.values.get(name))
@@ -391,7 +401,7 @@ def _differences(
     level: str, record: Mapping[str, Any], shares: Mapping[int, _Shares]
 ) -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
     """Measure -> the embedding and its difference to the first."""
-    others = [e for e in shares if e > 0 and shares[e].retrieval]
+    others = [e for e in shares if e > 0]
     by_measure = ((record.get("differences") or {}).get(level) or {}).items()
     return {
         name: [
@@ -453,7 +463,7 @@ def _table_row(name: str, shares: Mapping[int, _Shares], labels: Sequence[str]) 
                 "classes": _ends(one.interval(name, "classes")),
                 "macro": percent(one.macro(name)),
                 "macro_interval": _ends(one.macro_interval(name)),
-                "chance": percent(one.chance(name)),
+                "chance": _by_chance(name, one.chance(name)),
             }
             for e, one in shares.items()
         ],
@@ -465,33 +475,48 @@ def _clustering(
 ) -> dict[str, Any] | None:
     if not names:
         return None
-    columns = [_named(name) for name in names]
     rows = []
     for e, one in shares.items():
         means = (one.result.get("clustering") or {}).get(level) or {}
         inertia = _finite(means.get("inertia"))
-        cells = [percent(one.value(name)) for name in names]
-        cells += [number(means.get("clusters")), number(means.get("clusters_in_use"))]
+        cells = [number(means.get("clusters")), number(means.get("clusters_in_use"))]
         cells += [number(one.values.get("nmi+_clusters"))] if "nmi+" in names else []
         cells += [MISSING if inertia is None else f"{inertia:.4g}", number(means.get("restarts"))]
         rows.append((labels[e], [*cells, duration(means.get("seconds"))]))
-    columns += ["clusters", "in use", *(["clusters of NMI+"] if "nmi+" in names else [])]
+    columns = ["clusters", "in use", *(["clusters of NMI+"] if "nmi+" in names else [])]
     return {"columns": [*columns, "inertia", "restarts", "k-means took"], "rows": rows}
 
 
-def _verification(names: Sequence[str], shares: Mapping[int, _Shares], labels: Sequence[str]) -> dict[str, Any] | None:
-    if not names:
-        return None
+def _verification(shares: Mapping[int, _Shares], labels: Sequence[str]) -> dict[str, Any]:
     rows = []
     for e, one in shares.items():
         pairs, sampled = one.values.get("verification_pairs"), one.values.get("verification_sampled")
         kind = "" if pairs is None or sampled is None else " sampled" if sampled else " (all)"
-        cells = [percent(one.value(name)) for name in names]
-        rows.append((labels[e], [*cells, decimal(one.values.get("verification-threshold")), f"{number(pairs)}{kind}"]))
-    first = next(iter(shares.values()))
-    chance = [_by_chance(name, first.chance(name)) for name in names]
-    columns = [*(_named(name) for name in names), "threshold (distance)", "pairs"]
-    return {"columns": columns, "rows": rows, "chance": [*chance, "", ""]}
+        rows.append((labels[e], [decimal(one.values.get("verification-threshold")), f"{number(pairs)}{kind}"]))
+    return {"columns": ["threshold (distance)", "pairs"], "rows": rows}
+
+
+def _rejection(label: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    def of(part: str, name: str, over: str) -> str:
+        return _ends(((found.get(part) or {}).get(name) or {}).get(over))
+
+    return {
+        "label": label,
+        "in_scope": found.get("in_scope"),
+        "out_of_scope": found.get("out_of_scope"),
+        "rows": [
+            [
+                title,
+                percent(_finite(found.get(name))),
+                of("intervals", name, "queries"),
+                of("intervals", name, "classes"),
+                percent(_finite((found.get("macro") or {}).get(name))),
+                of("macro_intervals", name, "classes"),
+                chance,
+            ]
+            for title, name, chance in (("AUROC", "auroc", "50.0"), ("accepted", "fpr_at_95_tpr", "95.0"))
+        ],
+    }
 
 
 def _folds(level: str, shares: Mapping[int, _Shares], labels: Sequence[str]) -> list[dict[str, Any]]:

@@ -22,9 +22,9 @@ from trivet.evaluation import ALL, LevelResult, evaluate
 from trivet.evaluation.approximate import retrieve_approximately
 from trivet.evaluation.folds import class_folds
 from trivet.evaluation.inputs import Metric
-from trivet.evaluation.intervals import Difference, across_folds, interval_json, intervals_json, paired_difference
+from trivet.evaluation.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
 from trivet.evaluation.levels import CLUSTERING, VERIFICATION
-from trivet.evaluation.rejection import rejection
+from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.reports import write_evaluation_report
 from trivet.training.files import RunFolder, write_whole
@@ -79,6 +79,10 @@ class Evaluated:
     record: dict[str, Any]
     retrieval: dict[str, Retrieval]
     ids: np.ndarray | None  # of the queries
+    levels: dict[str, LevelResult]  # with the names of the classes as labels
+    names: dict[str, np.ndarray]  # (N,) the class of each item
+    item_ids: np.ndarray | None  # of what is clustered and verified, also where only a sample is asked
+    rejected: Rejection | None  # at the first level
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,34 +141,57 @@ def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
     first = found[0]
     differences: dict[str, Any] = {}
     for other in found[1:]:
-        order = _same_queries(first, other)
-        for level in first.retrieval.keys() & other.retrieval.keys():
-            a, b = first.retrieval[level], other.retrieval[level]
-            if [str(a.labels[i]) for i in a.classes] != [str(b.labels[i]) for i in b.classes[order]]:
-                raise ValueError(
-                    f"compared embeddings must have the same labels: {level} differs between "
-                    f"{first.record['embeddings']} and {other.record['embeddings']}; give files made from one data set."
-                )
-            names = [name for name in a.measures if name in b.measures]
-            columns = [[one.measures.index(name) for name in names] for one in (a, b)]
-            left, right = a.values[:, columns[0]], b.values[order][:, columns[1]]
-            by_over = {
-                over: paired_difference(
-                    right,
-                    left,
-                    a.classes,
-                    over=over,
-                    average="micro",
-                    resamples=request.resamples or 1,  # one gives the difference itself; its interval is not shown
-                    seed=request.seed,
-                )
-                for over in ("queries", "classes")
-            }
-            rows = differences.setdefault(level, {name: [] for name in names})
-            for column, name in enumerate(names):
-                by_name = {over: by_over[over][column] for over in by_over}
-                rows[name].append(_difference(first, other, by_name, shown=bool(request.resamples)))
-    return {level: differences[level] for level in first.retrieval if level in differences}
+        for level in first.levels.keys() & other.levels.keys():
+            rows = differences.setdefault(level, {})
+            for name, by_over in _compared(first, other, level, request).items():
+                rows.setdefault(name, []).append(_difference(first, other, by_over, shown=bool(request.resamples)))
+    return {level: differences[level] for level in first.levels if differences.get(level)}
+
+
+def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) -> dict[str, dict[Over, Difference]]:
+    """Measure -> over -> the mean of the other less that of the first, under the same draws."""
+    resamples, seed = request.resamples or 1, request.seed  # one gives the difference itself; its interval is not shown
+    found: dict[str, dict[Over, Difference]] = {}
+
+    def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
+        ones = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
+        for name, one in zip(names, ones, strict=True):
+            found.setdefault(name, {})[over] = one
+
+    overs: tuple[Over, ...] = ("queries", "classes")
+    if level in first.retrieval and level in other.retrieval:
+        a, b = first.retrieval[level], other.retrieval[level]
+        rows = _same_queries(first, other, first.ids, other.ids, (len(a.classes), len(b.classes)))
+        _same_labels(first, other, level, a.labels[a.classes], b.labels[b.classes][rows])
+        names = [name for name in a.measures if name in b.measures]
+        columns = [[one.measures.index(name) for name in names] for one in (a, b)]
+        for over in overs:
+            pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
+    results = first.levels[level], other.levels[level]
+    if not any(result.clustering or result.clustering_plus or result.verification for result in results):
+        return found
+    rows = _same_queries(first, other, first.item_ids, other.item_ids, (results[0].items, results[1].items))
+    _same_labels(first, other, level, first.names[level], other.names[level][rows])
+    agreed, others = (result.agreement_values() for result in results)
+    for name in agreed.keys() & others.keys():
+        values, classes = agreed[name]
+        for over in overs:
+            pair([name], values, others[name][0][rows], classes, over)
+    pairs = [result.verification.pairs for result in results if result.verification is not None]
+    if len(pairs) == 2 and pairs[0] is not None and pairs[1] is not None:
+        own, its = pairs[0], pairs[1]
+        for over in overs:
+            mine, theirs = own.values(over, "micro"), its.values(over, "micro")
+            for name in mine.keys() & theirs.keys():
+                if over == "queries":
+                    classes = own.in_order(own.classes)
+                    pair([name], own.in_order(mine[name]), its.in_order(theirs[name])[rows], classes, over)
+                else:
+                    pair([name], mine[name], theirs[name], np.arange(len(own.sizes)), over)
+            rates = own.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
+            for name, one in rates.items():
+                found.setdefault(name, {})[over] = one
+    return {name: found[name] for name in results[0].mean() if name in found}
 
 
 def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
@@ -175,24 +202,38 @@ def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    measures = list(dict.fromkeys(name for one in found for level in one.retrieval.values() for name in level.measures))
+    rows = [
+        (one.record["embeddings"], level, row)
+        for one in found
+        for level in one.levels
+        for row in class_rows(one, level)
+    ]
+    measures = list(dict.fromkeys(name for _, _, row in rows for name in row if name not in ("class", "queries")))
     writer.writerow(["embeddings", "level", "class", "queries", *measures])
-    for one in found:
-        for level, result in one.retrieval.items():
-            for row in class_rows(result):
-                shares = [row.get(name, "") for name in measures]
-                writer.writerow([one.record["embeddings"], level, row["class"], row["queries"], *shares])
+    for name, level, row in rows:
+        writer.writerow([name, level, row["class"], row["queries"], *(row.get(measure, "") for measure in measures)])
     write_whole(path, text.getvalue().encode())
 
 
-def class_rows(result: Retrieval) -> list[dict[str, Any]]:
-    """The class, the number of its queries and the means over them, for each class with a query that counts."""
-    counted = result.classes[~np.isnan(result.values[:, 0])]
-    counts = np.bincount(counted, minlength=len(result.labels))
-    means = result.per_class()
+def class_rows(found: Evaluated, level: str) -> list[dict[str, Any]]:
+    """The class, the number of its queries and its measures, for each class that has a value.
+
+    The queries are those of retrieval that count; without retrieval all items of the class. The AUROC of rejection is
+    at the first level, "rejection-auroc".
+    """
+    result, retrieval = found.levels[level], found.retrieval.get(level)
+    if retrieval is not None:
+        counted = retrieval.labels[retrieval.classes[~np.isnan(retrieval.values[:, 0])]]
+    else:
+        counted = found.names[level]
+    counts = dict(zip(*(side.tolist() for side in np.unique(counted, return_counts=True)), strict=True))
+    means = replace(result, retrieval=retrieval).per_class()
+    if found.rejected is not None and level == next(iter(found.levels)):
+        for label, area in found.rejected.per_class().items():
+            means.setdefault(label, {})["rejection-auroc"] = area
     return [
-        {"class": str(label), "queries": int(count), **means[label]}
-        for label, count in zip(result.labels.tolist(), counts.tolist(), strict=True)
+        {"class": str(label), "queries": counts.get(label, 0), **means[label]}
+        for label in result.labels.tolist()
         if label in means
     ]
 
@@ -300,7 +341,12 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
             for level, numbers in labels.items()
         }
     results = {
-        level: replace(result, retrieval=approximate.get(level, result.retrieval)) for level, result in results.items()
+        level: replace(
+            result,
+            retrieval=approximate.get(level, result.retrieval),
+            labels=np.array(names[level])[np.unique(labels[level])],
+        )
+        for level, result in results.items()
     }
     retrieval = {
         level: replace(result.retrieval, labels=np.array(names[level])[result.retrieval.labels])
@@ -308,8 +354,8 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         if result.retrieval is not None
     }
     record["evaluation"] = {level: result.as_json() for level, result in results.items()}
-    if retrieval:
-        record["macro"] = {level: result.mean("macro") for level, result in retrieval.items()}
+    if any(result.mean() for result in results.values()):
+        record["macro"] = {level: result.mean("macro") for level, result in results.items()}
         if request.resamples:
             averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
             for key, average in averages.items():
@@ -333,24 +379,43 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         record["folds"] = _folds(queries, enough, request)
         reasons = {level: f"{request.folds} folds need as many classes: there are {n}." for level, n in too_few.items()}
         record |= {"folds_missing": reasons} if reasons else {}
+    rejected = None
     if sets.rejected is not None and gallery is not None:
-        found = rejection(
+        level = next(iter(labels))
+        outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
+        rejected = rejection(
             np.concatenate([queries.embeddings, sets.rejected.embeddings]),
-            np.arange(len(queries) + len(sets.rejected)) >= len(queries),
+            outside,
             gallery.embeddings,
+            labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
             distance=request.distance,
         )
-        record["rejection"] = {
-            "auroc": found.auroc,
-            "fpr_at_95_tpr": found.fpr_at_95_tpr,
-            "in_scope": found.in_scope,
-            "out_of_scope": found.out_of_scope,
-        }
+        assert rejected.scores is not None
+        assert rejected.scores.labels is not None
+        named = replace(rejected.scores, labels=np.array(names[level])[rejected.scores.labels])
+        rejected = replace(rejected, scores=named)
+        record["rejection"] = _rejection(rejected, request)
     record["seconds"] = round(time.perf_counter() - began, 3)
     ids = queries.ids
     if request.sample and ids is not None:
         ids = ids[options["sample"]]
-    return Evaluated(record, retrieval, ids)
+    classes = {level: np.array(names[level])[numbers] for level, numbers in labels.items()}
+    return Evaluated(record, retrieval, ids, results, classes, queries.ids, rejected)
+
+
+def _rejection(found: Rejection, request: Request) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "auroc": found.auroc,
+        "fpr_at_95_tpr": found.fpr_at_95_tpr,
+        "in_scope": found.in_scope,
+        "out_of_scope": found.out_of_scope,
+        "macro": {"auroc": found.macro},
+    }
+    if request.resamples:
+        averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
+        for key, average in averages.items():
+            record[key] = intervals_json(found.intervals(average, resamples=request.resamples, seed=request.seed))
+    return record
 
 
 def _distance_of(path: Path) -> Metric:
@@ -436,21 +501,22 @@ def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request)
     return found
 
 
-def _same_queries(first: Evaluated, other: Evaluated) -> np.ndarray:
-    """Where the queries of the first stand among those of the other."""
+def _same_queries(
+    first: Evaluated, other: Evaluated, own: np.ndarray | None, others: np.ndarray | None, counts: tuple[int, int]
+) -> np.ndarray:
+    """Where the queries of the first, with these ids, stand among those of the other."""
     names = first.record["embeddings"], other.record["embeddings"]
-    counts = [len(next(iter(one.retrieval.values())).classes) if one.retrieval else 0 for one in (first, other)]
     if counts[0] != counts[1]:
         raise ValueError(
             f"compared embeddings must be of the same items: {names[0]} has {counts[0]} queries and {names[1]} "
             f"{counts[1]}; give files made from one data set."
         )
-    if first.ids is None or other.ids is None:
+    if own is None or others is None:
         return np.arange(counts[0])
-    order = np.argsort(other.ids)
-    place = np.searchsorted(other.ids, first.ids, sorter=order).clip(max=len(order) - 1)
-    if not (other.ids[order[place]] == first.ids).all():
-        missing = first.ids[other.ids[order[place]] != first.ids][0]
+    order = np.argsort(others)
+    place = np.searchsorted(others, own, sorter=order).clip(max=len(order) - 1)
+    if not (others[order[place]] == own).all():
+        missing = own[others[order[place]] != own][0]
         raise ValueError(
             f"compared embeddings must be of the same items: {names[1]} has no {str(missing)!r}, which {names[0]} has; "
             "give files made from one data set."
@@ -459,8 +525,17 @@ def _same_queries(first: Evaluated, other: Evaluated) -> np.ndarray:
     return found
 
 
+def _same_labels(first: Evaluated, other: Evaluated, level: str, own: np.ndarray, others: np.ndarray) -> None:
+    """The class names of the same queries must be equal."""
+    if own.tolist() != others.tolist():
+        raise ValueError(
+            f"compared embeddings must have the same labels: {level} differs between "
+            f"{first.record['embeddings']} and {other.record['embeddings']}; give files made from one data set."
+        )
+
+
 def _difference(
-    first: Evaluated, other: Evaluated, by_over: Mapping[str, Difference], *, shown: bool
+    first: Evaluated, other: Evaluated, by_over: Mapping[Over, Difference], *, shown: bool
 ) -> dict[str, Any]:
     return {
         "of": other.record["embeddings"],
@@ -493,7 +568,7 @@ def write_report(result: Mapping[str, Any], found: Sequence[Evaluated], path: Pa
     Raises:
         OSError: if the file cannot be written.
     """
-    classes = [{level: class_rows(one) for level, one in each.retrieval.items()} for each in found]
+    classes = [{level: class_rows(each, level) for level in each.levels} for each in found]
     write_evaluation_report({"results": [each.record for each in found], **result, "per_class": classes}, path)
 
 

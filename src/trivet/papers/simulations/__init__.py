@@ -1,0 +1,1 @@
+"""The papers' figures as numbers and pictures; `trivet simulate`."""
