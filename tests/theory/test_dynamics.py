@@ -527,3 +527,45 @@ def test_a_wrong_entanglement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_movement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xuan2020, "movement", lambda before, after, triplets: movement(after, before, triplets))
     assert not named(xuan2020._free_movement())["xuan2020-movement-free"]
+
+
+def test_movement_of_another_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = np.tile([[0.5, 0.5]], (4, 1))
+    evenly = dynamics.Movement(before, before + 0.01, np.arange(4, dtype=np.int8))
+    monkeypatch.setattr(
+        xuan2020,
+        "digit_movement",
+        lambda loss: {(phase, name): evenly for phase in ("initial", "late") for name in ("HPHN", "EPEN")},
+    )
+    found = named(xuan2020._digit_movement())
+    assert [name for name, holds in found.items() if holds] == ["xuan2020-movement-digits-late-second"]
+
+
+def test_wrong_regions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        xuan2020,
+        "vector_field",
+        lambda **options: vector_field(**options | {"strength": 1 - options.get("strength", 0)}),
+    )
+    assert not named(xuan2020._movement_types())["xuan2020-regions-similar"]
+
+
+def test_wrong_triplets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        xuan2020, "triplet_scatter", lambda rows, labels: triplet_scatter(rows, labels, positives="hard")
+    )
+    assert not named(xuan2020._group_size())["xuan2020-group-size"]
+
+
+def test_a_step_of_the_stand_in() -> None:
+    images, labels = xuan2020.centred_digits()
+    assert images.shape == (1797, 64)
+    assert (float(images.mean()), float(images.std(correction=0))) == pytest.approx((0, 1))
+    weights = xuan2020._weights((64, 128, 32), 0)
+    start = [weight.clone() for weight in weights]
+    options: dict[str, Any] = {"mined": ("hard", "hard"), "steps": 1, "learning_rate": 1e-3, "seed": 1}
+    (step,) = xuan2020._train(weights, images, labels, loss="vanilla", measured=True, **options)
+    assert 30 <= len(step.before) <= 128 // 3
+    assert all(not torch.equal(now, then) for now, then in zip(weights, start, strict=True))
+    (again,) = xuan2020._train(start, images, labels, loss="vanilla", measured=True, **options)
+    assert np.array_equal(again.after, step.after)

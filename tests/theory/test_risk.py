@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import trivet
 from trivet.losses import MarginLoss, TripletLoss
 from trivet.papers import levi2021_theory
 from trivet.papers.checks import Check
@@ -15,6 +16,7 @@ from trivet.theory import risk
 from trivet.theory.risk import (
     affine_dimension,
     class_distances,
+    collapse_turn_limit,
     collapsed_and_split_margin_losses,
     collapsed_and_split_triplet_losses,
     easy_positive_probabilities,
@@ -28,8 +30,11 @@ from trivet.theory.risk import (
     margin_noise_limit,
     margin_split_threshold,
     match_probabilities,
+    opposed_hinges,
     opposed_hinges_minimum,
+    pair_pull_push_ratio,
     pair_push_threshold,
+    pull_push_ratio,
     push_threshold,
     search_margin_minimum,
     search_triplet_minimum,
@@ -250,7 +255,8 @@ def test_nothing_falls_below_the_bounds() -> None:
 @pytest.mark.parametrize(("pull", "push"), [(0.5, 0.2), (0.2, 0.5), (0.3, 0.3), (0.4, 0.0), (0.0, 0.4), (0.0, 0.0)])
 def test_opposed_hinges_on_a_grid(pull: float, push: float) -> None:
     grid = np.linspace(-2, 2, 401)
-    values = pull * np.maximum(0, grid + 0.5) + push * np.maximum(0, 0.5 - grid)
+    values = np.array([pull * max(0, u + 0.5) + push * max(0, 0.5 - u) for u in grid.tolist()])
+    np.testing.assert_allclose(opposed_hinges(grid, pull, push, margin=0.5), values, rtol=0, atol=1e-15)
     found = opposed_hinges_minimum(pull, push, margin=0.5)
     best = grid[values <= values.min() + 1e-12]
     assert found.value == pytest.approx(values.min(), abs=1e-12)
@@ -373,6 +379,47 @@ def test_split_losses_are_those_of_the_two_maps(num_classes: int, size: int, p: 
     torch.testing.assert_close(one[size:], other[size:], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize(("num_classes", "size", "p"), [(2, 2, 0.8), (2, 4, 0.7), (3, 2, 0.45), (4, 2, 0.6)])
+def test_split_losses_over_all_positives(num_classes: int, size: int, p: float) -> None:
+    """The first anchor's sums over all its positives and negatives, mean over every labelling."""
+    margin, beta = 0.5, 0.7
+    triplet = collapsed_and_split_triplet_losses(num_classes, [size], p, margin=margin, positives="all")
+    pair = collapsed_and_split_margin_losses(num_classes, [size], p, beta=beta, margin=margin, positives="all")
+    for place, distances in enumerate(halves(num_classes, size, margin)):
+        d = distances[0].tolist()
+        triplets = pairs = 0.0
+        for labels, weight in labelings(num_classes, size, p):
+            others = range(1, len(labels))
+            positives = [j for j in others if labels[j] == labels[0]]
+            negatives = [k for k in others if labels[k] != labels[0]]
+            triplets += weight * sum(max(0, d[j] - d[k] + margin) for j in positives for k in negatives)
+            pairs += weight * sum(max(0, d[j] - beta + margin) for j in positives)
+            pairs += weight * sum(max(0, beta - d[k] + margin) for k in negatives)
+        assert triplet[place][0] == pytest.approx(triplets, rel=1e-12)
+        assert pair[place][0] == pytest.approx(pairs, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "p"), [(2, 11, 0.6), (2, 13, 0.6), (3, 4, 0.5), (3, 6, 0.5), (3, 3, 0.2)]
+)
+def test_turn_limit_is_where_the_loss_changes_sign(num_classes: int, size: int, p: float) -> None:
+    probabilities = label_probabilities(num_classes, size, p)
+    collapsed = class_distances(num_classes, size, within=0, across=1)
+    turned = collapsed.clone()
+    turned[0, 1:size] = turned[1:size, 0] = 1e-3
+    change = expected_triplet_loss(turned, probabilities, margin=1) - expected_triplet_loss(
+        collapsed, probabilities, margin=1
+    )
+    q, n = (1 - p) / (num_classes - 1), num_classes * size
+    slope = 2 * (size - 1) * ((n - size) * (p - q) ** 2 - (1 - p * p - (num_classes - 1) * q * q)) / n**3
+    assert change.item() == pytest.approx(1e-3 * slope, rel=1e-6)
+    assert (change.item() < 0) == (size < collapse_turn_limit(num_classes, p))
+
+
+def test_turn_limits_of_the_spec() -> None:
+    assert [collapse_turn_limit(2, p) for p in (0.55, 0.6, 0.8, 1.0)] == pytest.approx([49.5, 12, 8 / 9, 0])
+
+
 @pytest.mark.parametrize(
     ("num_classes", "size", "p", "collapsed", "split"),
     [
@@ -432,7 +479,27 @@ def test_push_threshold_by_every_composition(p: float) -> None:
     found = push_threshold(p)
     for count in range(8):
         all_hold = all(holds(nearer, own) for nearer in product([True, False], repeat=count) for own in (True, False))
-        assert all_hold == (count >= found)
+        assert all_hold == (count >= found) == (pull_push_ratio(p, count) < 1)
+
+
+@pytest.mark.parametrize("p", [0.6, 0.9])
+def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
+    q = 1 - p
+
+    def ratio(nearer: tuple[bool, ...], own: bool) -> float:
+        pull = 0.0
+        for label, match in ((p, p), (q, q)):  # the anchor shows the label of its class, or the other
+            unmatched = math.prod(1 - match if same else match for same in nearer)
+            pull += label * unmatched * (match if own else 1 - match)
+        return pull / (2 * p * q if own else p * p + q * q)
+
+    for count in range(7):
+        orders = list(product([True, False], repeat=count))
+        assert pull_push_ratio(p, count) == pytest.approx(
+            max(ratio(one, own) for one in orders for own in (True, False))
+        )
+        same = max(ratio((True,) * count, own) for own in (True, False))
+        assert pull_push_ratio(p, count, nearer="same-class") == pytest.approx(same)
 
 
 @pytest.mark.parametrize(
@@ -462,6 +529,30 @@ def test_pair_push_threshold_by_every_composition(p: float, rank: int) -> None:
         assert (worst > 1e-12) == (steps >= found)
 
 
+@pytest.mark.parametrize(("p", "rank", "steps"), [(0.6, 1, 1), (0.8, 2, 3), (0.7, 3, 2), (0.95, 1, 5)])
+def test_pair_ratio_is_that_of_the_worst_order(p: float, rank: int, steps: int) -> None:
+    def ratio(shares: tuple[bool, ...]) -> float:
+        """Weights of the (t + j)-th as positive and t-th as negative, over the reverse, by all labels of the pair."""
+        far = near = 0.0
+        for label, match in ((p, p), (1 - p, 1 - p)):
+            own = [match if same else 1 - match for same in shares]
+            before = label * math.prod(1 - each for each in own[: rank - 1])
+            near += before * own[rank - 1] * (1 - own[-1])
+            far += before * math.prod(1 - each for each in own[rank - 1 : -1]) * own[-1]
+        return far / near
+
+    worst = max(ratio(shares) for shares in product([True, False], repeat=rank + steps))
+    assert pair_pull_push_ratio(p, rank, steps) == pytest.approx(worst, rel=1e-12)
+    alike = ratio((True,) * (rank + steps))
+    assert pair_pull_push_ratio(p, rank, steps, nearer="same-class") == pytest.approx(alike, rel=1e-12)
+
+
+def test_pair_thresholds_far_down_the_order() -> None:
+    """Where no float holds the chance that none of the nearer ones matches."""
+    assert pair_push_threshold(0.6, 8000, nearer="same-class") == 2
+    assert math.isfinite(pair_pull_push_ratio(0.8, 5000, 3, nearer="same-class"))
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -478,6 +569,9 @@ def test_pair_push_threshold_by_every_composition(p: float, rank: int) -> None:
         (lambda: expected_triplet_loss(torch.full((2, 2), torch.nan), torch.eye(2), margin=1), "finite"),
         (lambda: expected_margin_loss(torch.zeros(2, 2), torch.ones(3), torch.eye(2), margin=1), "beta must be one"),
         (lambda: opposed_hinges_minimum(-1, 0, margin=1), "pull must"),
+        (lambda: opposed_hinges(np.zeros(1), 0, -1, margin=1), "push must"),
+        (lambda: opposed_hinges(np.zeros(1), 0, 1, margin=0), "margin must"),
+        (lambda: collapse_turn_limit(4, 0.25), "p must differ from 1 / num_classes"),
         (lambda: class_distances(2, 2, within=-1, across=1), "within must"),
         (lambda: affine_dimension(torch.tensor([[0.0, 1, 9], [1, 0, 1], [9, 1, 0]]).double()), "squared distances"),
         (lambda: affine_dimension(torch.zeros(2, 2, 2)), r"shape \(n, n\)"),
@@ -494,6 +588,10 @@ def test_pair_push_threshold_by_every_composition(p: float, rank: int) -> None:
         (lambda: push_threshold(0.5), r"p must lie in \(1/2, 1\)"),
         (lambda: push_threshold(0.8, nearer="sorted"), "nearer = 'sorted' is not known"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: pair_push_threshold(0.8, 0), "rank must"),
+        (lambda: pull_push_ratio(0.8, -1), "count must"),
+        (lambda: pair_pull_push_ratio(0.8, 1, 0), "steps must"),
+        (lambda: collapsed_and_split_triplet_losses(2, [2], 0.8, positives="hard"), "positives = 'hard' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: collapsed_and_split_margin_losses(2, [2], 0.8, beta=1, positives="no"), "positives = 'no' is not"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
@@ -508,7 +606,7 @@ def checks() -> list[Check]:
 
 def test_every_check_of_the_paper_holds(checks: list[Check]) -> None:
     assert [check for check in checks if not check.holds] == []
-    assert len({check.id for check in checks}) == len(checks) >= 60
+    assert len({check.id for check in checks}) == len(checks) >= 85
     for check in checks:
         assert check.id.startswith("levi2021-")
         assert check.statement.endswith(".")
@@ -543,3 +641,32 @@ def test_a_check_fails_where_a_function_is_wrong(
     rows: Callable[[], list[Check]] = getattr(levi2021_theory, group)
     monkeypatch.setattr(risk, function, broken)
     assert not all(check.holds for check in rows())
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "broken"),
+    [
+        ("losses", "TripletLoss", lambda **options: TripletLoss(**{**options, "variant": "an"})),
+        ("losses", "MarginLoss", lambda **options: MarginLoss(**{**options, "margin": 0.1})),
+        ("easy_positives", "nmi", lambda labels, clusters: 0.5),
+        (
+            "easy_positives",
+            "mine",
+            lambda rows, labels, **_: trivet.mine(rows, labels, positives="hard", negatives="hard"),
+        ),
+        ("tables", "SPREADS", (0.2, 0.3, 0.4)),
+    ],
+)
+def test_a_check_of_losses_and_tables_fails(
+    group: str, name: str, broken: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levi2021_theory, name, broken)
+    rows: list[Check] = getattr(levi2021_theory, group)()
+    assert not all(check.holds for check in rows)
+
+
+def test_claim_2_displays_fail_where_the_maps_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = halves(2, 8, 1.0)
+    monkeypatch.setattr(levi2021_theory, "_halves", lambda *_: (other, one))
+    held = {check.id: check.holds for check in levi2021_theory._displays()}
+    assert held == {"levi2021-claim-2-first-line": True, "levi2021-claim-2-displays": False}

@@ -11,10 +11,12 @@ import typer
 
 from trivet.cli.data import data
 from trivet.cli.demo import demo
+from trivet.cli.diagnose import diagnose
 from trivet.cli.embed import embed
 from trivet.cli.evaluate import evaluate
 from trivet.cli.index import index
 from trivet.cli.search import search
+from trivet.cli.simulate import simulate
 from trivet.cli.train import train
 
 app = typer.Typer(
@@ -37,8 +39,9 @@ def version(
         raise typer.Exit
 
 
-for command in (demo, train, evaluate, embed, index, search):
+for command in (demo, train, evaluate, diagnose, embed, index, search):
     app.command()(command)
+app.add_typer(simulate, name="simulate")
 app.add_typer(data, name="data")
 
 

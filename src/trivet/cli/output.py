@@ -226,21 +226,23 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
 
     def say(text: str, style: str | None = None) -> None:
         # A wrapped line goes on under its first word.
-        console.print(Padding(Text(text.lstrip(), style=style or ""), (0, 0, 0, len(text) - len(text.lstrip()))))
+        console.print(
+            Padding(Text(text.lstrip(), style=style or ""), (0, 0, 0, len(text) - len(text.lstrip())), expand=False)
+        )
 
     for one, name in zip(found, names, strict=True):
         items = f"{one['measures']['classes']} classes, {one['items']} items, {one['dimension']} dimensions"
         reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
         for verdict in one["verdicts"]:
-            kind = verdict["kind"].replace("-", " ").capitalize()
+            kind = verdict["kind"].replace("-", " ")
             severity = f", {verdict['severity']}" if verdict["severity"] else ""
-            say(f"{kind}{severity}: {verdict['rule']}", "bold")
+            say(f"{name}: {kind}{severity}: {verdict['rule']}", "bold")
             evidence = (f"{_words(key)} {_number(value)}" for key, value in verdict["evidence"].items())
             say(f"  Evidence: {', '.join(evidence)}")
             say(f"  Cause: {verdict['cause']}" if verdict["changes"] else f"  {verdict['cause']}")
             for number, change in enumerate(verdict["changes"], 1):
                 say(f"  Change {number}: {change}")
-        say(f"  Of {name}, {one['level']}: {items}, {one['distance']} distance, {reference}")
+        say(f"  Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}")
         for note in one["notes"]:
             say(f"  Note: {note}")
         console.print()

@@ -3,6 +3,8 @@
 from trivet.collapse.diagnosis import THRESHOLDS, Diagnosis, Threshold, Verdict, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
 from trivet.collapse.measures import ClassMeasures, Measures, measure, occupied_spots, strangers
+from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes
+from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
@@ -11,21 +13,27 @@ from trivet.collapse.strategy import Sampling, Strategy, sampling
 __all__ = [
     "THRESHOLDS",
     "ClassMeasures",
+    "ClassModes",
     "ClassSpread",
     "Diagnosis",
     "Extent",
     "Measures",
+    "Modes",
+    "Retention",
     "Sampling",
     "Strategy",
     "Threshold",
     "Verdict",
     "alignment",
+    "class_modes",
     "class_spread",
+    "count_modes",
     "diagnose",
     "effective_rank",
     "extent",
     "fine_coarse_index",
     "measure",
+    "mode_retention",
     "occupied_spots",
     "root_mean_square_distance",
     "sampling",

@@ -8,10 +8,14 @@ equations that are misprinted meet what they must be.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from trivet.evaluation.clustering import nmi
 from trivet.mining import mine
 from trivet.papers.checks import Check
 from trivet.theory import noise
@@ -20,12 +24,17 @@ from trivet.theory.noise import Floats, PairRates
 DRAWS, TOLERANCE = 2_000_000, 0.0012  # pairs simulated; over three standard errors of a rate
 RATES = ((2, 0.3), (2, 0.8), (3, 0.1), (3, 0.5), (10, 0.3), (10, 0.5), (10, 0.8))  # classes, noise rate
 MARGIN, BETA = 0.2, 1.4
+BATCHES = 100  # of 60, to measure a skew
 SETTINGS = ((0.2, 1 / 3), (0.2, 1 / 2), (0.5, 1 / 3), (0.5, 1 / 2))  # noise rate, weight of negatives, for 3 classes
 
 
+Negatives = Literal["random", "violating", "semihard-hardest"]
+
+
 def checks() -> list[Check]:
-    """One row for each statement; a few seconds, seeded."""
+    """One row for each statement; some twenty seconds, seeded."""
     return [
+        *injection_checks(),
         *pair_rate_checks(),
         *loss_checks(),
         *weight_checks(),
@@ -33,15 +42,66 @@ def checks() -> list[Check]:
         *risk_checks(),
         *margin_checks(),
         *sampling_checks(),
+        *skew_checks(),
+        *measure_checks(),
     ]
 
 
-def printed_pair_rates(noise_rate: float, num_classes: int) -> PairRates:
+def printed_pair_rates(noise_rate: npt.ArrayLike, num_classes: int) -> PairRates:
     """Equations 7 and 8 as printed; the last factor of the first of these must be 1 - 1 / (K - 1)."""
-    p, others = noise_rate, num_classes - 1
+    p, others = np.asarray(noise_rate, dtype=np.float64), num_classes - 1
     positive = 2 * p * (1 - p) + p**2 * (1 - 2 / others)
     negative = 2 * p * (1 - p) / others + p**2 * (others - 1) / others**2
     return PairRates(np.asarray(positive), np.asarray(negative))
+
+
+def injection_checks() -> list[Check]:
+    """Section 3.2: how single labels are corrupted."""
+    generator = np.random.default_rng(7)
+    kept, others = 0.0, 0.0
+    for classes, p in RATES:
+        row = noise.symmetric_transition(p, classes)[0]
+        drawn = np.bincount(_observed(np.zeros(200_000, dtype=np.int64), p, classes, generator), minlength=classes)
+        off = np.abs(drawn / 200_000 - row) / np.sqrt(row * (1 - row) / 200_000)  # in standard errors
+        kept, others = max(kept, float(off[0])), max(others, float(off[1:].max()))
+    reduced = max(
+        float(abs(a - b))
+        for classes, p in RATES
+        for a, b in zip(
+            noise.class_pair_noise_rates(noise.symmetric_transition(p, classes)),
+            noise.pair_noise_rates(p, classes),
+            strict=True,
+        )
+    )
+    identity = bool((noise.symmetric_transition(0.0, 5) == np.eye(5)).all())
+    try:
+        noise.symmetric_transition(0.3, 1)
+        refused = False
+    except ValueError:
+        refused = True
+    return [
+        _check(
+            "eq6",
+            "Symmetric noise keeps a label with probability 1 - p and gives each other one with p/(K-1).",
+            "shares of 200000 drawn labels within 4 and 5 (own bound: many labels) standard errors",
+            f"{kept:.1f} and {others:.1f} standard errors off",
+            kept < 4 and others < 5,
+        ),
+        _check(
+            "eq5",
+            "The class-dependent noise of equation 5 contains the symmetric one: it gives the same pair rates.",
+            "difference below 1e-12",
+            f"{reduced:.1e}",
+            reduced < 1e-12,
+        ),
+        _check(
+            "no-noise",
+            "At p = 0 every label stays, and with a single class there is no other label to take.",
+            "the identity; one class with p = 0.3 refused",
+            f"{'the identity' if identity else 'not the identity'}; {'refused' if refused else 'accepted'}",
+            identity and refused,
+        ),
+    ]
 
 
 def pair_rate_checks() -> list[Check]:
@@ -50,9 +110,7 @@ def pair_rate_checks() -> list[Check]:
     off = {"exact +": 0.0, "exact -": 0.0}
     nearest_print = np.inf
     for classes, p in RATES:
-        first, second = (_observed(np.zeros(DRAWS, dtype=np.int64), p, classes, generator) for _ in range(2))
-        other = _observed(np.ones(DRAWS, dtype=np.int64), p, classes, generator)
-        broken, joined = float((first != second).mean()), float((first == other).mean())
+        broken, joined = map(float, noise.simulated_pair_rates(p, classes, draws=DRAWS, generator=generator))
         exact = noise.pair_noise_rates(p, classes)
         off["exact +"] = max(off["exact +"], abs(broken - float(exact.positive)))
         off["exact -"] = max(off["exact -"], abs(joined - float(exact.negative)))
@@ -142,6 +200,21 @@ def loss_checks() -> list[Check]:
     printed = 2 * (2 + 2 * MARGIN)
     to_hinged = np.abs(hinged[inner] - 2 * MARGIN).max()
     to_print = min(np.abs(hinged[inner] - printed).min(), np.abs(unhinged - printed).min())
+    # A positive and a negative pair that share the anchor.
+    of_both = noise.unhinged_margin_loss(d, yes, **options) + noise.unhinged_margin_loss(other, no[:, None], **options)
+    translated = np.abs(of_both - noise.unhinged_triplet_loss(d, other, margin=MARGIN) - (2 + MARGIN)).max()
+    expected = 0.0
+    for p, w in SETTINGS:
+        rates = noise.pair_noise_rates(p, 3)
+        factors = noise.risk_factors(rates, w)
+        for flags, rate, scale, own_weight, its_weight in (
+            (yes, rates.positive, factors.positive, 1.0, w),
+            (no, rates.negative, factors.negative, w, 1.0),
+        ):
+            own, flipped = noise.auxiliary_loss(d, flags), noise.auxiliary_loss(d, ~flags)
+            noisy = (1 - rate) * own_weight * own + rate * its_weight * flipped
+            scaled = scale * own_weight * own + its_weight * rate * 2
+            expected = max(expected, float(np.abs(noisy - scaled).max()))
     # The noisy risk of a pair of T_m at one distance, with its weights as a positive and as a negative.
     q, weight, noisy_weight = 0.3, 0.5, 2.0
     own, flipped = (noise.hinged_margin_loss(d[inner], flags[inner], **options) for flags in (yes, no))
@@ -158,6 +231,13 @@ def loss_checks() -> list[Check]:
             flip < 1e-12,
         ),
         _check(
+            "eq11",
+            "The noisy risk of one pair is its clean risk times C_t, and a constant.",
+            "difference below 1e-12 at all distances",
+            f"{expected:.1e}",
+            expected < 1e-12,
+        ),
+        _check(
             "eq12",
             "The unhinged triplet loss is the sum of the auxiliary losses of its two pairs and the margin.",
             "difference below 1e-12",
@@ -170,6 +250,14 @@ def loss_checks() -> list[Check]:
             "difference below 1e-12",
             f"{constant:.1e}",
             constant < 1e-12,
+        ),
+        _check(
+            "section5.2-translation",
+            "The unhinged margin losses of a positive and a negative pair add up to the unhinged triplet loss and a "
+            "constant, without beta.",
+            "constant 2 + margin within 1e-12",
+            f"{translated:.1e}",
+            translated < 1e-12,
         ),
         _check(
             "eq35-constant",
@@ -199,6 +287,13 @@ def weight_checks() -> list[Check]:
     np.add.at(count["negative"], (everyone.anchor.numpy(), everyone.negative.numpy()), 1)
     found = {name: np.unique(table[table > 0]).tolist() for name, table in count.items()}
     expected = {"positive": [(classes - 1) * samples], "negative": [samples - 1]}
+    d = _distances_of(rows.numpy())
+    a, positives, negatives = (index.numpy() for index in everyone)
+    triplets = float(noise.unhinged_triplet_loss(d[a, positives], d[a, negatives], margin=MARGIN).sum())
+    same, apart = _pairs(labels.numpy())
+    of_pairs = (classes - 1) * samples * noise.auxiliary_loss(d, same)[same].sum()
+    of_pairs += (samples - 1) * noise.auxiliary_loss(d, same)[apart].sum() + MARGIN * len(a)
+    split = abs(triplets - float(of_pairs))
     drawn = mine(rows, labels, positives="all", negatives="random", generator=torch.Generator().manual_seed(0))
     pairs = len(labels) * (classes - 1) * samples
     share, weight = len(drawn.negative) / pairs, float(noise.negative_weight(classes, samples))
@@ -218,6 +313,14 @@ def weight_checks() -> list[Check]:
             f"{expected['positive'][0]} and {expected['negative'][0]} for K = {classes}, s = {samples}",
             f"{found['positive']} and {found['negative']}",
             found == expected,
+        ),
+        _check(
+            "eq13",
+            "The unhinged triplet losses of all triplets add up to the auxiliary losses of the pairs, each as often as "
+            "it occurs, and the margins.",
+            "difference below 1e-9",
+            f"{split:.1e}",
+            split < 1e-9,
         ),
         _check(
             "eq15",
@@ -321,13 +424,14 @@ def risk_checks() -> list[Check]:
     """Section 4.1 and proposition 1: the expected risk under noise."""
     truth = np.array([0, 0, 1, 1, 2, 2])
     d = _distances_of(_points(6, 3, seed=2))
-    errors = {"corrected": 0.0, "printed": np.inf}
+    errors = {"corrected": 0.0, "printed": np.inf, "hatless": np.inf}
     for p, weight in SETTINGS:
         noisy = _noisy_weighted_risk(truth, d, p, weight)
         exact = _rescaled_risk(truth, d, noise.pair_noise_rates(p, 3), weight)
         errors["corrected"] = max(errors["corrected"], abs(noisy - exact))
         printed = _rescaled_risk(truth, d, printed_pair_rates(p, 3), weight)
         errors["printed"] = min(errors["printed"], abs(noisy - printed))
+        errors["hatless"] = min(errors["hatless"], abs(noisy - _noisy_weighted_risk(truth, d, 0.0, weight)))
     kept, signs, dropped = _upper_bounds()
     equal, zero_sum, positive, at_random = 0.0, 0.0, np.inf, 0.0
     for classes, samples in ((2, 3), (2, 4), (3, 2)):
@@ -347,6 +451,13 @@ def risk_checks() -> list[Check]:
         grid = grid[np.abs(grid - (1 - 1 / classes)) > 1e-9]
         positive = min(positive, float(noise.one_to_one_factor(grid, **options).min()))
         at_random = max(at_random, abs(float(noise.one_to_one_factor(1 - 1 / classes, **options))))
+    mean_apart, mean_ratio = 0.0, 0.0
+    three, pairs_of_three = np.repeat(np.arange(3), 2), _pairs(np.repeat(np.arange(3), 2))
+    for p in (0.2, 0.4, 0.5, 0.8):
+        table = noise.one_to_one_coefficients(three, noise.symmetric_transition(p, 3), reduction="mean")
+        pull, push = (table[mask] for mask in pairs_of_three)
+        mean_apart = max(mean_apart, float(np.ptp(pull)), float(np.ptp(push)))
+        mean_ratio = max(mean_ratio, abs(float(push.mean() / pull.mean() + noise.negative_weight(3, 2))))
     distance_to_square = []
     for samples in (2, 5, 20):
         grid = np.linspace(0, 1, 11)
@@ -355,6 +466,7 @@ def risk_checks() -> list[Check]:
     q_negative = float(noise.risk_factors(noise.pair_noise_rates(0.5, 3), 1 / 3).smallest)
     still = float(noise.one_to_one_factor(0.5, num_classes=3, samples_per_class=2))
     advantage, q_two = _advantage_of_the_clean_minimiser(0.3)
+    off_line, disagreeing, reordered = _noisy_order(0.4)
     return [
         _check(
             "eq17",
@@ -369,6 +481,13 @@ def risk_checks() -> list[Check]:
             "off by more than 0.05",
             f"off by at least {errors['printed']:.3f}",
             errors["printed"] > 0.05,
+        ),
+        _check(
+            "eq16",
+            "The first line of equation 16 lacks the hat: what it expands is the noisy risk, not the clean one.",
+            "clean risk off by more than 0.05 (own bound), noisy risk met within 1e-12",
+            f"off by at least {errors['hatless']:.3f}; {errors['corrected']:.1e}",
+            errors["corrected"] < 1e-12 and errors["hatless"] > 0.05,
         ),
         _check(
             "eq21",
@@ -391,6 +510,13 @@ def risk_checks() -> list[Check]:
             "coefficients of all labelings equal to c(p) and -c(p) (s-1)/((K-1)s) within 1e-12, adding up to 0",
             f"largest difference {equal:.1e}, largest sum {zero_sum:.1e}",
             max(equal, zero_sum) < 1e-12,
+        ),
+        _check(
+            "one-risk-factor-mean",
+            "The same holds for the mean over the pairs used, whose number depends on the labels.",
+            "coefficients equal within each kind of pair, ratio -(s-1)/((K-1)s), within 1e-12; 3 classes of 2",
+            f"{mean_apart:.1e} and {mean_ratio:.1e}",
+            max(mean_apart, mean_ratio) < 1e-12,
         ),
         _check(
             "risk-factor-positive",
@@ -419,6 +545,14 @@ def risk_checks() -> list[Check]:
             "two opposite points beat 2000 random embeddings at p = 0.3, where Q < 0",
             f"ahead by at least {advantage:.3f}; Q = {q_two:.2f}",
             advantage > 0 > q_two,
+        ),
+        _check(
+            "proposition-1-condition-2",
+            "Condition 2 of proposition 1 is not needed: the noisy risk orders embeddings as the clean one does, also "
+            "where S+ and S- disagree.",
+            "no pair of 300 random embeddings reordered at p = 0.4, risks on a line within 1e-12",
+            f"{reordered} reordered, {disagreeing} where S+ and S- disagree; off the line by {off_line:.1e}",
+            reordered == 0 < disagreeing and off_line < 1e-12,
         ),
     ]
 
@@ -492,6 +626,33 @@ def sampling_checks() -> list[Check]:
     fixed_positive, fixed_negative = picks("fixed")
     beyond = float((fixed_negative > fixed_positive).mean())
     solved = float((fixed_negative >= fixed_positive + MARGIN).mean())
+    most, chosen = 0, []
+    for negatives in ("violating", "semihard-hardest", "random"):
+        found = mine(rows, labels, positives="all", negatives=negatives, margin=MARGIN, distance="euclidean")
+        _, count = np.unique(np.stack([index.numpy() for index in found[:2]]), axis=1, return_counts=True)
+        most = max(most, int(count.max()))
+        chosen.append(len(count))
+    same, others = _pairs(labels.numpy())
+    pair_rows = np.nonzero(same)[0]
+    d_pair, to_others = table[same][:, None], np.where(others[pair_rows], table[pair_rows], np.nan)
+    candidates = [int(rule.any(axis=1).sum()) for rule in (to_others < d_pair + MARGIN, to_others > d_pair)]
+    candidates.append(int(same.sum()))
+    # Corrupted pairs among those that uniform 1-1 sampling uses, of 12 classes of 5 with labels of p = 0.3.
+    generator, truth = np.random.default_rng(8), np.arange(60) % 12
+    noisy = _observed(truth, 0.3, 12, generator)
+    together, apart = _pairs(noisy)
+    uniform = mine(
+        rows,
+        torch.from_numpy(noisy),
+        positives="all",
+        negatives="random",
+        generator=torch.Generator().manual_seed(0),
+    )
+    used = np.zeros((60, 60), dtype=bool)
+    for other in (uniform.positive, uniform.negative):
+        used[uniform.anchor.numpy(), other.numpy()] = True
+    same = truth[:, None] == truth
+    wrong_positive, wrong_negative = float(used[together & ~same].mean()), float(used[apart & same].mean())
     cases = {
         "a = p = n": (0, 0, 0),
         "a = p, n apart": (0, 0, 1),
@@ -520,11 +681,187 @@ def sampling_checks() -> list[Check]:
             beyond == 1 and solved > 0,
         ),
         _check(
+            "one-to-one",
+            "Both semi-hard samplings are 1-1 schemes as definition 4 asks, but for the pairs without a candidate.",
+            "one negative for each pair with a candidate: random, fixed, uniform " + ", ".join(map(str, candidates)),
+            f"at most {most}; " + ", ".join(map(str, chosen)),
+            most == 1 and chosen == candidates and min(chosen) < candidates[-1],
+        ),
+        _check(
+            "section7-asymmetry",
+            "A corrupted positive pair is always sampled, a corrupted negative one only sometimes.",
+            "all corrupted positives used, fewer than all and more than none of the corrupted negatives",
+            f"{wrong_positive:.0%} and {wrong_negative:.0%}",
+            wrong_positive == 1 > wrong_negative > 0,
+        ),
+        _check(
             "section4-cases",
             "The list of true labels of an observed triplet in section 4 leaves out two of the five cases.",
             "the clean case and that of equal positive and negative left out",
             "; ".join(left_out),
             left_out == ["a = p, n apart", "p = n, a apart"],
+        ),
+    ]
+
+
+class Sampling(NamedTuple):
+    """What a way of choosing negatives does on the synthetic embeddings of `sampled_skews`."""
+
+    preference: Floats  # rho_b of ten bins of the rank of the negative: picks, over what uniform picks would give
+    noise_skew: float  # how much more often than uniformly a negative of the anchor's own class is picked; NaN if none
+    picks: int
+    active_positives: float  # the share of the positive pairs with a margin loss above 0
+    positive_skew: float  # eta^+, eta^- of the margin loss; NaN if no positive pair is active
+    negative_skew: float
+
+    @property
+    def skew(self) -> float:
+        """eta: the largest preference of a bin."""
+        return float(self.preference.max())
+
+
+def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, batches: int) -> Sampling:
+    """The skews of a way of choosing negatives, measured on synthetic embeddings.
+
+    100 classes of 50 points around random centres on the unit sphere of 64 dimensions, with symmetric noise; batches of
+    12 observed classes of 5. Ranks are those of the distances to the anchor among its observed negatives.
+
+    Args:
+        spread: the standard deviation of each coordinate around the centre, before rows are normalised.
+        noise_rate: p in [0, 1).
+        negatives: "random" for a uniform choice, "violating" for the paper's random semi-hard (eq. 28),
+            "semihard-hardest" for its fixed semi-hard (eq. 29).
+        batches: how many.
+    """
+    classes, samples, bins = 100, 50, 10
+    generator = np.random.default_rng(9)
+    truth = np.repeat(np.arange(classes), samples)
+    rows = _points(classes, 64, seed=10)[truth] + spread * generator.standard_normal((len(truth), 64))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    seen = _observed(truth, noise_rate, classes, generator)
+    drawn = torch.Generator().manual_seed(0)
+    picked, possible = np.zeros(bins), np.zeros(bins)
+    wrong, wrong_possible, picks = 0, 0.0, 0
+    edges = np.linspace(0, 2, 21)
+    of_positives, of_picks, of_candidates = (np.zeros((2, 20)) for _ in range(3))  # inactive and active, by distance
+    for _ in range(batches):
+        chosen = generator.choice(np.flatnonzero(np.bincount(seen, minlength=classes) >= 5), 12, replace=False)
+        batch = np.concatenate([generator.choice(np.flatnonzero(seen == k), 5, replace=False) for k in chosen])
+        labels = seen[batch]
+        d = _distances_of(rows[batch])
+        same, apart = _pairs(labels)
+        true_mates = truth[batch][:, None] == truth[batch]
+        found = mine(
+            torch.from_numpy(rows[batch]),
+            torch.from_numpy(labels),
+            positives="all",
+            negatives=negatives,
+            margin=MARGIN,
+            distance="euclidean",
+            generator=drawn,
+        )
+        a, n = found.anchor.numpy(), found.negative.numpy()
+        count = apart.sum(axis=1)[a]  # m, of each pick
+        rank = (apart[a] & (d[a] < d[a, n][:, None])).sum(axis=1)
+        picked += np.bincount(bins * rank // count, minlength=bins)
+        for size, times in zip(*np.unique(count, return_counts=True), strict=True):
+            possible += times * np.bincount(bins * np.arange(size) // size, minlength=bins) / size
+        wrong += int(true_mates[a, n].sum())
+        wrong_possible += float(((apart & true_mates).sum(axis=1)[a] / count).sum())
+        picks += len(a)
+        for table, values, active in (
+            (of_positives, d[same], d[same] > BETA - MARGIN),
+            (of_picks, d[a, n], d[a, n] < BETA + MARGIN),
+            (of_candidates, d[a][apart[a]], np.ones(int(count.sum()), dtype=bool)),
+        ):
+            for k in (0, 1):
+                table[k] += np.histogram(values[active == k], edges)[0]
+    positives, active = of_positives.sum(axis=0), of_positives[1]
+    usable = (positives >= 50) & (active > 0)
+    pulls = (active / max(active.sum(), 1))[usable] / (positives / positives.sum())[usable]
+    candidates, active_picks = of_candidates[1], of_picks[1]
+    usable = (candidates >= 50) & (active_picks > 0)
+    pushes = (active_picks / max(active_picks.sum(), 1))[usable] / (candidates / candidates.sum())[usable]
+    return Sampling(
+        picked / possible,
+        wrong / wrong_possible if wrong_possible else np.nan,
+        picks,
+        float(active.sum() / positives.sum()),
+        float(pulls.max()) if len(pulls) else np.nan,
+        float(pushes.min()) if len(pushes) else np.nan,
+    )
+
+
+def skew_checks() -> list[Check]:
+    """Section 4.2: the skew eta of the samplings, which the paper does not compute, on synthetic embeddings."""
+    found = {
+        (spread, p): [
+            sampled_skews(spread, p, negatives, batches=BATCHES) for negatives in ("violating", "semihard-hardest")
+        ]
+        for spread, p in ((0.1, 0.0), (0.1, 0.3), (0.1, 0.5), (0.2, 0.0), (0.2, 0.3), (0.2, 0.5))
+    }
+    uniform = {spread: sampled_skews(spread, 0.3, "random", batches=BATCHES) for spread in (0.1, 0.2)}
+    off = max(float(np.abs(row.preference - 1).max()) * np.sqrt(row.picks / 10) for row in uniform.values())
+    ordered = sum(random.skew < fixed.skew for random, fixed in found.values())
+    above = min(random.skew for random, _ in found.values())
+    of_uniform = max(row.skew for row in uniform.values())
+    by_noise = {key: [row.noise_skew for row in rows] for key, rows in found.items() if key[1] > 0}
+    overlapping = [fixed > random for (spread, _), (random, fixed) in by_noise.items() if spread == 0.2]
+    tight = [fixed > random for (spread, _), (random, fixed) in by_noise.items() if spread == 0.1]
+    to_share = max(abs(row.positive_skew * row.active_positives - 1) for row in uniform.values())
+    gammas = [row.negative_skew / row.positive_skew for row in (found[0.2, 0.3][0], uniform[0.2])]
+    return [
+        _check(
+            "skew-of-uniform",
+            "Negatives that are drawn uniformly have no skew.",
+            "each tenth of the ranks picked as often as it occurs, within 4 standard errors",
+            f"{off:.1f} standard errors",
+            off < 4,
+        ),
+        _check(
+            "skew-conjecture",
+            "Fixed semi-hard sampling is more skewed than random semi-hard, and this than uniform, on synthetic data.",
+            "order holds in 6 of 6 cases: tight and overlapping classes, p = 0, 0.3, 0.5",
+            f"in {ordered} of 6; random at least {above:.2f}, uniform at most {of_uniform:.2f}",
+            ordered == len(found) and above > of_uniform,
+        ),
+        _check(
+            "skew-conjecture-noise",
+            "Measured by how much more often wrong negatives are picked, the conjectured order holds for overlapping "
+            "classes only and is reversed for tight ones.",
+            "fixed above random at spread 0.2, below it at 0.1; p = 0.3 and 0.5",
+            "; ".join(f"spread {s}, p = {p}: {b:.2f} against {a:.2f}" for (s, p), (a, b) in by_noise.items()),
+            all(overlapping) and not any(tight),
+        ),
+        _check(
+            "margin-skews",
+            "Of the margin loss the largest positive skew is 1 over the share of active positive pairs, and random "
+            "semi-hard negatives have the smaller gamma than uniform ones.",
+            "product 1 within 1e-9; both gammas in (0, 1], that of random below that of uniform",
+            f"product off by {to_share:.1e}; gamma {gammas[0]:.2f} and {gammas[1]:.2f}",
+            to_share < 1e-9 and 0 < gammas[0] < gammas[1] <= 1,
+        ),
+    ]
+
+
+def measure_checks() -> list[Check]:
+    """Supplement A.3: the measure of the clustering."""
+    truth = [0, 0, 1, 0, 1, 1, 0, 2]
+    clusters = [0, 0, 0, 0, 1, 1, 2, 2]
+    share = {kind: np.array(sorted(Counter(values).values())) / 8 for kind, values in (("y", truth), ("c", clusters))}
+    entropy = {kind: float(-(values * np.log(values)).sum()) for kind, values in share.items()}
+    joint = np.array(list(Counter(zip(truth, clusters, strict=True)).values())) / 8
+    shared = entropy["y"] + entropy["c"] + float((joint * np.log(joint)).sum())
+    as_printed = shared / np.sqrt(entropy["y"] * entropy["c"])
+    labels = torch.tensor(truth), torch.tensor(clusters)
+    geometric, arithmetic = nmi(*labels, average="geometric"), nmi(*labels)
+    return [
+        _check(
+            "a3-nmi",
+            "The paper's NMI divides by the geometric mean of the entropies, that of others by the arithmetic one.",
+            "formula of A.3 within 1e-12, other than the arithmetic one",
+            f"{geometric:.12f}, formula {as_printed:.12f}; arithmetic {arithmetic:.12f}",
+            abs(geometric - as_printed) < 1e-12 and abs(arithmetic - as_printed) > 1e-4,
         ),
     ]
 
@@ -604,6 +941,29 @@ def _advantage_of_the_clean_minimiser(noise_rate: float) -> tuple[float, float]:
     risks = (table * np.linalg.norm(others[:, :, None] - others[:, None], axis=3)).sum(axis=(1, 2))
     q = noise.risk_factors(noise.pair_noise_rates(noise_rate, 2), 1 / 2).smallest
     return float(risks.min() - best), float(q)
+
+
+def _noisy_order(noise_rate: float) -> tuple[float, int, int]:
+    """Clean and noisy risk of random embeddings of 3 classes of 2.
+
+    How far they are off one rising line, how many pairs of embeddings have S+ and S- in opposite orders, and how many
+    pairs the noise puts in another order.
+    """
+    labels = np.repeat(np.arange(3), 2)
+    clean, noisy = (noise.one_to_one_coefficients(labels, noise.symmetric_transition(p, 3)) for p in (0.0, noise_rate))
+    rows = np.random.default_rng(11).standard_normal((300, 6, 3))
+    rows /= np.linalg.norm(rows, axis=2, keepdims=True)
+    d = np.linalg.norm(rows[:, :, None] - rows[:, None], axis=3)
+    before, after = ((table * d).sum(axis=(1, 2)) for table in (clean, noisy))
+    factor = float(noise.one_to_one_factor(noise_rate, num_classes=3, samples_per_class=2))
+    positive, negative = _pairs(labels)
+    sums = d[:, positive].sum(axis=1), (2 - d[:, negative]).sum(axis=1)
+    sign = [np.sign(values[:, None] - values) for values in (before, after, *sums)]
+    return (
+        float(np.abs(after - factor * before).max()),
+        int((sign[2] * sign[3] < 0).sum()) // 2,
+        int((sign[0] != sign[1]).sum()) // 2,
+    )
 
 
 def _multipliers_off(classes: int) -> float:

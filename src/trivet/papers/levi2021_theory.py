@@ -1,15 +1,24 @@
-"""What the theory of Levi et al. 2021 states, and what is wrong with what it prints, each checked by computation."""
+"""What Levi et al. 2021 state in sections 3 and 4, the appendices and under their tables, each checked by computation.
+
+With it what is wrong in what they print. Claims about trained networks are in `trivet.papers.levi2021`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from trivet.evaluation import nmi
+from trivet.geometry import Distance
+from trivet.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.losses.triplet import Variant
+from trivet.mining import mine
 from trivet.papers.checks import Check
 from trivet.theory import risk
 
@@ -51,11 +60,48 @@ TRIPLET_SEARCHES: tuple[tuple[int, int, float, int, risk.SelfTerms, float, float
     (3, 3, 0.45, 2, "excluded", 0.1490686728, 0.1490686728),
 )
 SEARCHED = 2e-5  # how near a search comes
+FLOAT32 = 5e-8  # of a loss with beta, which is held in float32
+# Eight unit vectors in the plane, no two distances equal; the last has no other of its class.
+ROWS = ((1, 0), (12 / 13, 5 / 13), (3 / 5, 4 / 5), (8 / 17, 15 / 17), (-9 / 41, 40 / 41), (-4 / 5, 3 / 5))
+VECTORS = torch.tensor((*ROWS, (-15 / 17, -8 / 17), (20 / 29, -21 / 29)), dtype=torch.float64)
+LABELS = torch.tensor((0, 0, 1, 0, 1, 1, 0, 2))
+# Printed tables as (without, with easy positives), the measures of a row in order.
+BENCHMARKS = {  # table 2: R@1, R@2, R@4, NMI, NMI+
+    ("Trip+SH", "Cars"): ((76.1, 84.4, 90.0, 65.1, 68.5), (78.3, 85.9, 91.4, 59.8, 69.8)),
+    ("Dist-Margin", "Cars"): ((79.6, 86.5, 91.9, 69.1, 70.4), (83.6, 89.5, 93.6, 67.3, 72.4)),
+    ("MS", "Cars"): ((81.2, 89.1, 93.5, 60.5, 71.1), (82.9, 89.4, 93.2, 60.0, 72.0)),
+    ("Trip+SH", "CUB"): ((61.5, 73.4, 82.5, 66.2, 68.1), (61.8, 73.6, 82.4, 62.4, 68.0)),
+    ("Dist-Margin", "CUB"): ((63.6, 74.4, 83.1, 69.0, 68.7), (64.7, 75.2, 84.3, 68.2, 69.4)),
+    ("MS", "CUB"): ((62.3, 73.3, 82.1, 59.8, 68.0), (63.3, 74.2, 82.5, 61.2, 68.2)),
+}
+OMNIGLOT = {  # table 3: R@1, R@2, R@4, R@8, NMI (letters) or NMI+ (languages)
+    ("Trip+SH", "letters"): ((49.4, 60.0, 69.2, 76.9, 66.2), (68.4, 79.3, 86.9, 92.1, 79.6)),
+    ("Dist-Margin", "letters"): ((49.4, 61.1, 70.1, 79.2, 68.9), (66.2, 76.7, 84.8, 90.3, 77.9)),
+    ("MS", "letters"): ((57.7, 68.5, 77.3, 83.8, 69.2), (68.7, 79.1, 86.9, 92.2, 77.3)),
+    ("Trip+SH", "languages"): ((71.0, 80.2, 87.6, 92.4, 38.7), (85.2, 91.1, 94.9, 97.3, 52.6)),
+    ("Dist-Margin", "languages"): ((73.2, 82.3, 89.1, 94.0, 43.5), (83.0, 89.4, 93.6, 96.4, 50.7)),
+    ("MS", "languages"): ((78.8, 86.4, 92.0, 95.4, 46.0), (86.2, 91.7, 94.9, 97.2, 53.8)),
+}
+MNIST = {  # table 1: R@1, R@5, R@10
+    ("Trip", "digits 0-5"): ((42.0, 87.5, 96.6), (65.8, 93.6, 97.4)),
+    ("Trip", "digits 6-9"): ((35.2, 80.9, 93.3), (42.3, 83.9, 93.6)),
+}
+TRAINED_ALPHABETS = {  # table 4: NMI, R@1, R@2, R@4, R@8
+    ("SH", "languages"): ((93.6, 99.9, 100, 100, 100), (67.3, 94.5, 96.8, 98.1, 99.2)),
+    ("SH", "letters"): ((78.4, 70.3, 80.4, 87.9, 93.3), (87.1, 77.5, 86.3, 92.4, 96.0)),
+}
+INCEPTION = {  # table 6: R@1, R@2, R@4, R@8
+    ("MS", "Cars"): ((84.1, 90.4, 94.0, 96.5), (85.5, 90.7, 94.3, 96.7)),
+    ("MS", "CUB"): ((65.7, 77.0, 86.3, 91.2), (66.7, 77.2, 86.4, 90.9)),
+}
+SPREADS = (0.17, 0.27, 0.24, 0.29, 0.20, 0.47, 29.8, 0.33, 0.43, 0.36, 0.52, 0.35, 0.73, 0.58, 0.52, 0.71, 0.34, 0.61)
 
 
 def checks() -> list[Check]:
-    """Every statement of sections 4.1 and 4.2 and appendices A and B that can be computed; takes a few seconds."""
+    """Every statement of the sections, appendices and tables that can be computed; takes a few seconds."""
     return [
+        *losses(),
+        *easy_positives(),
         *label_model(),
         *without_noise(),
         *pair_minima(),
@@ -67,6 +113,223 @@ def checks() -> list[Check]:
         *claim_2(),
         *claim_3(),
         *claim_4(),
+        *tables(),
+    ]
+
+
+def losses() -> list[Check]:
+    """Section 3: the losses over a whole set, with its eight test vectors."""
+    objectives_of = (
+        ContrastiveLoss(margin=1.0),
+        TripletLoss(positives="all", negatives="all", reduction="objective"),
+        MarginLoss(
+            distance="squared_euclidean", normalize=False, positives="all", negatives="all", reduction="objective"
+        ),
+    )
+    objectives = [loss(VECTORS, LABELS).item() for loss in objectives_of]
+    n, margin, beta = len(VECTORS), 0.2, 1.2
+    d = _squared(VECTORS)
+    other = LABELS[:, None] != LABELS
+    distinct = ~other & ~torch.eye(n, dtype=torch.bool)
+    hinge = (d[:, :, None] - d[:, None] + margin).clamp(min=0)
+    apart = [
+        float(d[distinct].sum() + (1 - d[other]).clamp(min=0).sum()) / n**2,
+        float((hinge * distinct[:, :, None] * other[:, None]).sum()) / n**3,
+        float((d[distinct] - beta + margin).clamp(min=0).sum() + (beta - d[other] + margin).clamp(min=0).sum()) / n**2,
+    ]
+    own = [0.0, float((margin - d[other]).clamp(min=0).sum()) / n**3, n * max(0.0, margin - beta) / n**2]
+    # At beta 0.1 a sample with itself is not free.
+    low = MarginLoss(
+        beta=0.1,
+        distance="squared_euclidean",
+        normalize=False,
+        positives="all",
+        negatives="all",
+        reduction="objective",
+    )
+    at_low = float((d[distinct] + 0.1).sum() + (0.3 - d[other]).clamp(min=0).sum()) / n**2 + n * 0.1 / n**2
+    sums = {
+        (variant, positives): float(
+            TripletLoss(positives=positives, negatives="all", reduction="sum", variant=variant)(VECTORS, LABELS)
+        )
+        for variant in _VARIANTS
+        for positives in _SETS
+    }
+    one_way = max(
+        abs(
+            float(risk.expected_triplet_loss(rows, labels, margin=margin, self_terms="excluded"))
+            - _mirrored(rows, labels)
+        )
+        for rows, labels in ((d, risk.label_probabilities(2, 4, 0.8)), (d[:6, :6], risk.label_probabilities(3, 2, 0.6)))
+    )
+    slopes = []
+    for kind, distances in zip(_DISTANCES[:2], (d, d.sqrt()), strict=True):
+        shared = MarginLoss(distance=kind, normalize=False, positives="all", negatives="all", reduction="sum")
+        (slope,) = torch.autograd.grad(shared(VECTORS, LABELS), shared.beta)
+        counted = int((distances[other] < beta + margin).sum()) - int((distances[distinct] > beta - margin).sum())
+        slopes.append((float(slope.sum()), counted))
+    defaults = (MarginLoss(num_classes=2), MultiSimilarityLoss())
+    found = (
+        defaults[0].margin,
+        defaults[0].beta.max().item(),
+        defaults[1].positive_scale,
+        defaults[1].negative_scale,
+        defaults[1].threshold,
+    )
+    return [
+        _values(
+            "objectives",
+            "The contrastive, triplet and margin losses over all ordered pairs or triplets, a sample with itself "
+            "included, of the eight test vectors (squared distances).",
+            (0.595503886158, 0.120108083953, 0.457266903294),
+            objectives,
+            FLOAT32,
+        ),
+        _values(
+            "self-pairs",
+            "In these sums a sample with itself adds nothing to the contrastive loss, (margin - D_an)_+ for each "
+            "negative to the triplet loss and (margin - beta)_+ to the margin loss.",
+            [*(one + two for one, two in zip(apart, own, strict=True)), at_low],
+            [*objectives, low(VECTORS, LABELS).item()],
+            FLOAT32,
+            also=own[1] > 0,
+        ),
+        _check(
+            "triplet-hinge",
+            "Error: section 3 has the distance of positive and negative in the hinge, the proofs that of anchor and "
+            "negative; the sums over all triplets are equal, with noise too, but not those over easy positives.",
+            "equal to 1e-12 over all triplets, not over easy positives",
+            f"all {sums['an', 'all']:.6f} and {sums['pn', 'all']:.6f}, expected {one_way:.1e} apart, "
+            f"easy {sums['an', 'easy']:.6f} and {sums['pn', 'easy']:.6f}",
+            abs(sums["an", "all"] - sums["pn", "all"]) < 1e-12 * sums["an", "all"]
+            and one_way < 1e-12
+            and abs(sums["an", "easy"] - sums["pn", "easy"]) > 1e-3,
+        ),
+        _check(
+            "beta-gradient",
+            "The summed margin loss rises with a shared beta by the number of active negatives less that of active "
+            "positives.",
+            "4 with squared, 8 with plain distances for the test vectors",
+            f"{slopes[0][0]:g} and {slopes[1][0]:g}, counted {slopes[0][1]} and {slopes[1][1]}",
+            slopes == [(4.0, 4), (8.0, 8)],
+        ),
+        _check(
+            "hyperparameters",
+            "The margin loss starts from margin 0.2 and beta 1.2, multi-similarity has 2, 50 and threshold 1.",
+            "(0.2, 1.2, 2, 50, 1) as the defaults",
+            str(tuple(round(value, 6) for value in found)),
+            np.allclose(found, (0.2, 1.2, 2, 50, 1), atol=1e-6),
+        ),
+    ]
+
+
+def easy_positives() -> list[Check]:
+    """Section 4.3: the sampling, and the measure it is judged by."""
+    d = _squared(VECTORS)
+    same = LABELS[:, None] == LABELS
+    printed = d.masked_fill(~same, torch.inf).argmin(1).tolist()
+    chosen = {}
+    for distance in _DISTANCES:
+        triplets = mine(VECTORS, LABELS, positives="easy", negatives="hard", distance=distance)
+        chosen[distance] = dict(zip(triplets.anchor.tolist(), triplets.positive.tolist(), strict=True))
+    nearest = dict(enumerate((1, 0, 4, 1, 5, 4, 3)))
+    clusters = (0, 0, 0, 0, 1, 1, 2, 2), (0, 0, 1, 1, 2, 2, 3, 4)
+    reference = MultiSimilarityLoss(positives="easy")
+    return [
+        _check(
+            "easy-not-itself",
+            "Error: the set from which the nearest positive is taken holds the anchor, whose distance to itself is the "
+            "least; the same in the minimum of appendix B. It must be left out.",
+            "each of the eight test vectors by the printed rule; 1, 0, 4, 1, 5, 4, 3 and none when it is left out",
+            f"{printed} and {chosen['squared_euclidean']}",
+            printed == list(range(8)) and chosen["squared_euclidean"] == nearest,
+        ),
+        _check(
+            "easy-any-distance",
+            "The easy positive is the same by squared distance, by distance and, for unit vectors, by similarity.",
+            "one choice",
+            f"{len({tuple(sorted(each.items())) for each in chosen.values()})} of {len(chosen)} rules",
+            all(each == nearest for each in chosen.values()),
+        ),
+        _values(
+            "easy-multi-similarity",
+            "With multi-similarity, the easy positive takes the place of the mined positives, and the rule for "
+            "negatives stays.",
+            (0.577391283648,),
+            (float(reference(VECTORS, LABELS)),),
+            1e-9,
+        ),
+        _values(
+            "nmi",
+            "NMI is the mutual information over the mean of the two entropies, as in the book that the paper cites.",
+            (0.516237553211, 0.632250089551, 0.0, 1.0),
+            [nmi(LABELS.numpy(), np.array(row)) for row in (*clusters, (0,) * 8, LABELS.tolist())],
+            1e-11,
+        ),
+    ]
+
+
+def tables() -> list[Check]:
+    """What is said of the tables, by their own numbers."""
+
+    def worse(table: Table, column: int | None = None) -> list[str]:
+        return [
+            f"{name} {data} {place + 1}: {after - before:+.1f}"
+            for (name, data), (without, easy) in table.items()
+            for place, (before, after) in enumerate(zip(without, easy, strict=True))
+            if after < before and column in (None, place)
+        ]
+
+    exceptions = [row for row in worse(BENCHMARKS) if " 4: " not in row]
+    clusters = worse(BENCHMARKS, 3)
+    trained = {key: worse({key: value}) for key, value in TRAINED_ALPHABETS.items()}
+    largest, second = sorted(SPREADS)[:-3:-1]
+    fine = worse(OMNIGLOT) + worse(MNIST)
+    return [
+        _check(
+            "table-2-all-cases",
+            'Error: "improves in all cases" (table 2): beside NMI, easy positives lose 0.1 in R@4 and in NMI+ on CUB '
+            "with the triplet loss and 0.3 in R@4 on Cars with multi-similarity.",
+            "three falls outside plain NMI (column 4)",
+            "; ".join(exceptions),
+            exceptions == ["MS Cars 3: -0.3", "Trip+SH CUB 3: -0.1", "Trip+SH CUB 5: -0.1"],
+        ),
+        _check(
+            "table-2-nmi",
+            "Plain NMI falls in five of the six pairs of table 2.",
+            "all but multi-similarity on CUB",
+            "; ".join(clusters),
+            len(clusters) == 5 and not any(row.startswith("MS CUB") for row in clusters),
+        ),
+        _check(
+            "tables-1-and-3",
+            "On MNIST and on unseen alphabets of Omniglot easy positives raise every measure.",
+            "no fall in tables 1 and 3",
+            "; ".join(fine) or "none",
+            not fine,
+        ),
+        _check(
+            "table-4",
+            "On the training alphabets easy positives are worse for languages, the training label, and better for "
+            "letters.",
+            "5 falls and none",
+            ", ".join(f"{data} {len(falls)}" for (_, data), falls in trained.items()),
+            [len(falls) for falls in trained.values()] == [5, 0],
+        ),
+        _check(
+            "table-5-outlier",
+            "Error: one standard deviation of R@1 is printed as 29.8, surely a slip: no other reaches 1.",
+            "29.8, the next 0.73",
+            f"{largest:g}, the next {second:g}",
+            largest == 29.8 and second == 0.73,
+        ),
+        _check(
+            "table-6",
+            'Error: "improve results in both cases" (table 6): one measure falls, R@8 on CUB, by 0.3.',
+            "one fall",
+            "; ".join(worse(INCEPTION)),
+            worse(INCEPTION) == ["MS CUB 4: -0.3"],
+        ),
     ]
 
 
@@ -198,6 +461,11 @@ def pair_minima() -> list[Check]:
 
     defined, printed = p * hinge(w, h) + q * hinge(h, w), p * hinge(h, w) + q * hinge(w, h)
     constant = q * hinge(w, h) + q * hinge(h, w)
+    rows = risk.label_probabilities(3, 2, 0.6)
+    joint = torch.einsum("a,b,c->abc", rows[0], rows[1], rows[2])
+    paired = torch.einsum("rrs->rs", joint)  # the first two show r, the third s
+    different, all_pairs = float(paired.sum() - paired.trace()), float(paired.sum())
+    weight = float(risk.triplet_weights(rows)[0, 1, 2])
     return [
         _check(
             "triplet-pair-minimum",
@@ -221,6 +489,14 @@ def pair_minima() -> list[Check]:
             "0.4 at p = 0.8, margin 1, not 2",
             f"{constant:.4g}",
             abs(constant - 2 * q * margin) < 1e-12 and constant != 2 * margin,
+        ),
+        _check(
+            "triplet-k-same-label",
+            "Error: K has a row for two equal labels, which the sum it stands in leaves out: with it the weight of a "
+            "triplet would be the chance of a match alone.",
+            "the weight is the sum over different labels, not over all (t = 3, p = 0.6)",
+            f"weight {weight:.4f}, different {different:.4f}, all {all_pairs:.4f}",
+            abs(weight - different) < 1e-12 and all_pairs > weight + 0.01,
         ),
     ]
 
@@ -282,9 +558,26 @@ def triplet_theorem() -> list[Check]:
             1e-12,
             also=min(family["independent"][1:]) > family["independent"][0],
         ),
+        _norm(),
         _self_terms(),
         *_rotation(),
     ]
+
+
+def _norm() -> Check:
+    margin, probabilities = 0.25, risk.label_probabilities(2, 4, 0.8)
+    losses = [
+        float(risk.expected_triplet_loss(risk.class_distances(2, 4, within=0, across=d), probabilities, margin=margin))
+        for d in (margin, margin**2)
+    ]
+    return _check(
+        "triplet-norm",
+        "Error: the conclusion puts classes at distance margin; D is squared, so it is D = margin, the distance its "
+        "square root.",
+        "D = 0.25 costs less than D = 0.0625 with margin 0.25",
+        f"{losses[0]:.5f} and {losses[1]:.5f}",
+        losses[0] < losses[1] - 1e-4,
+    )
 
 
 def _self_terms() -> Check:
@@ -333,6 +626,14 @@ def _rotation() -> list[Check]:
             str(signs),
             signs == predicted and True in signs and False in signs,
         ),
+        _values(
+            "triplet-rotation-sizes",
+            "For two classes that is s (1 - 4 p q) < 2 p q: up to classes of 49.5 for p = 0.55, of 12 for p = 0.6, of "
+            "none for p = 0.8.",
+            (49.5, 12, 8 / 9),
+            [risk.collapse_turn_limit(2, p) for p in (0.55, 0.6, 0.8)],
+            1e-9,
+        ),
     ]
 
 
@@ -356,6 +657,10 @@ def margin_theorem() -> list[Check]:
     pull = risk.opposed_hinges_minimum(inside, 1 - inside, margin=0.2)
     push = risk.opposed_hinges_minimum(across, 1 - across, margin=0.2)
     three = float(risk.match_probabilities(risk.label_probabilities(3, 2, 0.6))[0, 1])
+    two = {
+        level: float(risk.match_probabilities(risk.label_probabilities(2, 2, level))[0, 1])
+        for level in (0.0, 0.2, 0.45, 0.499, 0.5, 0.501, 0.55, 0.9)
+    }
     low = risk.opposed_hinges_minimum(three, 1 - three, margin=0.2)
     continuum = [flat(2, 4, p, c, c + 0.4, c + 0.2) for c in (0.0, 0.25, 0.799, 2.0)]
     spans = [
@@ -397,6 +702,13 @@ def margin_theorem() -> list[Check]:
             + f"; m_s {min(at_limit):.6f} to {max(at_limit):.6f}",
             np.allclose(list(limits.values()), (0.5, 0.666667, 0.683013, 0.689898, 0.7, 0.707047), atol=1e-6)
             and np.allclose(at_limit, 0.5, atol=1e-12),
+        ),
+        _check(
+            "margin-two-classes",
+            "For two classes m_s exceeds 1/2 for every p other than 1/2, below it too.",
+            "above 1/2 but at p = 1/2, for eight p from 0 to 0.9",
+            ", ".join(f"{level:g}: {value:.6f}" for level, value in two.items()),
+            all((value > 0.5 + 1e-9) == (level != 0.5) for level, value in two.items()),
         ),
         _check(
             "margin-below-limit",
@@ -504,6 +816,23 @@ def searches() -> list[Check]:
                 and abs(value - risk.margin_lower_bound(labels, margin=0.2)) < 1e-12,
             )
         )
+    labels = risk.label_probabilities(2, 4, 0.8)
+    fixed = risk.search_margin_minimum(
+        labels, embedding_dim=2, margin=0.2, beta=1.2, steps=600, generator=torch.Generator().manual_seed(0)
+    )
+    inside = fixed.distances[:4, :4][~torch.eye(4, dtype=torch.bool)]
+    rows.append(
+        _check(
+            "margin-search-fixed-beta",
+            "Error: with beta fixed at 1.2, margin 0.2, the best map found in the plane has two modes in a class (t = 2"
+            ", s = 4, p = 0.8).",
+            f"0.192 to {SEARCHED:g}; D inside a class 0 or 1 to 0.01 (own bound), both",
+            f"{fixed.value:.6f}, D from {float(inside.min()):.3f} to {float(inside.max()):.3f}",
+            abs(fixed.value - 0.192) < SEARCHED
+            and bool(torch.minimum(inside.abs(), (inside - 1).abs()).max() < 0.01)
+            and bool(inside.max() > 0.9 and inside.min() < 0.1),
+        )
+    )
     return rows
 
 
@@ -595,6 +924,8 @@ def claim_1() -> list[Check]:
             1e-9,
         ),
         *_drawn_labels(),
+        _others(),
+        _all_positives(),
         _check(
             "claim-1-turns",
             "Whether the split wins is not monotone in the class size: for five classes or more it can win, lose and "
@@ -623,6 +954,39 @@ def claim_1() -> list[Check]:
     return rows
 
 
+def _others() -> Check:
+    apart, changed = 0.0, 1.0
+    for t, s, p in ((2, 6, 0.8), (3, 4, 0.7)):
+        probabilities = risk.label_probabilities(t, s, p)
+        one, other = (risk.expected_easy_triplet_losses(d, probabilities, margin=1) for d in _halves(t, s))
+        apart = max(apart, float((one - other)[s:].abs().max()))
+        changed = min(changed, float((one - other)[:s].abs().min()))
+    return _check(
+        "claim-1-other-anchors",
+        "Splitting the first class changes nothing for anchors of the others, so one anchor of that class decides.",
+        "below 1e-12 for the others, above 0.01 for those of the class (own bounds; t = 2, 3)",
+        f"{apart:.1e} and {changed:.3f}",
+        apart < 1e-12 and changed > 0.01,
+    )
+
+
+def _all_positives() -> Check:
+    sizes = np.arange(2, 401, 2)
+    least = min(
+        float((split / collapsed).min())
+        for t, p in product((2, 3, 5, 10), LEVELS)
+        for collapsed, split in [risk.collapsed_and_split_triplet_losses(t, sizes, p, positives="all")]
+    )
+    return _check(
+        "claim-1-all-positives",
+        "With all positives a class in two halves never costs less than on one point: the gain is that of easy "
+        "positives.",
+        "never below 1 of the collapsed loss, t = 2, 3, 5, 10, classes of up to 400",
+        f"at least {least:.4f}",
+        least > 1,
+    )
+
+
 def _drawn_labels() -> list[Check]:
     generator = torch.Generator().manual_seed(0)
     draws, rows = 20000, []
@@ -630,11 +994,8 @@ def _drawn_labels() -> list[Check]:
         own, p = _own(2, size), 0.8
         flips = torch.rand(draws, 2 * size, generator=generator) >= p
         labels = torch.where(flips, 1 - own, own)
-        collapsed = risk.class_distances(2, size, within=0, across=1)
-        split = collapsed.clone()
-        split[: size // 2, size // 2 : size] = split[size // 2 : size, : size // 2] = 1
         errors = []
-        for d, expected in zip((collapsed, split), risk.collapsed_and_split_triplet_losses(2, [size], p), strict=True):
+        for d, expected in zip(_halves(2, size), risk.collapsed_and_split_triplet_losses(2, [size], p), strict=True):
             losses, _ = _easy_losses(d, labels, margin=1, beta=1)
             errors.append(abs(float(losses.mean()) - float(expected[0])) / (float(losses.std()) / draws**0.5))
         rows.append(
@@ -663,10 +1024,8 @@ def claim_2() -> list[Check]:
             differ = 1 - float(risk.match_probabilities(probabilities)[0, 1])
             gain = size / 2 * differ - float(easy.sum()) * (max(0, 2 - b) - max(0, 1 - b))
             error = max(error, abs(collapsed[place] - split[place] - gain))
-    own, size = _own(3, 4), 4
-    collapsed_map = risk.class_distances(3, size, within=0, across=1)
-    split_map = collapsed_map.clone()
-    split_map[: size // 2, size // 2 : size] = split_map[size // 2 : size, : size // 2] = 1
+    own = _own(3, 4)
+    collapsed_map, split_map = _halves(3, 4)
     changed = (1 + (collapsed_map != split_map)[0].nonzero().flatten()).tolist()
     return [
         _check(
@@ -698,6 +1057,49 @@ def claim_2() -> list[Check]:
             "the last is 4 = n / t, not 6, with t = 3, n = 12",
             f"{changed} of {len(own)}",
             max(changed) == len(own) // 3 < len(own) // 2,
+        ),
+        *_displays(),
+    ]
+
+
+def _displays() -> list[Check]:
+    """The three displays of the proof of claim 2, term by term; two classes of eight, beta 0.7, margin 1."""
+    size, p, q, beta, margin = 8, 0.8, 0.2, 0.7, 1.0
+    probabilities = risk.label_probabilities(2, size, p)
+    easy = risk.easy_positive_probabilities(probabilities[0], probabilities[1:])
+    differ = (1 - risk.match_probabilities(probabilities))[0, 1:]
+    maps = [d[0, 1:] for d in _halves(2, size)]
+    collapsed, split = (
+        easy * (d - beta + margin).clamp(min=0) + differ * (beta - d + margin).clamp(min=0) for d in maps
+    )
+    half = range(size // 2 + 1, size + 1)  # the paper's j: the anchor is the first
+    match = [p**2 * q ** (j - 2) + q**2 * p ** (j - 2) for j in half]
+    first = [2 * p * q * beta + each * (2 * margin - beta) for each in match]
+    second = [2 * p * q * (beta + margin) + each * (margin - beta) for each in match]
+    here = slice(size // 2 - 1, size - 1)
+
+    def error(printed: Sequence[float], values: Tensor) -> float:
+        return float((torch.tensor(printed, dtype=torch.float64) - values[here]).abs().max())
+
+    untouched = torch.ones(len(easy), dtype=torch.bool)
+    untouched[here] = False
+    same = float((collapsed - split)[untouched].abs().max())
+    return [
+        _check(
+            "claim-2-first-line",
+            "Error: the first line of the proof compares f1 with itself; outside the other half, the terms "
+            "of f1 and f2 are equal.",
+            "equal to 1e-12 there, not in the other half",
+            f"{same:.1e} apart, in the other half {float((collapsed - split)[here].abs().min()):.3f} at least",
+            same < 1e-12 and float((collapsed - split)[here].abs().min()) > 0.01,
+        ),
+        _check(
+            "claim-2-displays",
+            "Error: both displays for the other half carry f2; the first is that of f2, the second that of f1.",
+            "first: f2 to 1e-12; second: f1 to 1e-12 and not f2",
+            f"first {error(first, split):.1e} from f2; second {error(second, collapsed):.1e} from f1, "
+            f"{error(second, split):.3f} from f2",
+            error(first, split) < 1e-12 and error(second, collapsed) < 1e-12 and error(second, split) > 0.01,
         ),
     ]
 
@@ -798,7 +1200,12 @@ def claim_4() -> list[Check]:
     ]
 
 
+Table = Mapping[tuple[str, str], tuple[Sequence[float], Sequence[float]]]
+
 _KINDS: tuple[risk.SelfTerms, ...] = ("exact", "excluded", "independent")
+_VARIANTS: tuple[Variant, ...] = ("an", "pn")
+_SETS: tuple[Literal["all", "easy"], ...] = ("all", "easy")
+_DISTANCES: tuple[Distance, ...] = ("squared_euclidean", "euclidean", "cosine")
 
 
 def _check(name: str, statement: str, expected: str, found: str, holds: object) -> Check:
@@ -825,6 +1232,21 @@ def _distinct(count: int) -> Tensor:
 
 def _squared(points: Tensor) -> Tensor:
     return (points[:, None] - points).square().sum(-1)
+
+
+def _halves(num_classes: int, size: int) -> tuple[Tensor, Tensor]:
+    """D of f1, every class on a point, and of f2, the first class in two halves; margin 1."""
+    collapsed = risk.class_distances(num_classes, size, within=0, across=1)
+    split = collapsed.clone()
+    split[: size // 2, size // 2 : size] = split[size // 2 : size, : size // 2] = 1
+    return collapsed, split
+
+
+def _mirrored(distances: Tensor, probabilities: Tensor) -> float:
+    """The expected triplet loss over distinct triplets, margin 0.2, with the distance of positive and negative."""
+    weights = risk.triplet_weights(probabilities, self_terms="excluded")
+    hinge = (distances[:, :, None] - distances[None] + 0.2).clamp(min=0)
+    return float((weights * hinge).sum()) / len(weights) ** 3
 
 
 def _perturbed(distances: Tensor, seed: int) -> Tensor:

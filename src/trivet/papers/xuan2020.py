@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise, product
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from trivet.theory.dynamics import (
     DIRECTIONS,
     EntanglementFactor,
     Floats,
+    Movement,
     MovementAreas,
     SimulatedLoss,
     directions,
@@ -44,6 +45,11 @@ FACTORS: tuple[EntanglementFactor, ...] = get_args(EntanglementFactor)
 GAMMAS, STRENGTHS, LEARNING_RATE = (0.2, 0.5, 0.8), (0.4, 0.8), 0.1
 EXACT = 1e-12  # rounding of a chain of float64 operations
 SMALL = 1e-6  # a learning rate near 0
+Phase = Literal["initial", "late"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+MINED: dict[str, tuple[PositiveName, NegativeName]] = {"HPHN": ("hard", "hard"), "EPEN": ("easy", "easy")}
+CLASSES_PER_BATCH, SAMPLES_PER_CLASS = 8, 16  # 128 images, as in the paper
+MEASURED_STEPS = 28  # two epochs of 14 batches of the 1797 digits
 
 
 def checks() -> list[Check]:
@@ -64,9 +70,115 @@ def checks() -> list[Check]:
         *_movement_types(),
         *_problems(),
         *_mining(),
+        *_group_size(),
         *_free_movement(),
         *_network_movement(),
+        *_digit_movement(),
     ]
+
+
+def centred_digits() -> tuple[Tensor, Tensor]:
+    """The handwritten digits of scikit-learn and their classes: `(1797, 64)` float64, `(1797,)` int64.
+
+    One mean and one spread over all pixels are taken out, as those of the channels are of photographs.
+    """
+    from sklearn.datasets import load_digits  # here: no other check needs it
+
+    pixels, labels = load_digits(return_X_y=True)
+    return torch.from_numpy((pixels - pixels.mean()) / pixels.std()), torch.from_numpy(labels)
+
+
+def digit_movement(loss: SimulatedLoss, *, seed: int = 0) -> dict[tuple[Phase, str], Movement]:
+    """The experiment of section 6.1 on a stand-in: handwritten digits and a network with one hidden layer.
+
+    The paper trains a ResNet on photographs of cars. Here the network is 64 - 128 - 32; "initial" is as drawn at
+    random, "late" after 300 steps of easy positives and hard negatives with learning rate 0.1. From either, two epochs
+    of 14 steps with learning rate 0.001 are measured, each on a batch of 16 images of 8 classes in which every image
+    is in at most one triplet. Gradients go through the network and the normalisation.
+
+    Args:
+        loss: "first-order", "vanilla" (hinged, margin 0.2) or "second-order".
+        seed: of the network and the batches.
+
+    Returns:
+        For each phase and each of "HPHN" and "EPEN" the triplets of all steps, before and after their own step.
+
+    Source:
+        Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 6.1 and figure 3.
+    """
+    images, labels = centred_digits()
+    start = _weights((64, 128, 32), seed)
+    trained = [weight.clone() for weight in start]
+    _train(trained, images, labels, loss=loss, mined=("easy", "hard"), steps=300, learning_rate=0.1, seed=seed)
+    found: dict[tuple[Phase, str], Movement] = {}
+    for (phase, weights), (name, mined) in product(zip(PHASES, (start, trained), strict=True), MINED.items()):
+        steps = _train(
+            [weight.clone() for weight in weights],
+            images,
+            labels,
+            loss=loss,
+            mined=mined,
+            steps=MEASURED_STEPS,
+            learning_rate=1e-3,
+            seed=seed + 1,
+            measured=True,
+        )
+        found[phase, name] = Movement(
+            before=np.concatenate([step.before for step in steps]),
+            after=np.concatenate([step.after for step in steps]),
+            direction=np.concatenate([step.direction for step in steps]),
+        )
+    return found
+
+
+def _weights(sizes: tuple[int, ...], seed: int) -> list[Tensor]:
+    """Random matrices between layers of these sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) / shape[0] ** 0.5 for shape in pairwise(sizes)]
+
+
+def _embed(inputs: Tensor, weights: list[Tensor]) -> Tensor:
+    """A network with one hidden layer."""
+    return (inputs @ weights[0]).relu() @ weights[1]
+
+
+def _train(
+    weights: list[Tensor],
+    images: Tensor,
+    labels: Tensor,
+    *,
+    loss: SimulatedLoss,
+    mined: tuple[PositiveName, NegativeName],
+    steps: int,
+    learning_rate: float,
+    seed: int,
+    measured: bool = False,
+) -> list[Movement]:
+    """Change the weights by steps on batches of random classes; when measured, on triplets that share no image."""
+    positives, negatives = mined
+    generator = torch.Generator().manual_seed(seed)
+    members = [torch.where(labels == label)[0] for label in range(int(labels.max()) + 1)]
+    moved = []
+    for _ in range(steps):
+        classes = torch.randperm(len(members), generator=generator)[:CLASSES_PER_BATCH].tolist()
+        batch = torch.cat(
+            [members[c][torch.randperm(len(members[c]), generator=generator)[:SAMPLES_PER_CLASS]] for c in classes]
+        )
+        leaves = [weight.requires_grad_() for weight in weights]
+        before = _embed(images[batch], leaves)
+        triplets = mine(
+            before, labels[batch], positives=positives, negatives=negatives, distance="cosine", disjoint=measured
+        )
+        chosen = normalize(before, dim=1)[torch.stack(list(triplets), dim=1)]
+        gradients = torch.autograd.grad(_free_losses(chosen, loss).relu().mean(), leaves)  # only vanilla is hinged
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight -= learning_rate * gradient
+            if measured:
+                moved.append(movement(before, _embed(images[batch], weights), triplets))
+    for weight in weights:
+        weight.requires_grad_(False)
+    return moved
 
 
 class _Cases(NamedTuple):
@@ -517,6 +629,17 @@ def _movement_types() -> list[Check]:
         for low, high in pairwise(bad)
     )
     near, far = (entangle(s, s, 0.0, 1.0, strength=0.8)[0] for s in (0.9, 0.1))
+    kept, cells = 0, 0
+    for each, gamma, factor in product(LOSSES, GAMMAS, FACTORS):
+        weak, strong = (
+            vector_field(loss=each, gamma=gamma, strength=strength, factor=factor) for strength in STRENGTHS
+        )
+        for bad_weak, bad_strong in (
+            (weak.change_ap < 0, strong.change_ap < 0),
+            (weak.change_an > 0, strong.change_an > 0),
+        ):
+            kept += int((bad_weak & bad_strong).sum())
+            cells += int(bad_weak.sum())
     return [
         Check(
             "xuan2020-three-types",
@@ -545,6 +668,13 @@ def _movement_types() -> list[Check]:
             "both areas grow from p = 0 to 0.4 to 0.8, first-order loss, gamma = 0.5",
             ", ".join(f"{area.positive_leaves:.1%} and {area.negative_nears:.1%}" for area in bad),
             rising,
+        ),
+        Check(
+            "xuan2020-regions-similar",
+            "The problem regions stay where they are as the entanglement grows.",
+            "every cell that is wrong at p = 0.4 is at p = 0.8 too, 3 losses, 3 values of gamma, both forms of q",
+            f"{kept} of {cells}",
+            kept == cells > 0,
         ),
         Check(
             "xuan2020-entanglement-near",
@@ -676,7 +806,16 @@ def _mining() -> list[Check]:
     apart = triplet_scatter(rows, labels, positives="hard", negatives="hard", disjoint=True).triplets
     used = set(apart.ravel().tolist())
     shown = ", ".join(f"{name} ({s_ap:.2f}, {s_an:.2f})" for name, (s_ap, s_an) in centre.items())
+    digits = triplet_scatter(*centred_digits())
+    inside = float(((digits.s_ap >= 0) & (digits.s_an >= 0)).mean())
     return [
+        Check(
+            "xuan2020-omega-s",
+            "Nearly all triplets of easy positives and hard negatives have similarities >= 0.",
+            "at least 99% of them (own bound), handwritten digits, EPHN over the whole set",
+            f"{inside:.2%} of {len(digits.s_ap)}",
+            inside >= 0.99,
+        ),
         Check(
             "xuan2020-regions",
             "Easy positives lie to the right of hard ones on the diagram, hard negatives above easy ones.",
@@ -713,6 +852,30 @@ def _mining() -> list[Check]:
             f"{len(apart)} triplets of {len(used)} rows",
             len(used) == apart.size and 0 < len(apart) <= 64 // 3,
         ),
+    ]
+
+
+def _group_size() -> list[Check]:
+    """Appendix G: what more images of a class in a batch do to the triplets of easy positives and hard negatives."""
+    centre = {}
+    for per_class in (2, 8):
+        places = []
+        for seed in range(8):
+            generator = torch.Generator().manual_seed(seed)
+            labels = torch.arange(128 // per_class).repeat_interleave(per_class)
+            centres = torch.randn(len(labels) // per_class, 16, dtype=torch.float64, generator=generator)
+            rows = centres[labels] + torch.randn(128, 16, dtype=torch.float64, generator=generator)
+            placed = triplet_scatter(rows, labels)
+            places.append((placed.s_ap.mean(), placed.s_an.mean()))
+        centre[per_class] = np.mean(places, axis=0)
+    return [
+        Check(
+            "xuan2020-group-size",
+            "With more images of a class in a batch easy positives are nearer and hard negatives farther.",
+            "mean S_ap larger and mean S_an smaller for 8 than for 2 of a class, 8 batches of 128 made points",
+            " and ".join(f"({s_ap:.3f}, {s_an:.3f}) for {n}" for n, (s_ap, s_an) in centre.items()),
+            bool(centre[8][0] > centre[2][0] and centre[8][1] < centre[2][1]),
+        )
     ]
 
 
@@ -788,20 +951,90 @@ def _network_shares(criterion: NCATripletLoss | SecondOrderTripletLoss) -> dict[
     ways = []
     for seed in range(4):
         inputs, labels = _classes(seed)
-        generator = torch.Generator().manual_seed(seed)
-        weights = [
-            (torch.randn(shape, dtype=torch.float64, generator=generator) / shape[0] ** 0.5).requires_grad_()
-            for shape in ((12, 32), (32, 8))
-        ]
+        weights = [weight.requires_grad_() for weight in _weights((12, 32, 8), seed)]
         optimiser = torch.optim.SGD(weights, lr=1e-3)
         for _ in range(6):
-            before = (inputs @ weights[0]).relu() @ weights[1]
+            before = _embed(inputs, weights)
             triplets = mine(before, labels, positives="hard", negatives="hard", distance="cosine", disjoint=True)
             gradients = torch.autograd.grad(criterion(before, labels), weights)
             for weight, gradient in zip(weights, gradients, strict=True):
                 weight.grad = gradient
             optimiser.step()
-            after = (inputs @ weights[0]).relu() @ weights[1]
-            ways.append(movement(before, after, triplets).direction)
+            ways.append(movement(before, _embed(inputs, weights), triplets).direction)
     way = np.concatenate(ways)
     return {name: float((way == number).mean()) for number, name in enumerate(DIRECTIONS)}
+
+
+def _digit_movement() -> list[Check]:
+    """The experiment of section 6.1 in both phases, on the stand-in; its bounds are our own."""
+    first, second = digit_movement("first-order"), digit_movement("second-order")
+
+    def shares(moved: Movement) -> str:
+        return ", ".join(f"{way} {share:.1%}" for way, share in moved.shares.items())
+
+    fresh, late = first["initial", "HPHN"], first["late", "HPHN"]
+    fresh_second, late_second = second["initial", "HPHN"], second["late", "HPHN"]
+    drift, drift_second = ((moved.after - moved.before).mean(axis=0) for moved in (fresh, fresh_second))
+    farther = fresh_second.shares["bottom-right"] + fresh_second.shares["bottom-left"]
+    late_easy, late_easy_second = first["late", "EPEN"], second["late", "EPEN"]
+    most = [max(moved.shares, key=moved.shares.__getitem__) for moved in (late, late_easy)]
+    mixed = [late_second.shares[way] for way in DIRECTIONS[:3]]
+    nears = late_easy_second.shares["top-right"] + late_easy_second.shares["top-left"]
+    opposite = float((late_easy_second.before[:, 1] < 0).mean())
+    top_left = max(moved.shares["top-left"] for moved in (fresh, late, fresh_second, late_second))
+    wrong = late_easy_second.direction == DIRECTIONS.index("top-left")
+    below = float((late_easy_second.before[wrong, 1] < 0).mean())
+    return [
+        Check(
+            "xuan2020-movement-digits-initial",
+            "In a fresh network on digits the first-order loss moves hard triplets to the top right.",
+            "more than half of the disjoint HPHN triplets of two epochs (own bound)",
+            shares(fresh),
+            fresh.shares["top-right"] > 0.5,
+        ),
+        Check(
+            "xuan2020-movement-digits-initial-second",
+            "There the second-order loss moves hard negatives away; the bottom right, which the paper names, is one "
+            "part of it, and in this stand-in the smaller.",
+            "bottom right and bottom left together more than 80% of the same triplets, left more than right (own "
+            "bounds)",
+            shares(fresh_second),
+            farther > 0.8 and fresh_second.shares["bottom-left"] > fresh_second.shares["bottom-right"],
+        ),
+        Check(
+            "xuan2020-movement-digits-pattern",
+            "So in the early phase the first-order loss moves the dots up and right, the second-order loss down.",
+            "mean changes of S_ap and S_an both > 0 with the first, of S_an < 0 with the second, HPHN",
+            f"({drift[0]:+.1e}, {drift[1]:+.1e}) and ({drift_second[0]:+.1e}, {drift_second[1]:+.1e})",
+            bool(drift[0] > 0 and drift[1] > 0 and drift_second[1] < 0),
+        ),
+        Check(
+            "xuan2020-movement-digits-late",
+            "In a trained network the first-order loss moves most triplets to the bottom right.",
+            "the most common direction, HPHN and EPEN",
+            f"HPHN: {shares(late)}; EPEN: {shares(late_easy)}",
+            most == ["bottom-right", "bottom-right"],
+        ),
+        Check(
+            "xuan2020-movement-digits-late-second",
+            "In a trained network the second-order loss moves triplets to the bottom right, bottom left and top right.",
+            "each of the three at least 10%, none above 60%, HPHN (own bounds)",
+            shares(late_second),
+            min(mixed) >= 0.1 and max(mixed) <= 0.6,
+        ),
+        Check(
+            "xuan2020-movement-digits-late-easy",
+            "Easy negatives of a trained network lie beyond orthogonal, and the second-order loss pulls them back up.",
+            "S_an < 0 in at least 90% of EPEN triplets, and S_an grows in at least 80% (own bounds)",
+            f"{opposite:.1%} and {nears:.1%}",
+            opposite >= 0.9 and nears >= 0.8,
+        ),
+        Check(
+            "xuan2020-movement-digits-top-left",
+            "Movement to the top left is rare, and where it is not, S_an < 0, which the model's diagram leaves out.",
+            "at most 5% of HPHN triplets; of the EPEN triplets that do so late with the second-order loss at least 99% "
+            "have S_an < 0 (own bounds)",
+            f"at most {top_left:.1%}; {below:.1%} of {int(wrong.sum())}",
+            top_left <= 0.05 and bool(wrong.any()) and below >= 0.99,
+        ),
+    ]

@@ -1,9 +1,20 @@
 """Records in, one self-contained HTML page out: nothing is measured here and nothing is fetched."""
 
 from trivet.reports.demo import write_demo_report
+from trivet.reports.diagnosis import write_diagnosis_report
 from trivet.reports.evaluation import write_evaluation_report
 from trivet.reports.picture import Panel, scatter_svg
 from trivet.reports.run import write_run_report
 from trivet.reports.sheet import write_sheet
+from trivet.reports.simulation import write_simulation_report
 
-__all__ = ["Panel", "scatter_svg", "write_demo_report", "write_evaluation_report", "write_run_report", "write_sheet"]
+__all__ = [
+    "Panel",
+    "scatter_svg",
+    "write_demo_report",
+    "write_diagnosis_report",
+    "write_evaluation_report",
+    "write_run_report",
+    "write_sheet",
+    "write_simulation_report",
+]

@@ -28,19 +28,20 @@ def write_page(
     context: Mapping[str, Any],
     plots: Mapping[str, Any] | None = None,
     *,
-    script: str = "plots.js",
+    script: str | Sequence[str] = ("dots.js", "plots.js"),
 ) -> None:
     """Write the page to `path`, whole or not at all; folders are made as needed.
 
     Args:
         context: what the template shows; every text is escaped there.
         plots: what the script draws, as JSON; None for a page without scripts.
-        script: the file beside the templates that draws.
+        script: the files beside the templates that draw, in their order; paper.js comes before them.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    scripts = [] if plots is None else [get_plotlyjs(), _source(script)]
+    names = ["paper.js", *([script] if isinstance(script, str) else script)]
+    scripts = [] if plots is None else [get_plotlyjs(), *map(_source, names)]
     # Only these scripts may run, whatever else gets into the page, and nothing may be requested.
     allowed = " ".join(_fingerprint(script) for script in scripts) or "'none'"
     policy = "; ".join(

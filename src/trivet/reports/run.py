@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.reports.page import MISSING, images, percent, same_length, write_page
+from trivet.reports.diagnosis import SCRIPTS, diagnosis_parts, drawn_scatter, history_parts, item_parts
+from trivet.reports.items import MOST_DOTS, embedding_map, gallery, is_number, thin, triplet_dots
+from trivet.reports.page import MISSING, percent, same_length, write_page
 
 _MOST_STEPS = 2000
-_MOST_DOTS = 2000
 _MOST_SKIPPED = 200
 _REFERENCES = {"untrained network": "the untrained network", "raw inputs": "the raw inputs"}
 
@@ -25,11 +26,18 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
     """
     evaluation = record.get("evaluation") or {}
     intervals = record.get("intervals") or {}
-    maps = {split: _map(split, part) for split, part in (record.get("maps") or {}).items()}
+    maps = {split: embedding_map(split, part) for split, part in (record.get("maps") or {}).items()}
     scatter = {
-        split: {level: _dots(f"{split}, {level}", part) for level, part in levels.items()}
+        split: {level: triplet_dots(f"{split}, {level}", part) for level, part in levels.items()}
         for split, levels in (record.get("scatter") or {}).items()
     }
+    diagnosed = record.get("diagnosis") or {}
+    parts, plots = diagnosis_parts(diagnosed)
+    items, _ = item_parts(diagnosed)
+    maps |= {split: part for split, part in items["maps"].items() if split not in maps}
+    scatter |= {split: levels for split, levels in items["scatter"].items() if split not in scatter}
+    neighbours = {split: part for split, part in (record.get("neighbours") or {}).items() if split not in items["queries"]}
+    history, moments = history_parts(record.get("history"))
     curves = _curves(record)
     skipped = (record.get("data") or {}).get("skipped") or []
     context = {
@@ -44,17 +52,17 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         "thinned": any(curve["thinned"] for curve in curves),
         "maps": maps,
         "scatter": scatter,
-        "most_dots": _MOST_DOTS,
-        "galleries": {split: _gallery(part) for split, part in (record.get("neighbours") or {}).items()},
+        "most_dots": MOST_DOTS,
+        "queries": items["queries"],
+        "galleries": {split: gallery(part) for split, part in neighbours.items()},
+        "diagnosis": parts,
+        "history": history,
         "data_rows": _data_rows(record.get("data") or {}),
         "skipped": skipped[:_MOST_SKIPPED],
         "skipped_count": len(skipped),
     }
-    drawn = {
-        split: {level: {key: part[key] for key in ("s_ap", "s_an", "ids")} for level, part in levels.items()}
-        for split, levels in scatter.items()
-    }
-    write_page("run.html", path, context, {"curves": curves, "maps": maps, "scatter": drawn})
+    plots |= {"curves": curves, "maps": maps, "scatter": drawn_scatter(scatter), "history": moments}
+    write_page("run.html", path, context, plots, script=SCRIPTS)
 
 
 def _trained_level(record: Mapping[str, Any]) -> str | None:
@@ -215,11 +223,11 @@ def _curves(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     curves = []
     for title, part, series, limits in wanted:
         steps = part.get("step") or []
-        series = {name: values for name, values in series.items() if values and any(_is_number(v) for v in values)}
+        series = {name: values for name, values in series.items() if values and any(is_number(v) for v in values)}
         if not series:
             continue
         same_length(f"the curves {title!r}", {"steps": len(steps)} | {name: len(v) for name, v in series.items()})
-        keep = _thin(len(steps), _MOST_STEPS)
+        keep = thin(len(steps), _MOST_STEPS)
         curves.append(
             {
                 "title": title,
@@ -230,78 +238,6 @@ def _curves(record: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return curves
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _thin(count: int, most: int) -> list[int]:
-    """At most `most` indices, evenly spread, with the first and the last."""
-    if count <= most:
-        return list(range(count))
-    return [round(k * (count - 1) / (most - 1)) for k in range(most)]
-
-
-def _map(split: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    coordinates, labels = part.get("coordinates") or {}, part.get("labels") or {}
-    ids, thumbnails = part.get("ids") or [], part.get("thumbnails") or []
-    lengths = {f"{name} coordinates": len(places) for name, places in coordinates.items()}
-    lengths |= {f"{level} labels": len(names) for level, names in labels.items()}
-    lengths |= {"ids": len(ids)} if ids else {}
-    lengths |= {"thumbnails": len(thumbnails)} if thumbnails else {}
-    same_length(f"the parts of the map of {split}", lengths)
-    count = next(iter(lengths.values()), 0)
-    return {
-        "coordinates": coordinates,
-        "levels": {level: _classes(names) for level, names in labels.items()},
-        "ids": ids or [str(i) for i in range(count)],
-        "thumbnails": images(thumbnails, count),
-    }
-
-
-def _classes(labels: Sequence[str]) -> dict[str, Any]:
-    """Class names in reading order ("2" before "10"), and the class of each point."""
-    names = sorted(set(labels), key=_reading_order)
-    place = {name: c for c, name in enumerate(names)}
-    return {"names": names, "classes": [place[label] for label in labels]}
-
-
-def _reading_order(name: str) -> list[tuple[int, str]]:
-    return [(len(part.lstrip("0")) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name)]
-
-
-def _dots(where: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    s_ap, s_an = part.get("s_ap") or [], part.get("s_an") or []
-    ids = part.get("ids") or [str(i) for i in range(len(s_ap))]
-    same_length(f"the triplet scatter of {where}", {"s_ap": len(s_ap), "s_an": len(s_an), "ids": len(ids)})
-    whole = [i for i in range(len(ids)) if _is_number(s_ap[i]) and _is_number(s_an[i])]
-    keep = [whole[k] for k in _thin(len(whole), _MOST_DOTS)]
-    return {
-        "s_ap": [s_ap[i] for i in keep],
-        "s_an": [s_an[i] for i in keep],
-        "ids": [ids[i] for i in keep],
-        "items": len(whole),
-        "without": len(ids) - len(whole),
-        "wrong": sum(s_an[i] > s_ap[i] for i in whole),
-    }
-
-
-def _gallery(part: Mapping[str, Any]) -> dict[str, Any]:
-    level = part.get("level")
-    queries = []
-    for query in part.get("queries") or []:
-        names = query.get("labels") or {}
-        neighbours = [
-            {
-                **neighbour,
-                "right": (neighbour.get("labels") or {}).get(level) == names.get(level),
-                "names": [(at, name, name == names.get(at)) for at, name in (neighbour.get("labels") or {}).items()],
-            }
-            for neighbour in query.get("neighbours") or []
-        ]
-        queries.append({**query, "names": names, "neighbours": neighbours})
-    return {"level": level, "queries": queries}
 
 
 def _data_rows(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise, permutations
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,10 +22,12 @@ Booleans = npt.NDArray[np.bool_]
 Function = Callable[[Floats], Floats]
 Reduction = Literal["mean", "max"]
 Measure = Literal["hausdorff", "isometric"]
+DescentReduction = Literal["sum", "max"]
 
 TOLERANCE = 1e-9  # of the diameter: what a separation may lack
 RANK = 1e-12  # of the largest singular value: below it points lie in a hyperplane
 EXACT_DIM = 5  # beyond it the difference body has too many facets
+LINE_POINTS = 6  # beyond it a line has too many orders
 SMOOTH = 1e-16  # under every square root that is differentiated
 # A nonlinear program up to these sizes, a penalty method beyond them.
 PROGRAM_POINTS, PROGRAM_COORDINATES = 12, 144
@@ -93,6 +95,111 @@ def batch_hard_loss(embeddings: Array, labels: Array, *, margin: float = 0.0, re
     gaps = _gaps(cdist(points, points), _same(classes), _at_least_0(margin, "margin"))
     hinges = np.maximum(-gaps, 0.0)
     return float(hinges.max() if reduction == "max" else hinges.mean())
+
+
+@dataclass(frozen=True)
+class Triplet:
+    """Rows of an anchor, its positive and its negative, and D(a, p) - D(a, n) + margin, which may be below 0."""
+
+    anchor: int
+    positive: int
+    negative: int
+    violation: float
+
+
+def hardest_triplet(embeddings: Array, labels: Array, *, margin: float = 0.0) -> Triplet:
+    """The triplet of largest D(a, p) - D(a, n) + margin, which hard negative mining trains on; lowest rows in a tie.
+
+    Args:
+        embeddings, labels, margin: as in `triplet_separation`; at least two classes.
+
+    Raises:
+        ValueError: as `triplet_separation`, or if there is one class only.
+
+    Source:
+        Xu et al., ICLR 2024, equation (4) and figure 3, right.
+
+    Example:
+        >>> hardest_triplet(np.array([[0.0], [2.0], [1.5], [3.0]]), np.array([0, 0, 1, 1]))
+        Triplet(anchor=1, positive=0, negative=2, violation=1.5)
+    """
+    points, classes = _checked(embeddings, labels)
+    if not classes.any():
+        raise ValueError("labels must hold at least two classes: got one; without a negative there is no triplet.")
+    distances, same = cdist(points, points), _same(classes)
+    violations = -_gaps(distances, same, _at_least_0(margin, "margin"))
+    anchor = int(violations.argmax())
+    return Triplet(
+        anchor=anchor,
+        positive=int(np.where(same, distances, -np.inf)[anchor].argmax()),
+        negative=int(np.where(same, np.inf, distances)[anchor].argmin()),
+        violation=float(violations[anchor]),
+    )
+
+
+def separation_boundaries(
+    embeddings: Array, labels: Array, *, margin: float = 0.0, resolution: float = 0.02
+) -> list[list[Floats]]:
+    """The border around each class that no item of another class may cross, as arcs of points in the plane.
+
+    An item of another class at z has loss 0 with every anchor x of the class if |x - z| >= D(x, p) + margin, D(x, p)
+    the distance of x to the farthest item of the class: if z is in none of these open discs. The border of their union
+    is returned.
+
+    Args:
+        embeddings: `(N, 2)` floating point, N >= 1.
+        labels: `(N,)` of any integer dtype.
+        margin: alpha, >= 0, in the unit of the distance.
+        resolution: angle between two points of an arc, in (0, 1] radians.
+
+    Returns:
+        For each class in the order of its label, arcs `(M, 2)`; none for a class of one point with margin 0.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, d is not 2, a row is not finite, or an option is out of range.
+
+    Source:
+        Xu et al., ICLR 2024, inequality (5) and figures 1 and 2.
+
+    Example:
+        >>> arcs = separation_boundaries(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0, 0]))
+        >>> len(arcs), [float(np.concatenate(arcs[0])[:, 0].min()), float(np.concatenate(arcs[0])[:, 0].max())]
+        (1, [-1.0, 2.0])
+    """
+    points, classes = _checked(embeddings, labels)
+    if points.shape[1] != 2:
+        raise ValueError(f"embeddings must be points of the plane: got dimension {points.shape[1]}; project them.")
+    if not 0 < resolution <= 1:
+        raise ValueError(f"resolution must lie in (0, 1] radians: got {resolution}; 0.02 is smooth.")
+    _at_least_0(margin, "margin")
+    borders = []
+    for c in range(classes.max() + 1):
+        centres = points[classes == c]
+        distances = cdist(centres, centres)
+        borders.append(_union_border(centres, distances, distances.max(axis=1) + margin, resolution))
+    return borders
+
+
+def _union_border(centres: Floats, distances: Floats, radii: Floats, resolution: float) -> list[Floats]:
+    """Arcs `(M, 2)` of the border of the union of discs; equal discs give their arcs once."""
+    arcs = []
+    for i, (centre, radius) in enumerate(zip(centres, radii, strict=True)):
+        if radius == 0 or any(distances[i, j] == 0 and radii[j] == radius for j in range(i)):
+            continue
+        cuts = [0.0, 2 * math.pi]
+        for j in np.flatnonzero((distances[i] > 0) & (distances[i] < radius + radii)):
+            cosine = (radius**2 + distances[i, j] ** 2 - radii[j] ** 2) / (2 * radius * distances[i, j])
+            if abs(cosine) < 1:
+                towards = math.atan2(*(centres[j] - centre)[::-1])
+                cuts += [(towards + side * math.acos(cosine)) % (2 * math.pi) for side in (-1, 1)]
+        for low, high in pairwise(sorted(cuts)):
+            middle = centre + radius * np.array([math.cos((low + high) / 2), math.sin((low + high) / 2)])
+            inside = np.linalg.norm(centres - middle, axis=1) < radii * (1 - TOLERANCE)
+            inside[i] = False
+            if high - low > TOLERANCE and not inside.any():
+                angles = np.linspace(low, high, 2 + int((high - low) / resolution))
+                arcs.append(centre + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    return arcs
 
 
 def diameter(embeddings: Array) -> float:
@@ -403,6 +510,67 @@ def distance_to_separation(
     return _nearest(embeddings, labels, margin, starts, steps, seed, isometric=measure == "isometric")[measure]
 
 
+def distance_on_a_line(
+    embeddings: Array, labels: Array, *, margin: float = 0.0, measure: Measure = "hausdorff"
+) -> float:
+    """The exact distance of at most 6 points on a line to the nearest separated ones on that line.
+
+    With the order of the images given, all distances are linear in them and the nearest is a linear program; the least
+    over all N! orders is returned.
+
+    Args:
+        embeddings: `(N, 1)` floating point, 1 <= N <= 6.
+        labels: `(N,)` of any integer dtype.
+        margin: alpha, >= 0, in the unit of the distance.
+        measure: as in `distance_to_separation`, whose search this tests.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, d is not 1, N > 6, a row is not finite, or an option is unknown.
+
+    Source:
+        Xu et al., ICLR 2024, equations (13), (15); the enumeration is Trivet's.
+
+    Example:
+        >>> round(distance_on_a_line(np.array([[0.0], [2.0], [1.0], [3.0]]), np.array([0, 0, 1, 1])), 9)
+        0.75
+    """
+    if measure not in get_args(Measure):
+        raise ValueError(f"measure must be one of {get_args(Measure)}: got {measure!r}; choose one of them.")
+    points, classes = _checked(embeddings, labels)
+    n, d = points.shape
+    if d != 1 or n > LINE_POINTS:
+        raise ValueError(
+            f"embeddings must be at most {LINE_POINTS} points of a line: got shape {points.shape}; "
+            "search with distance_to_separation."
+        )
+    _at_least_0(margin, "margin")
+    same = _same(classes)
+    a, p, negative = np.nonzero(same[:, :, None] & ~same[:, None, :])
+    first, second = np.triu_indices(n, 1)
+    wanted = np.abs(points[first, 0] - points[second, 0])
+    unit = np.eye(n + 1)
+    radius = unit[n]
+    between = unit[:n, None] - unit[None, :n]  # (N, N, N + 1): z_i - z_j
+    best = math.inf
+    for order in permutations(range(n)):
+        if measure == "isometric" and order[0] > order[-1]:
+            continue  # a reflection changes no distance
+        places = np.argsort(order)
+        lengths = between * np.sign(places[:, None] - places)[:, :, None]
+        rows = [-lengths[order[1:], order[:-1]], lengths[a, p] - lengths[a, negative]]
+        limits = [np.zeros(n - 1), np.full(len(a), -margin)]
+        if measure == "isometric":
+            rows += [lengths[first, second] - radius, -lengths[first, second] - radius]
+            limits += [wanted, -wanted]
+        else:
+            rows += [unit[:n] - radius, -unit[:n] - radius]
+            limits += [points[:, 0], -points[:, 0]]
+        found = linprog(radius, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits), bounds=(None, None))
+        if found.success:
+            best = min(best, float(found.fun))
+    return max(best, 0.0)
+
+
 @dataclass(frozen=True)
 class LossSandwich:
     """The hardest triplet's loss beside the distances to separation that the theorems compare it with."""
@@ -506,6 +674,83 @@ def diameter_forecast(diameter: float, loss: float, *, factor: float = 2.0) -> D
     """
     bound = _at_least_0(diameter, "diameter") - _at_least_0(factor, "factor") * _at_least_0(loss, "loss")
     return DiameterForecast(bound, bound <= 0)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The way of gradient descent on the loss of free points, shorter than asked for if the loss reached 0."""
+
+    points: Floats  # (N, d), at the end
+    diameters: Floats  # (steps taken + 1,), before each step and at the end
+    losses: Floats  # (steps taken + 1,), the loss of the hardest triplet
+
+    @property
+    def steps(self) -> int:
+        """Taken."""
+        return len(self.diameters) - 1
+
+    def diameter_after(self, steps: int) -> float:
+        """After so many steps, or at the end if it came before."""
+        return float(self.diameters[min(steps, self.steps)])
+
+
+def descend(
+    embeddings: Array,
+    labels: Array,
+    *,
+    reduction: DescentReduction = "sum",
+    steps: int = 1000,
+    step: float = 0.02,
+    margin: float = 0.0,
+) -> Descent:
+    """Gradient descent on the hinges of farthest positive and nearest negative, moving the embeddings themselves.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 1.
+        labels: `(N,)` of any integer dtype.
+        reduction: "sum" over the anchors, or "max", the hardest triplet alone.
+        steps: at most, >= 1; it stops where the loss is 0.
+        step: times the gradient is what a point moves, > 0.
+        margin: alpha, >= 0, in the unit of the distance.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, there is none, or an option is out of range.
+
+    Source:
+        Xu et al., ICLR 2024, section 3.3 and figure 4, which descends on a distance; the step is Trivet's.
+
+    Example:
+        >>> found = descend(np.array([[0.0], [1.0], [0.9], [1.9]]), np.array([0, 0, 1, 1]), step=0.01)
+        >>> found.losses[-1] <= 0 and found.steps < 1000
+        True
+    """
+    if reduction not in get_args(DescentReduction):
+        raise ValueError(
+            f"reduction must be one of {get_args(DescentReduction)}: got {reduction!r}; choose one of them."
+        )
+    if steps < 1 or not (step > 0 and math.isfinite(step)):
+        raise ValueError(f"steps must be at least 1 and step above 0: got {steps} and {step}; 1000 and 0.02 are usual.")
+    z, classes = _checked(embeddings, labels)
+    _at_least_0(margin, "margin")
+    anchors, same = np.arange(len(z)), _same(classes)
+    diameters, losses = [], []
+    for taken in range(steps + 1):
+        difference = z[:, None] - z
+        distances = np.sqrt((difference**2).sum(axis=2) + SMOOTH)
+        positive = np.where(same, distances, -np.inf).argmax(axis=1)
+        negative = np.where(same, np.inf, distances).argmin(axis=1)
+        hinges = np.where(same.all(axis=1), 0.0, distances[anchors, positive] - distances[anchors, negative] + margin)
+        diameters.append(float(distances.max()))
+        losses.append(max(float(hinges.max()), 0.0))
+        if taken == steps or losses[-1] == 0:
+            break
+        weights = (hinges > 0).astype(float) if reduction == "sum" else (anchors == hinges.argmax()).astype(float)
+        slopes = np.zeros_like(distances)
+        slopes[anchors, positive] = weights
+        slopes[anchors, negative] -= weights
+        pulls = (slopes + slopes.T) / distances
+        z = z - step * (pulls[..., None] * difference).sum(axis=1)
+    return Descent(z, np.array(diameters), np.array(losses))
 
 
 def _at_least_0(value: float, name: str) -> float:

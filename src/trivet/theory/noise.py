@@ -100,6 +100,43 @@ def pair_noise_rates(noise_rate: npt.ArrayLike, num_classes: npt.ArrayLike) -> P
     return PairRates(positive, positive / (classes - 1))
 
 
+def simulated_pair_rates(
+    noise_rate: float, num_classes: int, *, draws: int, generator: np.random.Generator
+) -> PairRates:
+    """The rates of `pair_noise_rates` counted among pairs whose labels are drawn: by simulation, not by a formula.
+
+    Args:
+        noise_rate: p in [0, 1].
+        num_classes: K, at least 2.
+        draws: how many pairs of each kind, at least 1.
+        generator: source of the labels.
+
+    Returns:
+        Two scalars, as arrays of shape (); their standard error is at most 1 / (2 sqrt(draws)).
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Source:
+        Le, Odobez, 2018, eq. 6, as it stands.
+
+    Example:
+        >>> rates = simulated_pair_rates(0.0, 5, draws=10, generator=np.random.default_rng(0))
+        >>> float(rates.positive), float(rates.negative)
+        (0.0, 0.0)
+    """
+    p = float(_within(0, 1, noise_rate, name="noise_rate"))
+    classes = int(_classes(check_count(num_classes, name="num_classes")))
+    size = check_count(draws, name="draws")
+
+    def observed(truth: int) -> Integers:
+        to = (truth + generator.integers(1, classes, size)) % classes
+        return np.where(generator.random(size) < p, to, truth)
+
+    first = observed(0)
+    return PairRates(np.asarray((first != observed(0)).mean()), np.asarray((first == observed(1)).mean()))
+
+
 def class_pair_noise_rates(transition: npt.ArrayLike, priors: npt.ArrayLike | None = None) -> PairRates:
     """The rates of `pair_noise_rates` for noise that depends on the class, of two items drawn independently.
 
@@ -375,6 +412,29 @@ def noise_rate_bound(skew: npt.ArrayLike, *, least: float = 0.0) -> Floats:
     """
     share = (1 - _least(least)) / _skew(skew)
     return np.asarray(share / (1 + np.sqrt(1 - share)))  # 1 - sqrt(1 - share), to the last digit when it is small
+
+
+def skewed_risk_factor(noise_rate: npt.ArrayLike, skew: npt.ArrayLike) -> Floats:
+    """Q = 1 - (2 p - p^2) skew: the smallest risk factor of skewed sampling, for many classes.
+
+    It is at least `least` up to the `noise_rate_bound` of the skew.
+
+    Args:
+        noise_rate: p in [0, 1], any shape.
+        skew: as of `noise_rate_bound`, finite, any shape that broadcasts with p.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Source:
+        Le, Odobez, 2018, eq. 26 (where 2p + q^2 must be 2p - p^2) and 46.
+
+    Example:
+        >>> float(skewed_risk_factor(0.5, 2.0))
+        -0.5
+    """
+    p = _within(0, 1, noise_rate, name="noise_rate")
+    return np.asarray(1 - p * (2 - p) * _above_zero(_skew(skew), name="skew"))
 
 
 def implied_skew(noise_rate: npt.ArrayLike, *, least: float = 0.0) -> Floats:

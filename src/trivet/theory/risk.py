@@ -30,6 +30,7 @@ Integers = npt.NDArray[np.int64]
 
 SelfTerms = Literal["exact", "excluded", "independent"]
 NearerOrder = Literal["worst", "same-class"]
+TheoryPositives = Literal["easy", "all"]
 
 
 # The label model
@@ -195,6 +196,26 @@ def _weighted_pairs(distances: Tensor, bounds: Tensor, match: Tensor, differ: Te
 # What minimises them
 
 
+def opposed_hinges(differences: Floats, pull: float, push: float, *, margin: float) -> Floats:
+    """pull (u + margin)_+ + push (margin - u)_+ for each u; see `opposed_hinges_minimum`.
+
+    Args:
+        differences: u, any shape; the result has it too.
+        pull, push: weights >= 0.
+        margin: alpha > 0, in the unit of u.
+
+    Raises:
+        ValueError: if a weight is negative or the margin is not positive.
+
+    Source:
+        Levi et al. 2021, proofs of theorems 1 and 2 and of claims 3 and 4.
+    """
+    check_at_least(0, pull, name="pull")
+    check_at_least(0, push, name="push")
+    _check_positive(margin, name="margin")
+    return pull * np.maximum(0, differences + margin) + push * np.maximum(0, margin - differences)
+
+
 class HingeMinimum(NamedTuple):
     """The least value of a sum of two opposed hinges, and the closed interval of u where it is attained."""
 
@@ -298,6 +319,34 @@ def affine_dimension(distances: Tensor, *, tolerance: float = 1e-9) -> int:
             "square them, or change one."
         )
     return int((values > limit).sum())
+
+
+def collapse_turn_limit(num_classes: int, p: float) -> float:
+    """The class size from which on turning one sample no longer lowers the expected triplet loss of the collapsed map.
+
+    (1 - m_s) / ((t - 1) (p - q)^2). A sample that leaves its class by D = e, at the same distance as before from the
+    other classes, changes n^3 times the loss by 2 (s - 1) e ((n - s) (p - q)^2 - (1 - m_s)), with the exact self
+    terms. It needs t dimensions. In t to n - 2 of them the collapsed map of smaller classes is not even a local
+    minimum.
+
+    Args:
+        num_classes: t >= 2.
+        p: in [0, 1], other than 1 / t.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Source:
+        Levi et al. 2021, theorem 1, which has no such limit.
+
+    Example:
+        >>> round(collapse_turn_limit(2, 0.6), 9)
+        12.0
+    """
+    num_classes, q = _other_label(num_classes, p)
+    if math.isclose(p, q):
+        raise ValueError(f"p must differ from 1 / num_classes: got {p}; with it labels say nothing of the classes.")
+    return (1 - p * p - (num_classes - 1) * q * q) / ((num_classes - 1) * (p - q) ** 2)
 
 
 def margin_noise_limit(num_classes: int) -> float:
@@ -550,20 +599,26 @@ def _by_distance(distances: Tensor, probabilities: Tensor) -> tuple[Tensor, Tens
 
 
 def collapsed_and_split_triplet_losses(
-    num_classes: int, class_sizes: Sequence[int] | Integers, p: float, *, margin: float = 1.0
+    num_classes: int,
+    class_sizes: Sequence[int] | Integers,
+    p: float,
+    *,
+    margin: float = 1.0,
+    positives: TheoryPositives = "easy",
 ) -> tuple[Floats, Floats]:
-    """The easy-positive triplet loss of an anchor, collapsed (f1) and with its class in two halves (f2), `(S,)` each.
+    """The expected triplet loss of an anchor, collapsed (f1) and with its class in two halves (f2), `(S,)` each.
 
     f1 puts every class on a point and D = margin between classes; f2 puts the two halves of one class D = margin
     apart as well. The anchor belongs to that class: the loss of every other anchor is the same. Order: own half,
     other half, other classes; inside a group any order gives the same. See `expected_easy_triplet_losses`, which this
-    is in closed form.
+    is in closed form; with all positives it is the anchor's part of n^3 `expected_triplet_loss` without self terms.
 
     Args:
         num_classes: t >= 2.
         class_sizes: S values of s, even, >= 2.
         p: in [0, 1].
         margin: alpha > 0; the losses are proportional to it.
+        positives: "easy", the nearest; "all", every one. The anchor itself is none.
 
     Raises:
         ValueError: if one of them is out of range.
@@ -572,21 +627,29 @@ def collapsed_and_split_triplet_losses(
         Levi et al. 2021, claim 1; the index t / (2n) printed there is n / (2t).
     """
     _check_positive(margin, name="margin")
+    loss = _TRIPLET_LOSSES[_check_positives(positives)]
     sizes = _check_sizes(class_sizes)
     collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
     for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
         halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
-        collapsed += weight * _triplet_loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], margin)
-        split += weight * _triplet_loss([*halves, rest.at(margin)], margin)
+        collapsed += weight * loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], margin)
+        split += weight * loss([*halves, rest.at(margin)], margin)
     return collapsed, split
 
 
 def collapsed_and_split_margin_losses(
-    num_classes: int, class_sizes: Sequence[int] | Integers, p: float, *, beta: float, margin: float = 1.0
+    num_classes: int,
+    class_sizes: Sequence[int] | Integers,
+    p: float,
+    *,
+    beta: float,
+    margin: float = 1.0,
+    positives: TheoryPositives = "easy",
 ) -> tuple[Floats, Floats]:
-    """The easy-positive margin loss of an anchor under f1 and f2, `(S,)` each; see the triplet losses above.
+    """The expected margin loss of an anchor under f1 and f2, `(S,)` each; see the triplet losses above.
 
-    f1 - f2 = sum_{j in the other half} (1 - m_s) margin - Phi_j ((2 margin - beta)_+ - (margin - beta)_+).
+    f1 - f2 = sum_{j in the other half} (1 - m_s) margin - Phi_j ((2 margin - beta)_+ - (margin - beta)_+); with all
+    positives Phi_j is m_s.
 
     Args:
         beta: b >= 0 of the anchor; the others as for `collapsed_and_split_triplet_losses`.
@@ -599,12 +662,13 @@ def collapsed_and_split_margin_losses(
     """
     _check_positive(margin, name="margin")
     check_at_least(0, beta, name="beta")
+    _check_positives(positives)
     sizes = _check_sizes(class_sizes)
     collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
     for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
         halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
-        collapsed += weight * _margin_loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], beta, margin)
-        split += weight * _margin_loss([*halves, rest.at(margin)], beta, margin)
+        collapsed += weight * _margin_loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], beta, margin, positives)
+        split += weight * _margin_loss([*halves, rest.at(margin)], beta, margin, positives)
     return collapsed, split
 
 
@@ -647,10 +711,15 @@ class _Group(NamedTuple):
     size: Floats
     no_match: Floats  # probability that none has the anchor's label
     misses: Floats  # expected number without it
+    variance: Floats  # of that number
 
     @classmethod
     def of(cls, distance: float, size: Floats, match: float) -> _Group:
-        return cls(distance, size, (1 - match) ** size, size * (1 - match))
+        return cls(distance, size, (1 - match) ** size, size * (1 - match), size * match * (1 - match))
+
+    @property
+    def matches(self) -> Floats:
+        return self.size - self.misses
 
     def at(self, distance: float) -> _Group:
         return self._replace(distance=distance)
@@ -666,11 +735,17 @@ def _given_anchor_label(num_classes: int, sizes: Floats, p: float) -> Iterator[t
     yield (
         others * q,
         q,
-        _Group(0.0, others * sizes, one.no_match * rest.no_match, one.misses + rest.misses),
+        _Group(
+            0.0,
+            others * sizes,
+            one.no_match * rest.no_match,
+            one.misses + rest.misses,
+            one.variance + rest.variance,
+        ),
     )
 
 
-def _triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
+def _easy_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
     """Expected sum over the negatives, the positive being the first match in the order of the groups."""
     total = np.zeros_like(groups[0].size)
     reached = np.ones_like(total)  # probability that no nearer group has a match
@@ -687,11 +762,28 @@ def _triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
     return total
 
 
-def _margin_loss(groups: Sequence[_Group], beta: float, margin: float) -> Floats:
+def _all_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
+    """Expected sum over all pairs of a positive and a negative."""
+    total = np.zeros_like(groups[0].size)
+    for group in groups:
+        for other in groups:
+            pairs = group.matches * other.misses - (group.variance if other is group else 0)
+            total += pairs * max(0.0, group.distance - other.distance + margin)
+    return total
+
+
+_TRIPLET_LOSSES: dict[TheoryPositives, Callable[[Sequence[_Group], float], Floats]] = {
+    "easy": _easy_triplet_loss,
+    "all": _all_triplet_loss,
+}
+
+
+def _margin_loss(groups: Sequence[_Group], beta: float, margin: float, positives: TheoryPositives) -> Floats:
     total = np.zeros_like(groups[0].size)
     reached = np.ones_like(total)
     for group in groups:
-        total += reached * (1 - group.no_match) * max(0.0, group.distance - beta + margin)
+        chosen = group.matches if positives == "all" else reached * (1 - group.no_match)
+        total += chosen * max(0.0, group.distance - beta + margin)
         total += group.misses * max(0.0, beta - group.distance + margin)
         reached = reached * group.no_match
     return total
@@ -700,16 +792,44 @@ def _margin_loss(groups: Sequence[_Group], beta: float, margin: float) -> Floats
 # Claims 3 and 4: far samples are pushed away
 
 
-def push_threshold(p: float, *, nearer: NearerOrder = "worst") -> int:
-    """The number L of nearer samples from which on a sample is pushed to D = b + margin, for two classes.
+def pull_push_ratio(p: float, count: int, *, nearer: NearerOrder = "worst") -> float:
+    """The largest Phi_j / P(Y_i != Y_j) of a sample with `count` nearer ones, the order held fixed, for two classes.
 
-    That is Phi_j < P(Y_i != Y_j), the order held fixed: then the two hinges of the pair have their minimum at
-    D_ij - b_i = margin, see `opposed_hinges_minimum`.
+    Below 1 the two hinges of the pair have their minimum at D_ij - b_i = margin, above at -margin, see
+    `opposed_hinges_minimum`.
 
     Args:
         p: in (1/2, 1).
+        count: of the nearer samples, >= 0.
         nearer: "worst", whatever classes the nearer ones have; "same-class", all of the anchor's class. The sample
             itself may have either class.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Source:
+        Levi et al. 2021, claim 3.
+
+    Example:
+        >>> round(pull_push_ratio(0.8, 1, nearer="same-class"), 9)
+        0.5
+    """
+    _check_majority(p)
+    check_name(nearer, get_args(NearerOrder), name="nearer")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ValueError(f"count must be a whole number of at least 0: got {count}.")
+    q, worst = 1 - p, 0.0
+    # Phi is convex in how many of the nearer ones share the anchor's class: the ends decide.
+    for same in {count} if nearer == "same-class" else {0, count}:
+        own, other = p * q**same * p ** (count - same), q * p**same * q ** (count - same)
+        worst = max(worst, (own * p + other * q) / (2 * p * q), (own * q + other * p) / (p * p + q * q))
+    return worst
+
+
+def push_threshold(p: float, *, nearer: NearerOrder = "worst") -> int:
+    """The number L of nearer samples from which on a sample is pushed to D = b + margin, for two classes.
+
+    That is Phi_j < P(Y_i != Y_j), the order held fixed; see `pull_push_ratio`, also for the arguments.
 
     Raises:
         ValueError: if `p` or `nearer` is out of range.
@@ -721,31 +841,56 @@ def push_threshold(p: float, *, nearer: NearerOrder = "worst") -> int:
         >>> push_threshold(0.8), push_threshold(0.8, nearer="same-class")
         (4, 1)
     """
+    return _first_true(lambda count: pull_push_ratio(p, count, nearer=nearer) < 1)
+
+
+def pair_pull_push_ratio(p: float, rank: int, steps: int, *, nearer: NearerOrder = "worst") -> float:
+    """The largest W_{t+j, t} / W_{t, t+j} of the t-th and (t + j)-th nearest, the order held fixed, for two classes.
+
+    Below 1 the two triplets have their minimum at D_{t+j} = D_t + margin, see `easy_triplet_weights` and
+    `opposed_hinges_minimum`.
+
+    Args:
+        p: in (1/2, 1).
+        rank: t >= 1, of the nearer of the two; the nearest sample that is not the anchor has rank 1.
+        steps: j >= 1.
+        nearer: "worst", whatever classes all of them have; "same-class", all of the anchor's class.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Source:
+        Levi et al. 2021, claim 4.
+    """
     _check_majority(p)
+    check_count(rank, name="rank")
+    check_count(steps, name="steps")
     check_name(nearer, get_args(NearerOrder), name="nearer")
-    q = 1 - p
-
-    def pushed(count: int) -> bool:
-        # Phi is convex in how many of the nearer ones share the anchor's class: the ends decide.
-        for same in {count} if nearer == "same-class" else {0, count}:
-            own, other = p * q**same * p ** (count - same), q * p**same * q ** (count - same)
-            if own * p + other * q >= 2 * p * q or own * q + other * p >= p * p + q * q:
-                return False
-        return True
-
-    return _first_true(pushed)
+    # How many before the pair share the anchor's class, and whether each of the pair does.
+    before = {rank - 1} if nearer == "same-class" else range(rank)
+    shares = (True,) if nearer == "same-class" else (True, False)
+    # W_{t+j, t} is convex in how many between the pair share the anchor's class: the ends decide.
+    between = {steps - 1} if nearer == "same-class" else {0, steps - 1}
+    labels = (p, 1 - p)  # the anchor shows the label of its class, or the other
+    worst = 0.0
+    for same, near, far, inside in product(before, shares, shares, between):
+        # In logarithms, and relative to the larger: far down the order both are below the least number.
+        logs = [math.log(own) + same * math.log(1 - own) + (rank - 1 - same) * math.log(own) for own in labels]
+        near_first = far_first = 0.0
+        for match, log in zip(labels, logs, strict=True):
+            unmatched = math.exp(log - max(logs))
+            near_match, far_match = (match if share else 1 - match for share in (near, far))
+            passed = (1 - match) ** inside * match ** (steps - 1 - inside)
+            near_first += unmatched * near_match * (1 - far_match)
+            far_first += unmatched * (1 - near_match) * passed * far_match
+        worst = max(worst, far_first / near_first)
+    return worst
 
 
 def pair_push_threshold(p: float, rank: int, *, nearer: NearerOrder = "worst") -> int:
     """The smallest j from which on the (t + j)-th nearest is pushed margin beyond the t-th nearest, for two classes.
 
-    That is W_{t, t+j} > W_{t+j, t}, the order held fixed, see `easy_triplet_weights`: then the two triplets have
-    their minimum at D_{t+j} = D_t + margin.
-
-    Args:
-        p: in (1/2, 1).
-        rank: t >= 1, of the nearer of the two; the nearest sample that is not the anchor has rank 1.
-        nearer: "worst", whatever classes all of them have; "same-class", all of the anchor's class.
+    That is W_{t, t+j} > W_{t+j, t}, the order held fixed; see `pair_pull_push_ratio`, also for the arguments.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -753,29 +898,7 @@ def pair_push_threshold(p: float, rank: int, *, nearer: NearerOrder = "worst") -
     Source:
         Levi et al. 2021, claim 4, in numbers; M there depends on p and on the rank.
     """
-    _check_majority(p)
-    check_count(rank, name="rank")
-    check_name(nearer, get_args(NearerOrder), name="nearer")
-    # How many before the pair share the anchor's class, and whether each of the pair does.
-    before = {rank - 1} if nearer == "same-class" else range(rank)
-    shares = (True,) if nearer == "same-class" else (True, False)
-
-    def pushed(steps: int) -> bool:
-        # W_{t+j, t} is convex in how many between the pair share the anchor's class: the ends decide.
-        between = {steps - 1} if nearer == "same-class" else {0, steps - 1}
-        for same, near, far, inside in product(before, shares, shares, between):
-            near_first = far_first = 0.0
-            for label, match in ((p, p), (1 - p, 1 - p)):  # the anchor shows the label of its class, or the other
-                near_match, far_match = (match if share else 1 - match for share in (near, far))
-                unmatched = label * (1 - match) ** same * match ** (rank - 1 - same)
-                passed = (1 - match) ** inside * match ** (steps - 1 - inside)
-                near_first += unmatched * near_match * (1 - far_match)
-                far_first += unmatched * (1 - near_match) * passed * far_match
-            if near_first <= far_first * (1 + ROUNDING):
-                return False
-        return True
-
-    return _first_true(pushed, start=1)
+    return _first_true(lambda steps: pair_pull_push_ratio(p, rank, steps, nearer=nearer) * (1 + ROUNDING) < 1, start=1)
 
 
 ROUNDING = 1e-12  # two probabilities this close are equal: for j = 1 and one class they are
@@ -810,6 +933,11 @@ def _other_label(num_classes: int, p: float) -> tuple[int, float]:
     if not 0 <= p <= 1:
         raise ValueError(f"p must lie in [0, 1]: got {p}; give the probability that a label is that of its class.")
     return num_classes, (1 - p) / (num_classes - 1)
+
+
+def _check_positives(positives: TheoryPositives) -> TheoryPositives:
+    check_name(positives, get_args(TheoryPositives), name="positives")
+    return positives
 
 
 def _check_majority(p: float) -> None:

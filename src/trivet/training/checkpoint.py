@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,11 @@ from trivet.training.files import RunFolder, write_whole
 
 
 class Progress(NamedTuple):
-    """How far a run is: optimiser steps done, and seconds of training."""
+    """How far a run is: optimiser steps done, seconds of training, and what `training.history` saw."""
 
     step: int
     seconds: float
+    moments: Sequence[dict[str, Any]] = ()
 
 
 def save_checkpoint(
@@ -52,16 +53,7 @@ def load_checkpoint(
     Raises:
         ValueError: if the file is broken, or was written with other settings or data.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            progress = Progress(*json.loads(metadata["progress"]))
-            state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} must be a whole checkpoint: {' '.join(str(error).split())}; delete it to go on from the one "
-            "before, or from the start."
-        ) from None
+    metadata, progress, state = _read(path)
     if metadata.get("fingerprint") != fingerprint:
         raise ValueError(
             f"{path} was written with other settings or data than the run folder now has; restore config.toml and the "
@@ -73,6 +65,34 @@ def load_checkpoint(
     slots = {int(number): values for number, values in state.get("optimizer", {}).items()}
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
     return progress
+
+
+def load_loss(path: Path, loss: nn.Module) -> None:
+    """Restore the loss alone, whatever the settings of the run are now; one of other classes stays as it is.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    _, _, state = _read(path)
+    own = loss.state_dict()
+    kept: dict[str, Tensor] = state.get("loss", {})
+    if {name: value.shape for name, value in kept.items()} == {name: value.shape for name, value in own.items()}:
+        loss.load_state_dict(kept)
+
+
+def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
+    """Metadata, progress and tensors of a checkpoint."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata()
+            progress = Progress(*json.loads(metadata["progress"]))
+            state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} must be a whole checkpoint: {' '.join(str(error).split())}; delete it to go on from the one "
+            "before, or from the start."
+        ) from None
+    return metadata, progress, state
 
 
 def _flatten(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:

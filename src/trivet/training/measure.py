@@ -34,12 +34,14 @@ def measure_splits(
     seed: int,
     display: Display,
     keep: Callable[[str, np.ndarray], None],
+    diagnose: Callable[[str, np.ndarray, np.ndarray], None] | None = None,
 ) -> dict[str, Any]:
     """Evaluate every split, beside the untrained network and the raw inputs; the sections of the run record.
 
     Args:
         level: the label level trained on.
         keep: called with the name of each split and its embeddings.
+        diagnose: called with the name of each split, its embeddings and those of the untrained network.
     """
     began = time.perf_counter()
     sections: dict[str, Any] = {
@@ -79,6 +81,9 @@ def measure_splits(
         sections["maps"][name] = embedding_map(embeddings, dataset, sample, seed=seed)
         sections["scatter"][name] = triplet_scatter(embeddings, dataset, seed=seed)
         sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
+        if diagnose is not None:
+            display.update("evaluation", number, len(splits), f"diagnosing {name}")
+            diagnose(name, embeddings, references["untrained network"])
     display.update("evaluation", len(splits), len(splits))
     sections["evaluation_seconds"] = time.perf_counter() - began
     return sections
@@ -108,23 +113,40 @@ def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
 
 
 def map_sample(dataset: Dataset, most: int, *, seed: int) -> np.ndarray:
-    """Positions of at most `most` items: some of each finest class, or 20 of each of some classes if there are many.
+    """Positions of at most `most` items, at least 20 of each finest class that is there if it has so many."""
+    return class_sample(list(dataset.labels.values())[-1], most, least=20, seed=seed)
+
+
+def class_sample(labels: np.ndarray, most: int, *, least: int, seed: int) -> np.ndarray:
+    """Positions of at most `most` items: some of each class, or `least` of each of some classes if there are many.
 
     A few items of every one of many classes would show no class at all.
     """
-    if len(dataset) <= most:
-        return np.arange(len(dataset))
+    if len(labels) <= most:
+        return np.arange(len(labels))
     generator = np.random.default_rng(seed)
-    fine = list(dataset.labels.values())[-1]
-    classes = generator.permutation(np.unique(fine))
-    each = max(20, -(-most // len(classes)))
-    chosen = [generator.permutation(np.flatnonzero(fine == one))[:each] for one in classes[: -(-most // each)]]
+    classes = generator.permutation(np.unique(labels))
+    each = max(least, -(-most // len(classes)))
+    chosen: list[np.ndarray] = []
+    while sum(map(len, chosen)) < most and len(chosen) < len(classes):
+        chosen.append(generator.permutation(np.flatnonzero(labels == classes[len(chosen)]))[:each])
     return np.sort(np.concatenate(chosen)[:most])
 
 
 def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, *, seed: int) -> dict[str, Any]:
     """A sample of items in the plane: a 2-D embedding as it is, else by PCA and by t-SNE."""
-    points = embeddings[sample].astype(np.float64)
+    names = label_names(dataset)
+    return {
+        "coordinates": plane_coordinates(embeddings[sample], seed=seed),
+        "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
+        "ids": [dataset.ids[i] for i in sample.tolist()],
+        "thumbnails": [thumbnail(dataset, i) for i in sample.tolist()],
+    }
+
+
+def plane_coordinates(embeddings: np.ndarray, *, seed: int) -> dict[str, list[list[float]]]:
+    """Way of drawing -> the place of each row in the plane: a 2-D embedding as it is, else by PCA and by t-SNE."""
+    points = embeddings.astype(np.float64)
     if points.shape[1] == 2:
         coordinates = {"as is": points}
     else:
@@ -134,13 +156,7 @@ def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, 
 
             perplexity = min(30, (len(points) - 1) // 3)
             coordinates["t-SNE"] = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(points)
-    names = label_names(dataset)
-    return {
-        "coordinates": {name: np.round(xy, 4).tolist() for name, xy in coordinates.items()},
-        "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
-        "ids": [dataset.ids[i] for i in sample.tolist()],
-        "thumbnails": [thumbnail(dataset, i) for i in sample.tolist()],
-    }
+    return {name: np.round(xy, 4).tolist() for name, xy in coordinates.items()}
 
 
 def _plane(points: np.ndarray) -> np.ndarray:

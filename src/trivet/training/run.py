@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ from trivet.reports import write_run_report
 from trivet.rows import RowLoss
 from trivet.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from trivet.training.config import RunConfig
+from trivet.training.diagnose import diagnosis_section, of_dataset, some_items
 from trivet.training.embedding import embed, label_names
 from trivet.training.files import METRICS, RECORD, REPORT, Metrics, RunFolder, write_embeddings, write_json
 from trivet.training.fit import Batches, Task, fit, step_seed
+from trivet.training.history import History
 from trivet.training.measure import measure_splits
 from trivet.training.progress import Display
 
@@ -242,6 +245,7 @@ class _Job:
         self.split, held_out = next(iter(splits.evaluation.items()))
         order = np.random.default_rng(config.seed).permutation(len(held_out))
         self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+        self.history = History(splits.train, splits.level, config)
         self.seconds_before = 0.0
         self.recall: dict[str, float] = {}
 
@@ -256,6 +260,9 @@ class _Job:
                     f"and {done.step} are; restore config.toml, or start a new run."
                 )
             self.task.step, self.seconds_before = done.step, done.seconds
+            self.history.restore(done.moments)
+        else:
+            self.history.look(0, self.model)
         self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step)
         self.record = _first_record(self.run, self.config, self.splits, command)
         self.record["model"] = {"parameters": self.model.num_parameters}
@@ -288,6 +295,7 @@ class _Job:
     def after_step(self) -> None:
         """Log, look at recall@1 and leave a checkpoint where the settings say so."""
         config, step = self.config, self.task.step
+        self.history.look(step, self.model)
         last = step == config.training.steps
         values: dict[str, float] = {}
         if step % config.training.log_every == 0 or last:
@@ -315,7 +323,7 @@ class _Job:
         """Leave a checkpoint of the current step."""
         save_checkpoint(
             self.run,
-            Progress(self.task.step, self.seconds),
+            Progress(self.task.step, self.seconds, self.history.moments),
             self.model,
             self.loss,
             self.task.optimizer,
@@ -338,6 +346,7 @@ class _Job:
             "step": looks.pop("step"),
             "recall@1": {column.removeprefix("recall@1/"): values for column, values in looks.items()},
         }
+        self.record["history"] = self.history.as_json()
         self.record["seconds"]["training"] = round(self.seconds, 3)
         write_json(self.run.path / RECORD, self.record)
 
@@ -423,23 +432,48 @@ def _counts(dataset: Dataset) -> dict[str, Any]:
 def _evaluate(
     run: RunFolder, record: dict[str, Any], config: RunConfig, splits: Splits, model: Embedder, display: Display
 ) -> None:
+    trained = splits.train.subset(some_items(splits.train, seed=config.seed))
+    datasets = {"train": trained, **splits.evaluation}
+    counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
+    diagnosed: dict[str, Any] = {}
+
     def keep(name: str, embeddings: np.ndarray) -> None:
-        dataset: Dataset = splits.evaluation[name]
+        dataset = datasets[name]
         write_embeddings(run.path / "embeddings" / f"{name}.parquet", embeddings, dataset.ids, label_names(dataset))
 
+    def diagnose(name: str, embeddings: np.ndarray, before: np.ndarray) -> None:
+        dataset = datasets[name]
+        if len(np.unique(dataset.labels[splits.level])) < 2:  # a single class has nothing to collapse into
+            return
+        rows = some_items(dataset, seed=config.seed)
+        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], before[rows])
+        if len(rows) < counts[name]:
+            subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
+        # The record holds a map of each evaluation split already.
+        points = config.evaluation.map_points if name == "train" else 0
+        diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
+
     untrained = build(config.model, splits.train.inputs.shape, config.seed)
+    model = model.cpu()
+    began = time.perf_counter()
+    embeddings = embed(model, trained.inputs, lambda done, total: display.update("diagnosis", done, total))
+    keep("train", embeddings)
+    diagnose("train", embeddings, embed(untrained, trained.inputs))
+    seconds = time.perf_counter() - began
     sections: Mapping[str, Any] = measure_splits(
         splits.evaluation,
         splits.level,
-        model.cpu(),
+        model,
         untrained,
         config.evaluation,
         seed=config.seed,
         display=display,
         keep=keep,
+        diagnose=diagnose,
     )
-    seconds = sections["evaluation_seconds"]
+    seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
+    record["diagnosis"] = diagnosed
     record["seconds"]["evaluation"] = round(seconds, 3)
     write_json(run.path / RECORD, record)
     write_run_report(record, run.path / REPORT)

@@ -1,15 +1,12 @@
-(() => {
+// Draws the maps, scatters and curves of a page, and lends the other scripts what they share.
+const Plots = (() => {
   "use strict";
   // Okabe and Ito's colours; dark on white first.
   const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#333333", "#F0E442"];
   const SYMBOLS = ["circle", "triangle-up", "square", "diamond", "cross", "x", "star", "triangle-down"];
   const DASHES = ["solid", "dash", "dot", "dashdot"];
   const MOST_IN_LEGEND = 12;
-  // Only these buttons, by name: plotly's own choice has one that sends the data away.
-  const BUTTONS = [["toImage"], ["zoom2d", "pan2d", "resetScale2d"]];
-  const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: BUTTONS, showSendToCloud: false, plotlyServerURL: "" };
-  const TOUCH = window.matchMedia("(pointer: coarse)").matches;
-  const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13, color: "#1c2430" };
+  const MOST_ELEMENTS = 2000; // of more points a map is a canvas
   const data = JSON.parse(document.getElementById("plots").textContent);
   const tip = document.getElementById("tip");
 
@@ -21,17 +18,16 @@
   };
   const label = (text, length = 28) => plain(shorten(text, length));
 
+  const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+
   function axis(title, more = {}) {
     return { title: { text: plain(title), standoff: 8, font: { size: 12 } }, gridcolor: "#e8ebee", zeroline: false, linecolor: "#8a96a5", automargin: true, ...more };
   }
 
   function layout(more) {
     return {
-      font: FONT, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "#fff", margin: { l: 52, r: 14, t: 12, b: 46 },
-      legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom" }, hoverlabel: { font: FONT },
-      modebar: { bgcolor: "rgba(255,255,255,0.85)", color: "#5b6675", activecolor: "#0072B2" },
-      dragmode: TOUCH ? false : "zoom", // a finger on a plot scrolls the page
-      ...more,
+      plot_bgcolor: "#fff", margin: { l: 52, r: 14, t: 12, b: 46 },
+      legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom" }, ...more,
     };
   }
 
@@ -66,7 +62,7 @@
   }
 
   function draw(element, traces, design, describe) {
-    Plotly.react(element, traces, design, CONFIG);
+    Paper.draw(element, traces, design);
     for (const name of ["plotly_hover", "plotly_click", "plotly_unhover"]) element.removeAllListeners(name);
     if (!describe) return;
     const show = ({ event, points: [point] }) => {
@@ -81,6 +77,12 @@
   // Groups: [{name, colour, symbol, members}]; one dot per member, a legend where it can still be read.
   function drawMap(element, places, groups, describe) {
     const legend = groups.length <= MOST_IN_LEGEND;
+    if (places.length > MOST_ELEMENTS) {
+      Paper.forget(element);
+      Dots.draw(element, places, groups, legend, (event, i) => showTip(event, ...describe(i)), hideTip);
+      return;
+    }
+    Dots.forget(element);
     const traces = groups.map((group) => ({
       type: "scatter", mode: "markers", name: label(group.name), customdata: group.members, hoverinfo: "none",
       x: group.members.map((i) => places[i][0]), y: group.members.map((i) => places[i][1]), showlegend: legend,
@@ -95,7 +97,7 @@
 
   function members(classes) {
     const found = new Map();
-    classes.forEach((c, i) => found.set(c, [...(found.get(c) || []), i]));
+    classes.forEach((c, i) => (found.has(c) ? found.get(c).push(i) : found.set(c, [i])));
     return [...found].sort(([a], [b]) => a - b);
   }
 
@@ -151,7 +153,7 @@
         { names: levels, first: readable.length ? readable[readable.length - 1] : levels[0] },
       ];
     };
-    controls(document.getElementById("map-controls"), ["Split", "Coordinates", "Colour by"], options, (split, coordinate, level) => {
+    controls(document.getElementById("map-controls"), [data.of || "Split", "Coordinates", "Colour by"], options, (split, coordinate, level) => {
       const part = maps[split];
       const places = part.coordinates[coordinate] || [];
       const { names, classes } = part.levels[level] || { names: ["item"], classes: places.map(() => 0) };
@@ -159,7 +161,7 @@
         name: names[c], members: dots, colour: COLOURS[c % COLOURS.length], symbol: SYMBOLS[Math.floor(c / COLOURS.length) % SYMBOLS.length],
       }));
       document.getElementById("map-hint").textContent =
-        `${places.length} items, ${groups.length} classes` + (groups.length > MOST_IN_LEGEND ? "; too many for a legend, point at a dot to read its class" : "");
+        `${count(places.length)} items, ${count(groups.length)} classes` + (groups.length > MOST_IN_LEGEND ? "; too many for a legend, point at a dot to read its class" : "");
       drawMap(element, places, groups, (i) => [
         part.thumbnails[i], [...Object.entries(part.levels).map(([at, found]) => `${at}: ${found.names[found.classes[i]]}`), part.ids[i]],
       ]);
@@ -172,7 +174,7 @@
       const levels = Object.keys(scatter[split] || {});
       return [{ names: Object.keys(scatter), first: Object.keys(scatter)[0] }, { names: levels, first: levels[levels.length - 1] }];
     };
-    controls(document.getElementById("scatter-controls"), ["Split", "Class level"], options, (split, level) => {
+    controls(document.getElementById("scatter-controls"), [data.of || "Split", "Class level"], options, (split, level) => {
       const { s_ap, s_an, ids } = scatter[split][level] || { s_ap: [], s_an: [], ids: [] };
       const all = s_ap.concat(s_an);
       const room = 0.03 * (Math.max(1, ...all) - Math.min(1, ...all)) + 0.005;
@@ -205,12 +207,9 @@
     })),
     (i) => [panel.thumbnails[i], [panel.names[panel.classes[i]]]]));
   window.addEventListener("scroll", hideTip, { passive: true });
-  // Paper has one width (style.css), whatever the window had.
-  const resize = (width) => document.querySelectorAll(".js-plotly-plot").forEach((element) => Plotly.relayout(element, width(element)));
-  window.addEventListener("beforeprint", () => resize((element) => ({ autosize: false, width: element.closest(".plots") ? 480 : 780 })));
-  window.addEventListener("afterprint", () => resize(() => ({ autosize: true, width: null })));
   document.querySelectorAll("img.thumb").forEach((picture) => {
     if (picture.complete) sharpen(picture);
     else picture.addEventListener("load", () => sharpen(picture));
   });
+  return { data, COLOURS, SYMBOLS, DASHES, label, count, axis, layout, draw };
 })();

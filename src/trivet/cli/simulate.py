@@ -1,0 +1,286 @@
+"""`trivet simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from trivet.cli.output import Json, command_line, print_checks, print_json
+
+if TYPE_CHECKING:
+    from trivet.papers.simulate import Subject
+    from trivet.papers.simulations.figure import Figure
+
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder for figures, numbers and page.", show_default=False)
+]
+CheckToo = Annotated[
+    bool, typer.Option("--check", help="Run every checkable statement; exit 1 if one fails. Without -o, only this.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier simulation in that folder.")]
+
+simulate = typer.Typer(
+    help="The papers' theory: figures with their numbers, and checks of every statement.",
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
+
+
+@simulate.callback()
+def everything(context: typer.Context, check: CheckToo = False, json: Json = False) -> int | None:
+    """The papers' theory: figures with their numbers, and checks of every statement."""
+    if context.invoked_subcommand is not None:
+        if check or json:
+            raise ValueError(
+                f"options of simulate go after the subject: write trivet simulate {context.invoked_subcommand} --check."
+            )
+        return None
+    if not check:
+        raise ValueError(
+            "simulate needs a subject (dynamics, isometry, noise or risk), or --check for the statements of all four."
+        )
+    return _checked(None, json)
+
+
+def _checked(subject: Subject | None, json: bool) -> int:
+    """Run and print checks only: of one subject, or of all."""
+    from trivet.papers.simulate import SUBJECTS, check  # here: it loads the training stack
+
+    found = {}
+    for name, rows in check(SUBJECTS if subject is None else (subject,)):
+        found[name] = rows
+        if not json:
+            print_checks(name, rows)
+    checks = [row for rows in found.values() for row in rows]
+    if json:
+        print_json({"checks": [vars(row) for row in checks]})
+    return int(not all(row.holds for row in checks))
+
+
+def _drawn(
+    subject: Subject,
+    figures: Callable[[], Sequence[Figure]],
+    settings: dict[str, Any],
+    *,
+    output: Path | None,
+    check: bool,
+    force: bool,
+    json: bool,
+) -> int:
+    """Draw the figures into a folder, run the checks, or both."""
+    if output is None:
+        if not check:
+            raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
+        return _checked(subject, json)
+    from trivet.papers.simulate import PAGE, simulate  # here: they load the training stack
+    from trivet.papers.simulate import check as checks_of
+
+    drawn = figures()  # first, as it finds what is wrong with the options
+    checks = [row for _, rows in checks_of((subject,)) for row in rows] if check else []
+    record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)
+    if json:
+        keys = ("checks", "figures") if check else ("figures",)
+        print_json({key: record[key] for key in keys} | {"report": str(output / PAGE)})
+    else:
+        if check:
+            print_checks(subject, checks)
+        typer.echo(f"Report: {output / PAGE}")
+    return int(not all(row.holds for row in checks))
+
+
+@simulate.command()
+def dynamics(
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="first-order, vanilla or second-order. May be repeated. Default: those of each figure of the paper.",
+            show_default=False,
+        ),
+    ] = None,
+    gamma: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Cosine between the directions from anchor to positive and to negative, from -1 to 1. May be "
+            "repeated; the middle one is drawn with arrows. Default: 0.2, 0.5, 0.8.",
+            show_default=False,
+        ),
+    ] = None,
+    entanglement: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="How strongly shared weights move both pairs together (p), from 0 to 1. May be repeated; 0 is drawn "
+            "too. Default: 0.4, 0.8.",
+            show_default=False,
+        ),
+    ] = None,
+    factor: Annotated[
+        Literal["sqrt", "prod"], typer.Option(help="Entanglement goes with sqrt(S_ap S_an), or with S_ap S_an.")
+    ] = "sqrt",
+    learning_rate: Annotated[float, typer.Option(help="Of the simulated step, above 0; the paper gives none.")] = 0.1,
+    grid: Annotated[int, typer.Option(help="Cells on a side of the maps, at least 2.")] = 50,
+    seed: Annotated[int, typer.Option(help="Of the triplets that are drawn, and of the small network.")] = 0,
+    embeddings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Embeddings for the scatter diagram: .npz, .npy with a .csv beside it, .parquet, or a run folder. "
+            "Default: handwritten digits.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Their column of classes. Default: the only one.", show_default=False)
+    ] = None,
+    output: Output = None,
+    check: CheckToo = False,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
+    from trivet.papers.simulations import dynamics as drawings  # here: it loads matplotlib
+    from trivet.papers.xuan2020 import GAMMAS, STRENGTHS
+
+    given: dict[str, Any] = {
+        "loss": loss,
+        "gamma": gamma or list(GAMMAS),
+        "entanglement": entanglement or list(STRENGTHS),
+        "factor": factor,
+        "learning_rate": learning_rate,
+        "grid": grid,
+        "seed": seed,
+        "embeddings": None if embeddings is None else str(embeddings),
+        "labels": labels,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    return _drawn(
+        "dynamics", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+    )
+
+
+@simulate.command()
+def isometry(
+    output: Output = None,
+    check: CheckToo = False,
+    force: Force = False,
+    json: Json = False,
+    seed: Annotated[int, typer.Option(help="Of the first random set or network; the others follow.")] = 0,
+    points: Annotated[int, typer.Option(help="Points of each set in figure collapse: 4 to 200.")] = 20,
+    dimension: Annotated[int, typer.Option(help="Of the points in figures collapse and descent: 2 to 1024.")] = 2,
+    starts: Annotated[
+        int, typer.Option(help="Searches for the nearest separated points, in figures five-points and collapse.")
+    ] = 24,
+    margin: Annotated[float, typer.Option(help="Of the loss, in all figures but ranges and training.")] = 0.0,
+    repeats: Annotated[int, typer.Option(help="Random sets behind each number of figures descent and scaling.")] = 5,
+    steps: Annotated[int, typer.Option(help="Steps of figure descent.")] = 1000,
+    cases: Annotated[int, typer.Option(help="Random sets of each kind in figure ranges.")] = 12,
+    trainings: Annotated[int, typer.Option(help="Networks of each setting in figure training; 0 leaves it out.")] = 2,
+) -> int:
+    """How far an embedding is from separating its classes: nearest separated embeddings, and how they shrink."""
+    from trivet.papers.simulations import isometry as drawings  # here: it loads matplotlib
+
+    settings: dict[str, Any] = {
+        "seed": seed,
+        "points": points,
+        "dimension": dimension,
+        "starts": starts,
+        "margin": margin,
+        "repeats": repeats,
+        "steps": steps,
+        "cases": cases,
+        "trainings": trainings,
+    }
+    return _drawn(
+        "isometry", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+    )
+
+
+@simulate.command()
+def noise(
+    output: Output = None,
+    classes: Annotated[
+        list[int] | None, typer.Option(help="Classes, at least 2. May be repeated. Default: 2, 3, 10 and 100.")
+    ] = None,
+    samples_per_class: Annotated[
+        list[int] | None, typer.Option(help="Items of each class, at least 2. May be repeated. Default: 2, 5 and 20.")
+    ] = None,
+    grid: Annotated[int, typer.Option(help="Points of each curve, 11 to 401.")] = 101,
+    draws: Annotated[int, typer.Option(help="Pairs drawn for each mark of the pair rates, 100 to a million.")] = 20_000,
+    margin: Annotated[float, typer.Option(help="Of the margin loss, above 0, at most 1.")] = 0.2,
+    beta: Annotated[float, typer.Option(help="Boundary of the margin loss, between 0 and 2.")] = 1.4,
+    gamma: Annotated[float, typer.Option(help="Least over largest skew in the residual, between 0 and 1.")] = 0.75,
+    seed: Annotated[int, typer.Option(help="Of the pairs drawn, at least 0.")] = 0,
+    check: CheckToo = False,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """How much label noise a loss stands: pair-noise rates, tolerance, and what is left of the clean risk."""
+    from trivet.papers.simulations import noise as drawings  # here: it loads matplotlib
+
+    settings: dict[str, Any] = {
+        "classes": classes or [2, 3, 10, 100],
+        "samples_per_class": samples_per_class or [2, 5, 20],
+        "grid": grid,
+        "draws": draws,
+        "margin": margin,
+        "beta": beta,
+        "gamma": gamma,
+        "seed": seed,
+    }
+    return _drawn(
+        "noise", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+    )
+
+
+@simulate.command()
+def risk(
+    output: Output = None,
+    check: CheckToo = False,
+    force: Force = False,
+    classes: Annotated[
+        list[int] | None, typer.Option(help="A number of classes. Repeat for more. Default: 2, 5.", show_default=False)
+    ] = None,
+    p: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--p",
+            help="Probability in (1/2, 1) that a label is that of its class. Repeat for more. Default: 0.6, 0.8, 0.95.",
+            show_default=False,
+        ),
+    ] = None,
+    margin: Annotated[float, typer.Option(help="Margin of both losses, in the unit of the squared distance.")] = 1.0,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="Bound of the margin loss, in that unit. Default: the margin.", show_default=False),
+    ] = None,
+    largest: Annotated[int, typer.Option(help="Largest class size that a threshold is sought up to.")] = 4000,
+    most_classes: Annotated[int, typer.Option(help="Number of classes up to which thresholds are mapped.")] = 20,
+    size: Annotated[
+        int, typer.Option(help="Samples per class of the maps of the theorems; at most 60 in all classes together.")
+    ] = 4,
+    rank: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Rank, up to 200, of the nearer of two samples. Repeat for more. Default: 1, 2, 3, 5.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Collapsed or in two modes: which embedding has the lower expected loss when labels are noisy."""
+    from trivet.papers.simulations import risk as drawings  # here: it loads matplotlib
+
+    settings: dict[str, Any] = {
+        "classes": classes or [2, 5],
+        "p": p or [0.6, 0.8, 0.95],
+        "margin": margin,
+        "beta": margin if beta is None else beta,
+        "largest": largest,
+        "most_classes": most_classes,
+        "size": size,
+        "rank": rank or [1, 2, 3, 5],
+    }
+    return _drawn(
+        "risk", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+    )

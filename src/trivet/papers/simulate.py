@@ -1,0 +1,102 @@
+"""`trivet simulate`: the checks of the papers' statements, and a folder of figures with their numbers."""
+
+from __future__ import annotations
+
+import datetime
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from trivet.papers.checks import Check
+from trivet.papers.simulations.figure import Figure, encode, table
+from trivet.reports import write_simulation_report
+from trivet.training.files import RECORD, new_folder, write_json, write_whole
+
+Subject = Literal["dynamics", "isometry", "noise", "risk"]
+SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+PAGE, FIGURES = "simulation.html", "figures"
+_PAPERS = {"dynamics": "xuan2020", "isometry": "xu2024", "noise": "le2018", "risk": "levi2021_theory"}
+_TITLES = {
+    "dynamics": "How a triplet moves in one gradient step",
+    "isometry": "How far an embedding is from separating its classes",
+    "noise": "How much label noise a loss stands",
+    "risk": "Collapsed or in two modes: which has the lower expected loss",
+}
+
+
+def check(subjects: Sequence[Subject] = SUBJECTS) -> Iterator[tuple[Subject, list[Check]]]:
+    """Run the checks of the paper behind each subject: `(subject, checks)` one after the other."""
+    for subject in subjects:
+        yield subject, import_module(f"trivet.papers.{_PAPERS[subject]}").checks()
+
+
+def simulate(
+    subject: Subject,
+    figures: Sequence[Figure],
+    folder: Path,
+    *,
+    settings: Mapping[str, Any],
+    checks: Sequence[Check] = (),
+    command: str,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write the figures of a subject to a folder, with a page that explains them.
+
+    `figures/NAME.csv` holds every number that is drawn, `NAME.svg` and `NAME.png` the picture, `simulation.html` all
+    pictures and the table of checks, `record.json` what the page says.
+
+    Args:
+        settings: option -> value, for the page.
+        checks: of the subject; none for a page without that table.
+        command: what was typed.
+        force: replace a folder of an earlier simulation.
+
+    Returns:
+        The record.
+
+    Raises:
+        ValueError: if the folder exists and is not one of a simulation, or is one and `force` is not set.
+        OSError: if a file cannot be written.
+    """
+    with new_folder(
+        folder,
+        frozenset((RECORD, PAGE, FIGURES)),
+        mark=RECORD,
+        what="a simulation",
+        force=force,
+        worth_keeping=(folder / RECORD).exists,
+    ):
+        shown = []
+        for figure in figures:
+            stem = folder / FIGURES / figure.name
+            picture = encode(figure.picture, "png")
+            write_whole(stem.with_suffix(".png"), picture)
+            write_whole(stem.with_suffix(".svg"), encode(figure.picture, "svg"))
+            write_whole(stem.with_suffix(".csv"), table(figure.numbers))
+            shown.append(
+                {
+                    "name": figure.name,
+                    "title": figure.title,
+                    "source": figure.source,
+                    "reading": figure.reading,
+                    "columns": list(figure.numbers),
+                    "rows": len(next(iter(figure.numbers.values()))),
+                    "picture": f"data:image/png;base64,{b64encode(picture).decode()}",
+                }
+            )
+        record: dict[str, Any] = {
+            "subject": subject,
+            "title": _TITLES[subject],
+            "settings": dict(settings),
+            "checks": [asdict(row) for row in checks],
+            "command": command,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "trivet": metadata.version("trivet"),
+        }
+        write_simulation_report(record | {"figures": shown}, folder / PAGE)
+        record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in shown]
+        write_json(folder / RECORD, record)
+    return record
