@@ -71,11 +71,10 @@ def simulate(
     ):
         shown = []
         for figure in figures:
-            stem = folder / FIGURES / figure.name
             picture = encode(figure.picture, "png")
-            write_whole(stem.with_suffix(".png"), picture)
-            write_whole(stem.with_suffix(".svg"), encode(figure.picture, "svg"))
-            write_whole(stem.with_suffix(".csv"), table(figure.numbers))
+            files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
+            for kind, data in files.items():
+                write_whole(folder / FIGURES / f"{figure.name}.{kind}", data)
             shown.append(
                 {
                     "name": figure.name,

@@ -223,7 +223,8 @@ def five_points(*, starts: int, margin: float) -> Figure:
         reading=(
             "An embedding has zero loss if no point lies inside the border of the other class, as in (b) and (c) for "
             "the stars: (b) moves no point farther than the black-edged arrows, (c) changes no distance more than that "
-            "of the joined pair (grey before, black after; others may change as much), (d) is the triplet that hard negative mining trains on. "
+            "of the joined pair (grey before, black after; others may change as much), (d) is "
+            "the triplet that hard negative mining trains on. "
             f"Here d_iso is {found.isometric_per_loss:.2f} times the loss (theorem 3.3, at least 0.5) and d_haus "
             f"{found.hausdorff_per_isometric:.2f} times d_iso (theorem 3.2, at least 0.5; the paper has 0.53 for its "
             "points, which it does not give)."
