@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,9 @@ WHOLE = 20_000  # rows up to which all arithmetic is float64
 BLOCK = (256, 1024)  # rows and columns compared at once: 1 MiB in float32, which stays in a cache
 SAMPLE = 2**20  # pairs that tell where the median may lie
 WIDTH = 6.0  # standard deviations of its rank in the sample, on either side
-BINS = 2**16  # between the two ends of that bracket
+LIMITS = 8  # distances up to which pairs are counted in one pass over them
+TOLERANCE = 1e-4  # of the median: how far apart two limits around it may be
+RESOLUTION = 1e-7  # of the root mean square distance, likewise, for a median near 0
 FLOOR = 0.05  # of the root mean square distance: a smaller median has lost digits to float32
 
 
@@ -53,8 +55,7 @@ def root_mean_square_distance(embeddings: Array) -> float:
 def extent(embeddings: Array) -> Extent:
     """Diameter, mean, median and root mean square of the distances of all pairs.
 
-    All N (N - 1) / 2 pairs count: nothing is sampled but the bracket that the median is looked for in, which is
-    widened where it does not hold it. Up to 20,000 rows the arithmetic is float64, beyond float32, with an error of
+    All N (N - 1) / 2 pairs count: nothing is sampled but where the median is looked for first. Up to 20,000 rows the arithmetic is float64, beyond float32, with an error of
     1e-4 of a distance at most. Time O(N^2 d), memory O(N d).
 
     Args:
@@ -99,26 +100,41 @@ def _centred(embeddings: Array) -> Tensor:
 def _pairs(points: Tensor) -> tuple[float, float, float]:
     """Diameter, mean and median."""
     count = len(points) * (len(points) - 1) // 2
-    bracket = _bracket(points, count)
-    while True:
-        largest, total, below, bins = 0.0, 0.0, 0, torch.zeros(BINS, dtype=torch.int64)
-        low, high = bracket
+    limits = _guess(points)
+    first = _Pass(points, limits)
+    known = [(-RESOLUTION / 2, 0), *zip(limits, first.counts, strict=True), (first.largest, count)]
+    middle = []
+    for rank in ((count - 1) // 2, count // 2):
+        while True:
+            known.sort()
+            after = next(place for place, (_, below) in enumerate(known) if below > rank)
+            (low, under), (high, upto) = known[after - 1], known[after]
+            if high - low <= max(TOLERANCE * high, RESOLUTION):
+                break
+            limits = np.linspace(max(low, 0.0), high, LIMITS + 2)[1:-1].tolist()
+            known += zip(limits, _Pass(points, limits).counts, strict=True)
+        middle.append(low + (rank + 0.5 - under) / (upto - under) * (high - low))
+    return first.largest, first.total / count, max(0.0, sum(middle) / 2)
+
+
+class _Pass:
+    """Over all pairs: the largest distance, their sum, and how many are at most each of some limits."""
+
+    def __init__(self, points: Tensor, limits: Sequence[float]) -> None:
+        self.largest, self.total, self.counts = 0.0, 0.0, [0] * len(limits)
+        held = torch.empty(0, dtype=points.dtype)
         for distances in _upper_triangle(points):
-            largest = max(largest, float(distances.max()))
-            total += float(distances.sum(dtype=torch.float64))
-            below += int((distances < low).sum())
-            inside = distances[(distances >= low) & (distances <= high)].double()
-            places = ((inside - low) * (BINS / (high - low) if high > low else 0.0)).long().clamp_(max=BINS - 1)
-            bins += torch.bincount(places, minlength=BINS)
-        ranks = torch.tensor([(count - 1) // 2, count // 2]) - below
-        if int(ranks[0]) >= 0 and int(ranks[1]) < int(bins.sum()):
-            places = torch.searchsorted(bins.cumsum(0), ranks, right=True)
-            return largest, total / count, float(low + (places + 0.5).mean() * (high - low) / BINS)
-        bracket = (0.0, largest)
+            self.largest = max(self.largest, float(distances.amax()))
+            self.total += float(distances.sum(dim=-1).sum(dtype=torch.float64))
+            if held.shape != distances.shape:
+                held = torch.empty_like(distances)
+            for place, limit in enumerate(limits):
+                # Written as 0 and 1 in the kind of the distances: many times faster to add up than bool.
+                self.counts[place] += int(torch.le(distances, limit, out=held).sum())
 
 
-def _bracket(points: Tensor, count: int) -> tuple[float, float]:
-    """Two distances between which the median lies, almost surely; the same for the same points."""
+def _guess(points: Tensor) -> list[float]:
+    """Rising distances between the first and last of which the median lies, almost surely; the same for the same."""
     generator = np.random.default_rng(0)
     left = torch.from_numpy(generator.integers(len(points), size=SAMPLE))
     right = torch.from_numpy((left.numpy() + generator.integers(1, len(points), size=SAMPLE)) % len(points))
@@ -128,26 +144,26 @@ def _bracket(points: Tensor, count: int) -> tuple[float, float]:
         pairs = slice(start, start + step)
         apart = points.index_select(0, left[pairs]) - points.index_select(0, right[pairs])
         torch.linalg.vector_norm(apart, dim=1, out=distances[pairs])
-    ordered = distances.sort().values
     margin = int(WIDTH * 0.5 * math.sqrt(SAMPLE)) + 1
-    low, high = ordered[SAMPLE // 2 - margin], ordered[SAMPLE // 2 + margin]
-    # Products and differences round differently.
-    slack = 8 * points.shape[1] ** 0.5 * torch.finfo(points.dtype).eps
-    return max(0.0, float(low) - slack), float(high) + slack
+    places = torch.linspace(SAMPLE // 2 - margin, SAMPLE // 2 + margin, LIMITS).round().long()
+    return [float(value) for value in distances.sort().values[places].unique()]
 
 
 def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
-    """The distances of all pairs of different rows, block by block, each block flat."""
-    squares = points.square().sum(dim=1)
+    """The distances of all pairs of different rows, block by block: `(B, M)`, or flat."""
+    squares = points.square().sum(dim=1, keepdim=True)
+    ones = torch.ones_like(squares)
+    # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
+    left, right = torch.cat([-2 * points, squares, ones], dim=1), torch.cat([points, ones, squares], dim=1).T
+    held = points.new_empty(BLOCK)
     for start in range(0, len(points) - 1, BLOCK[0]):  # a last row has no row after it
-        rows = slice(start, min(start + BLOCK[0], len(points)))
-        height = rows.stop - start
+        rows = left[start : start + BLOCK[0]]
         for first in range(start, len(points), BLOCK[1]):
-            columns = slice(first, first + BLOCK[1])
-            squared = torch.addmm(squares[columns], points[rows], points[columns].T, alpha=-2)
-            distances = squared.add_(squares[rows, None]).clamp_min_(0).sqrt_()
+            columns = right[:, first : first + BLOCK[1]]
+            whole = len(rows) == BLOCK[0] and columns.shape[1] == BLOCK[1]
+            squared = torch.mm(rows, columns, out=held) if whole else rows @ columns
+            distances = squared.clamp_min_(0).sqrt_()
             if first == start:
-                above = torch.ones(height, distances.shape[1], dtype=torch.bool).triu_(1)
-                yield distances[above]
+                yield distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
             else:
-                yield distances.flatten()
+                yield distances

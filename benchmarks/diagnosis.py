@@ -1,0 +1,488 @@
+"""How well the measures of class collapse see what a network forgot.
+
+    TRIVET_DATA=... .venv/bin/python benchmarks/diagnosis.py                 # about 30 minutes on one busy core
+    .venv/bin/python benchmarks/diagnosis.py --parts mode-calibration
+
+mode-calibration: how often trivet.collapse.count_modes finds one mode in one Gaussian, two in two Gaussians whose means
+lie 4 standard deviations apart, and what it finds in shapes that are no Gaussian; and its time.
+
+class-collapse: networks trained on a coarse label alone (parity of digits, alphabet of characters), with and without
+easy positives, with several losses and batch shapes; and networks trained on the fine label, which are healthy. For
+each, recall@1 of the fine level, beside measures that do not know it, and over the runs of a data set the rank
+correlation of the two. The methods were chosen on the runs of seed 0; the other seeds are the test. The embeddings are
+kept in the folder of --runs as RUN.SPLIT.npz, and not made twice.
+
+Results go to benchmarks/results/diagnosis.json and .md; parts that are not run keep what was measured before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import io
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import spearmanr
+from sklearn.metrics import silhouette_score
+
+import trivet
+from trivet.batching import PKBatches
+from trivet.collapse import class_modes, count_modes, fine_coarse_index, mode_retention
+from trivet.data import DataConfig, Dataset, load
+from trivet.evaluation import cluster, recall_at_k
+from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.models import Embedder, ModelConfig, build
+from trivet.rows import RowLoss
+from trivet.training.config import TrainingConfig
+from trivet.training.embedding import embed, raw_inputs
+from trivet.training.files import write_whole
+from trivet.training.fit import Batches, Task, fit, step_seed
+
+TRIALS = 200
+MEASURES = (
+    *("modes", "retention, raw", "retention, untrained", "fine/coarse", "within/between"),
+    *("silhouette", "clusters of it", "effective rank", "local dimension"),
+)
+SILHOUETTE = 300  # items of a class that are clustered
+LARGEST = 3000  # items of a split that are kept
+ALPHABETS, DRAWINGS = 10, 10
+LEVELS = {
+    "digits": ("parity", "digit"),
+    "mnist": ("parity", "digit"),
+    "omniglot": ("alphabet", "character"),
+    "fashion-mnist": ("group", "item"),
+}
+MODELS = {
+    "digits": ModelConfig(name="conv2", embedding_dim=8),
+    "mnist": ModelConfig(name="conv2", embedding_dim=8),
+    "omniglot": ModelConfig(name="conv3", embedding_dim=128),
+    "fashion-mnist": ModelConfig(name="conv4", embedding_dim=64),
+}
+TRAINING = {"digits": (300, 1e-3), "mnist": (400, 3e-4), "omniglot": (800, 1e-3), "fashion-mnist": (400, 1e-3)}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A network to train: on which label, with which loss and positives, and on which batches."""
+
+    data: str
+    level: str  # "coarse" or "fine"
+    loss: str
+    positives: str
+    shape: tuple[int, int]  # classes and items of each in a batch
+    seed: int
+
+    @property
+    def name(self) -> str:
+        classes, items = self.shape
+        return f"{self.data}-{self.level}-{self.loss}-{self.positives}-{classes}x{items}-s{self.seed}"
+
+
+def runs() -> list[Run]:
+    """All networks, the seeds 0 first."""
+    found = []
+    for seed in (0, 1, 2):
+        for positives in ("random", "easy"):
+            found += [Run("digits", "coarse", "triplet", positives, (2, k), seed) for k in (60, 20, 6)]
+            found += [Run("mnist", "coarse", "triplet", positives, (2, k), seed) for k in (60, 12)]
+            if seed < 2:
+                found += [Run("omniglot", "coarse", "triplet", positives, shape, seed) for shape in ((4, 32), (10, 6))]
+                found.append(Run("omniglot", "coarse", "margin", positives, (4, 32), seed))
+        if seed < 2:
+            for positives in ("multi-similarity", "easy"):
+                found.append(Run("omniglot", "coarse", "multi-similarity", positives, (4, 32), seed))
+            found.append(Run("digits", "fine", "triplet", "random", (10, 12), seed))
+            found.append(Run("fashion-mnist", "fine", "triplet", "random", (10, 12), seed))
+            found.append(Run("omniglot", "fine", "triplet", "random", (30, 4), seed))
+        if seed == 0:
+            found.append(Run("digits", "fine", "multi-similarity", "multi-similarity", (10, 12), seed))
+            found.append(Run("fashion-mnist", "fine", "multi-similarity", "multi-similarity", (10, 12), seed))
+            found.append(Run("omniglot", "fine", "multi-similarity", "multi-similarity", (30, 4), seed))
+    return found
+
+
+def datasets(data: str, level: str) -> dict[str, Dataset]:
+    """ "train", "seen" (other items of the trained classes) and, where some were held out, "unseen" (other classes)."""
+    splits = load(DataConfig.parse({"name": data} | ({"image_size": 14} if data == "mnist" else {}), source=data), None)
+    if data == "omniglot":
+        return _omniglot(splits.train, splits.evaluation["unseen"])
+    if level == "coarse":
+        return {"train": splits.train, **splits.evaluation}
+    # The splits hold fine classes out: here all ten are trained on, digits as a whole, clothing its test images.
+    parts = [*([splits.train] if data == "digits" else []), *splits.evaluation.values()]
+    whole = _joined(parts)
+    order = np.random.RandomState(0).permutation(len(whole))
+    count = int(0.6 * len(order))
+    return {"train": whole.subset(order[:count]), "seen": whole.subset(order[count:])}
+
+
+def _joined(parts: list[Dataset]) -> Dataset:
+    """Subsets of one data set in memory as one."""
+    return replace(
+        parts[0],
+        inputs=replace(parts[0].inputs, rows=np.concatenate([part.inputs.rows for part in parts])),
+        labels={level: np.concatenate([part.labels[level] for part in parts]) for level in parts[0].labels},
+        ids=tuple(name for part in parts for name in part.ids),
+    )
+
+
+def _omniglot(background: Dataset, evaluation: Dataset) -> dict[str, Dataset]:
+    """Ten drawings of each character of ten alphabets: few enough for these networks to fit, and so to collapse."""
+
+    def part(dataset: Dataset, second: bool) -> Dataset:
+        alphabet, character = dataset.labels["alphabet"], dataset.labels["character"]
+        first = np.searchsorted(character, character)  # items lie character by character
+        drawing = np.arange(len(character)) - first
+        chosen = np.isin(alphabet, np.unique(alphabet)[:ALPHABETS]) & ((drawing >= DRAWINGS) == second)
+        return dataset.subset(np.flatnonzero(chosen))
+
+    return {"train": part(background, False), "seen": part(background, True), "unseen": part(evaluation, False)}
+
+
+def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
+    """The trained network and the one it began as."""
+    level = LEVELS[run.data][run.level == "fine"]
+    classes, items = run.shape
+    steps, rate = TRAINING[run.data]
+    batches = PKBatches(dataset.labels[level], num_classes=classes, samples_per_class=items, seed=run.seed)
+    before, network = (build(MODELS[run.data], dataset.inputs.shape, run.seed) for _ in range(2))
+    generator = torch.Generator().manual_seed(step_seed(run.seed, 0, 3))
+    loss: RowLoss
+    if run.loss == "triplet":
+        negatives = "semihard" if run.data == "omniglot" or run.level == "fine" else "random"
+        loss = TripletLoss(positives=run.positives, negatives=negatives, generator=generator)
+    elif run.loss == "margin":
+        loss = MarginLoss(
+            positives=run.positives,
+            negatives="distance-weighted",
+            num_classes=len(dataset.names[level]),
+            generator=generator,
+        )
+    else:
+        loss = MultiSimilarityLoss(threshold=0.5, positives=run.positives, generator=generator)
+    task = Task(network, loss, TrainingConfig(steps=steps, learning_rate=rate, accelerator="cpu"), seed=run.seed)
+    if not fit(task, Batches(dataset, level, batches, None, seed=run.seed, start=0, steps=steps)):
+        raise KeyboardInterrupt
+    return before, network
+
+
+def make(folder: Path) -> None:
+    """Train what the folder does not hold, and keep the embeddings of every split."""
+    folder.mkdir(parents=True, exist_ok=True)
+    loaded: dict[tuple[str, bool], dict[str, Dataset]] = {}
+    for run in runs():
+        key = run.data, run.level == "fine"
+        if (folder / f"{run.name}.train.npz").exists():
+            continue
+        if key not in loaded:
+            loaded[key] = datasets(run.data, run.level)
+        began = time.perf_counter()
+        before, network = train(run, loaded[key]["train"])
+        seconds = time.perf_counter() - began
+        coarse, fine = LEVELS[run.data]
+        for split in reversed(loaded[key]):  # "train" last: its file says that all are there
+            dataset = _at_most(loaded[key][split])
+            whole = io.BytesIO()
+            np.savez(
+                whole,
+                embeddings=embed(network, dataset.inputs),
+                labels=dataset.labels[LEVELS[run.data][run.level == "fine"]],
+                coarse=dataset.labels[coarse],
+                fine=dataset.labels[fine],
+                reference_untrained=embed(before, dataset.inputs),
+                reference_raw=raw_inputs(dataset.inputs),
+                seconds=seconds,
+            )
+            write_whole(folder / f"{run.name}.{split}.npz", whole.getvalue())
+        print(f"{run.name}: {seconds:.1f} s", flush=True)
+
+
+def _at_most(dataset: Dataset) -> Dataset:
+    if len(dataset) <= LARGEST:
+        return dataset
+    return dataset.subset(np.sort(np.random.RandomState(0).permutation(len(dataset))[:LARGEST]))
+
+
+def retained(run: Run, folder: Path) -> list[Row]:
+    """The measures of a network on each split of trained classes, and its fine recall@1 on the others."""
+    unseen = folder / f"{run.name}.unseen.npz"
+    other = np.load(unseen) if unseen.exists() else None
+    rows = []
+    for split in ("train", "seen"):
+        held = np.load(folder / f"{run.name}.{split}.npz")
+        embeddings, labels = held["embeddings"], held["labels"]
+        row: Row = {"run": run.name, "split": split, **asdict(run), "seconds": float(held["seconds"])}
+        row["fine recall@1"] = recall_at_k(embeddings, held["fine"], (1,))[1]
+        row["trained recall@1"] = recall_at_k(embeddings, labels, (1,))[1]
+        if other is not None:
+            row["unseen fine recall@1"] = recall_at_k(other["embeddings"], other["fine"], (1,))[1]
+        row["fine/coarse"] = fine_coarse_index(embeddings, held["coarse"], held["fine"])
+        row["modes"] = class_modes(embeddings, labels).mean
+        row["retention, raw"] = mode_retention(embeddings, held["reference_raw"], labels).mean
+        row["retention, untrained"] = mode_retention(embeddings, held["reference_untrained"], labels).mean
+        row["within/between"] = pair_ratio(embeddings, labels)
+        row |= inside(embeddings, labels)
+        rows.append(row)
+    return rows
+
+
+def pair_ratio(embeddings: np.ndarray, labels: np.ndarray) -> float:
+    """Mean distance inside the classes over mean distance between them, of all pairs."""
+    distances = squareform(pdist(embeddings.astype(np.float64)))
+    same = labels[:, None] == labels
+    return float((distances[same].sum() / (same.sum() - len(labels))) / distances[~same].mean())
+
+
+def inside(embeddings: np.ndarray, labels: np.ndarray) -> Row:
+    """Means over the classes of the best silhouette of 2 to 10 clusters, its k, effective rank and local dimension."""
+    found = []
+    for label in np.unique(labels):
+        points = embeddings[labels == label].astype(np.float64)[:SILHOUETTE]
+        if len(points) < 30:
+            continue
+        scores = {k: silhouette_score(points, cluster(points, k, seed=0, restarts=3).assignment) for k in range(2, 11)}
+        best = max(scores, key=lambda k: scores[k])
+        shares = np.linalg.svd(points - points.mean(axis=0), compute_uv=False) ** 2
+        shares = shares[shares > 0] / shares.sum()
+        near = np.sort(squareform(pdist(points)), axis=1)[:, 1:11] + 1e-12
+        dimension = np.mean(1 / np.log(near[:, -1:] / near[:, :-1]).mean(axis=1))  # Levina, Bickel 2004
+        found.append((scores[best], best, np.exp(-(shares * np.log(shares)).sum()), dimension))
+    names = ("silhouette", "clusters of it", "effective rank", "local dimension")
+    means = np.mean(found, axis=0).tolist() if found else [None] * 4
+    return dict(zip(names, means, strict=True))
+
+
+def correlations(rows: list[Row]) -> list[Row]:
+    """Spearman's, of each measure with the fine recall@1, over the coarsely trained runs of a data set and split."""
+    found = []
+    for data in ("digits", "mnist", "omniglot"):
+        for split in ("train", "seen"):
+            for seeds in ((0,), (1, 2)):
+                chosen = [
+                    row
+                    for row in rows
+                    if (row["data"], row["split"], row["level"]) == (data, split, "coarse") and row["seed"] in seeds
+                ]
+                if not chosen:
+                    continue
+                result: Row = {"data": data, "split": split, "seeds": seeds, "runs": len(chosen)}
+                for measure in MEASURES:
+                    values = [row[measure] for row in chosen]
+                    recalls = [row["fine recall@1"] for row in chosen]
+                    constant = len(set(values)) == 1
+                    result[measure] = None if constant else float(spearmanr(values, recalls).statistic)
+                found.append(result)
+    return found
+
+
+def separations(rows: list[Row]) -> list[Row]:
+    """How often a run with easy positives has the larger value than one with the loss's usual positives."""
+    found = []
+    for data, split in product(("digits", "mnist", "omniglot"), ("train", "seen")):
+        chosen = [row for row in rows if (row["data"], row["split"], row["level"]) == (data, split, "coarse")]
+        easy, usual = ([row for row in chosen if (row["positives"] == "easy") == arm] for arm in (True, False))
+        result: Row = {"data": data, "split": split, "runs": len(chosen)}
+        for measure in MEASURES:
+            pairs = [np.sign(a[measure] - b[measure]) for a, b in product(easy, usual)]
+            result[measure] = float(np.mean(pairs) + 1) / 2
+        found.append(result)
+    return found
+
+
+def class_collapse(folder: Path) -> Row:
+    make(folder)
+    rows = []
+    for run in runs():
+        rows += retained(run, folder)
+        print(json.dumps(rows[-1]), flush=True)
+    return {"rows": rows, "correlations": correlations(rows), "separations": separations(rows)}
+
+
+def gaussian(generator: np.random.Generator, n: int, d: int, spectrum: str, *, two: str = "") -> np.ndarray:
+    """`(n, d)` points of one Gaussian, or of two whose means lie 4 standard deviations apart along an axis."""
+    deviations = np.ones(d) if spectrum == "equal" else 1 / np.arange(1, d + 1)
+    points = generator.standard_normal((n, d)) * deviations
+    if two:
+        axis = np.eye(d)[0] if two == "longest axis" else generator.standard_normal(d)
+        axis = axis / np.linalg.norm(axis)
+        points[: n // 2] += 4 * np.linalg.norm(axis * deviations) * axis
+    return points
+
+
+SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "uniform cube, d = 4": lambda generator, n: generator.uniform(size=(n, 4)),
+    "exponential, d = 4": lambda generator, n: generator.exponential(size=(n, 4)),
+    "Student t of 4, d = 4": lambda generator, n: generator.standard_t(4, size=(n, 4)),
+    "cap of a sphere, d = 8": lambda generator, n: normalised(0.4 * generator.standard_normal((n, 8)) + np.eye(8)[0]),
+    "arc of a half circle, d = 8": lambda generator, n: arc(generator, n),
+}
+
+
+def normalised(points: np.ndarray) -> np.ndarray:
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+
+def arc(generator: np.random.Generator, n: int) -> np.ndarray:
+    angle = generator.uniform(0, np.pi, n)
+    return np.stack([np.cos(angle), np.sin(angle), *np.zeros((6, n))], axis=1) + 0.1 * generator.standard_normal((n, 8))
+
+
+def mode_calibration(_: Path) -> Row:
+    cells, shapes = [], []
+    for n, d in product((20, 40, 100, 400), (2, 8, 32, 128)):
+        for spectrum in ("equal", "1/k"):
+            generator = np.random.default_rng((n, d, len(spectrum)))
+            cell: Row = {"n": n, "d": d, "spectrum": spectrum}
+            for name, wanted, two in (
+                ("one", 1, ""),
+                ("two", 2, "longest axis"),
+                ("two, random axis", 2, "random axis"),
+            ):
+                counts = [count_modes(gaussian(generator, n, d, spectrum, two=two)).count for _ in range(TRIALS)]
+                cell[name] = float(np.mean(np.array(counts) == wanted))
+            cells.append(cell)
+            print(json.dumps(cell), flush=True)
+    for (name, draw), n in product(SHAPES.items(), (100, 400)):
+        generator = np.random.default_rng(n)
+        counts = [count_modes(draw(generator, n)).count for _ in range(TRIALS)]
+        shapes.append(
+            {"shape": name, "n": n, "one": float(np.mean(np.array(counts) == 1)), "mean": float(np.mean(counts))}
+        )
+    generator = np.random.default_rng(0)
+    times = []
+    for classes, items, d in ((1000, 100, 128), (100, 1000, 128)):
+        points = generator.standard_normal((classes * items, d))
+        began = time.perf_counter()
+        class_modes(points, np.repeat(np.arange(classes), items))
+        times.append({"classes": classes, "items": items, "d": d, "seconds": time.perf_counter() - began})
+    return {"cells": cells, "shapes": shapes, "times": times, "trials": TRIALS}
+
+
+def page(record: Row) -> str:
+    lines = ["# Measures of class collapse", ""]
+    for part, found in record["parts"].items():
+        about = found["environment"]
+        lines += [
+            f"## {part}",
+            "",
+            f"`benchmarks/diagnosis.py --parts {part}`, {found['created'][:10]}; one thread of a shared "
+            f"{about['machine']} server, torch {about['torch']}, numpy {about['numpy']}, scikit-learn "
+            f"{about['scikit-learn']}. How it is measured stands in that file.",
+            "",
+            *(_calibration_tables(found) if part == "mode-calibration" else _collapse_tables(found)),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _calibration_tables(found: Row) -> list[str]:
+    names = ("one", "two", "two, random axis")
+    cells = [
+        [str(c["n"]), str(c["d"]), c["spectrum"], *(f"{100 * c[name]:.1f}" for name in names)] for c in found["cells"]
+    ]
+    shapes = [[s["shape"], str(s["n"]), f"{100 * s['one']:.1f}", number(s["mean"])] for s in found["shapes"]]
+    return [
+        f"Share of {found['trials']} trials, in per cent, with the right number of modes: one Gaussian; two Gaussians "
+        "of equal halves with means 4 standard deviations apart along the longest axis; along a random direction, in "
+        "standard deviations of that direction.",
+        "",
+        *table(["n", "d", "standard deviations", "one", "two", "two, random direction"], cells),
+        "Shapes of one piece that are no Gaussian.",
+        "",
+        *table(["shape", "n", "one mode, %", "mean count"], shapes),
+        *(f"{t['classes']:,} classes of {t['items']} x {t['d']}: {t['seconds']:.1f} s.\n" for t in found["times"]),
+    ]
+
+
+def _collapse_tables(found: Row) -> list[str]:
+    shown = [
+        [
+            row["run"],
+            row["split"],
+            *(f"{100 * row[key]:.1f}" for key in ("fine recall@1", "trained recall@1")),
+            f"{100 * row['unseen fine recall@1']:.1f}" if "unseen fine recall@1" in row else "–",
+            *(number(row[measure]) for measure in MEASURES),
+        ]
+        for row in found["rows"]
+    ]
+    related = [
+        [
+            row["data"],
+            row["split"],
+            "0 (chosen on)" if row["seeds"] == [0] else ", ".join(map(str, row["seeds"])),
+            str(row["runs"]),
+            *(number(row[measure]) for measure in MEASURES),
+        ]
+        for row in found["correlations"]
+    ]
+    apart = [
+        [row["data"], row["split"], str(row["runs"]), *(number(row[measure]) for measure in MEASURES)]
+        for row in found["separations"]
+    ]
+    return [
+        "Spearman's rank correlation with fine recall@1 over the runs trained on the coarse label; methods were chosen "
+        "on seed 0. train: items trained on; seen: other items of the trained classes.",
+        "",
+        *table(["data", "split", "seeds", "runs", *MEASURES], related),
+        "How often a run with easy positives has the larger value than one with the loss's usual positives, over all "
+        "seeds; 1 or 0: the measure tells them apart, 0.5: it does not.",
+        "",
+        *table(["data", "split", "runs", *MEASURES], apart),
+        "All runs; the name says data, level trained on, loss, positives, batch and seed; recall in per cent.",
+        "",
+        *table(["run", "split", "fine recall@1", "trained level", "unseen, fine", *MEASURES], shown),
+    ]
+
+
+def environment() -> Row:
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    return {
+        "trivet": trivet.__version__,
+        **versions,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+PARTS: dict[str, Callable[[Path], Row]] = {"mode-calibration": mode_calibration, "class-collapse": class_collapse}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--runs", type=Path, default=Path("runs/diagnosis"), help="the folder of trained embeddings")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "diagnosis.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    before = json.loads(options.output.read_text())["parts"] if options.output.exists() else {}
+    for part in options.parts:
+        found = PARTS[part](options.runs)
+        found |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "environment": environment()}
+        # Through JSON, so that the page is the same whether a part was measured now or before.
+        before[part] = json.loads(json.dumps(found))
+        record: Row = {"parts": {name: before[name] for name in PARTS if name in before}}
+        options.output.write_text(json.dumps(record, indent=1) + "\n")
+        options.output.with_suffix(".md").write_text(page(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""How many separate blobs the points of a class form, against what one Gaussian of any shape would show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trivet.geometry import Array, as_classes, as_rows
+
+LEAST = 20  # points; fewer are one mode
+LARGEST = 1000  # points; of more, so many are drawn at random
+AXES = 8  # principal axes that are looked at
+PART = 5  # points in each part of a split
+VALLEY, SLACK = 0.6, 0.7  # points at a cut over the m of the sparser part: at most 0.6 + 0.7 / sqrt(m)
+SIGNIFICANCE = 0.045
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Reason = Literal["split", "one Gaussian", "no valley", "too few", "constant"]
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """The modes of a set of points and what speaks for them; the numbers are those of the whole set, before any split.
+
+    Attributes:
+        count: of modes, at least 1.
+        assignment: `(n,)` the mode of each point, 0 .. count - 1, the largest first; -1 for a point that was not drawn.
+        reason: "split" for two modes or more; else why it is one: "one Gaussian" (no axis falls into two parts more
+            than a Gaussian would), "no valley" (one does, but the points between the parts lie denser than in one of
+            them), "too few" points, or a "constant" set.
+        share: of the variance along the best axis that is left inside two parts; NaN if no axis was looked at.
+        expected: that share's mean for one Gaussian, about 0.36.
+        threshold: the largest share that counts as two parts on this axis.
+        p_value: chance of a share as small on any axis for one Gaussian, at most; 1 if no axis was looked at.
+        valley: points around the cut over points in the fullest place of the sparser part, in windows of equal width.
+        valley_threshold: the largest `valley` that separates two parts.
+    """
+
+    count: int
+    assignment: Integers
+    reason: Reason
+    share: float = math.nan
+    expected: float = math.nan
+    threshold: float = math.nan
+    p_value: float = 1.0
+    valley: float = math.nan
+    valley_threshold: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class ClassModes:
+    """The modes of each class; C classes."""
+
+    labels: npt.NDArray[Any]  # (C,) the label of each class, ascending
+    modes: tuple[Modes, ...]  # C
+
+    @property
+    def counts(self) -> Integers:
+        """Modes of each class `(C,)`."""
+        return np.array([modes.count for modes in self.modes], np.int64)
+
+    @property
+    def mean(self) -> float:
+        """Mean number of modes of a class, at least 1."""
+        return float(self.counts.mean())
+
+
+@dataclass(frozen=True)
+class _Split:
+    share: float
+    expected: float
+    threshold: float
+    p_value: float
+    valley: float
+    valley_threshold: float
+    upper: npt.NDArray[np.bool_]
+
+    @property
+    def reason(self) -> Reason:
+        if self.share > self.threshold:
+            return "one Gaussian"
+        return "split" if self.valley <= self.valley_threshold else "no valley"
+
+
+def count_modes(points: Array, *, seed: int = 0, significance: float = SIGNIFICANCE) -> Modes:
+    """The number of modes of a set of points, by splitting it in two as long as no part looks like one Gaussian.
+
+    Along each of the first 8 principal axes the points are cut in two where the least variance is left inside the
+    parts. For n points of one Gaussian, whatever its covariance, the principal scores point in a uniformly random
+    direction of the n - 1 centred ones, so the share s of the variance that is left has the same distribution on every
+    axis, about normal with
+
+        mean 1 - 2/pi - 1/n  and  standard deviation sqrt((8/pi - 24/pi^2) / n) (1 - 2.7/n).
+
+    The set is split on the axis where s is least likely, if that is rarer than `significance`, of which axis j gets a
+    part proportional to 3^-j, and if there is a valley: of windows a sixth of the distance of the two means to either
+    side, the one at the cut holds at most 0.6 + 0.7 / sqrt(m) times the m points of the fullest one in the part where
+    that is emptier. Without this second condition flat shapes would be cut to pieces. The parts are treated in the same
+    way, each with its share n_part / n of `significance`.
+
+    Scale, rotation and shift change nothing. Measured over 200 trials (benchmarks/diagnosis.py), for n of 40, 100 and
+    400 and d of 2 to 128, with equal standard deviations or such that fall like 1/k: one Gaussian gives one mode in at
+    least 95 %, and two of equal size whose means lie 4 standard deviations apart along the longest axis give two in at
+    least 90 %, but for equal deviations 85 % at n = 40, d = 32, 38 % at n = 40, d = 128 and 88 % at n = 100, d = 128.
+    What lies apart along a short axis only is seen no better than its rank among the axes allows. A flat shape, such
+    as a uniform cube, may give two for small n.
+
+    Args:
+        points: `(n, d)` floating point. Fewer than 20 are one mode; of more than 1000, so many are drawn at random.
+            Equal points, or points that differ by rounding alone, are one mode.
+        seed: of that draw, not negative.
+        significance: chance of more than one mode for one Gaussian, at most, in (0, 1).
+
+    Raises:
+        ValueError: if there is no point, a row is not finite, or `seed` or `significance` is out of range.
+
+    Source:
+        Recursive splits against a Gaussian: Hamerly, Elkan, "Learning the k in k-means", NIPS 2003; the share of
+        significance of a part: Kimes, Liu, Hayes, Marron, "Statistical significance for hierarchical clustering",
+        Biometrics 2017. The distribution of s: Hartigan, "Asymptotic distributions for clustering criteria", Annals
+        of Statistics 1978; the terms in 1/n are fitted.
+
+    Example:
+        >>> one = torch.special.ndtri(torch.linspace(0.01, 0.99, 50))[:, None]
+        >>> count_modes(one).count, count_modes(torch.cat([one, one + 5])).count
+        (1, 2)
+    """
+    _check(seed, significance)
+    if not len(points):
+        raise ValueError("points must hold at least one point: got none.")
+    return _count(as_rows(points).cpu().numpy(), _rounding(points), seed, significance)
+
+
+def class_modes(embeddings: Array, labels: Array, *, seed: int = 0, significance: float = SIGNIFICANCE) -> ClassModes:
+    """`count_modes` of each class.
+
+    Args:
+        embeddings: `(N, d)` floating point.
+        labels: `(N,)` of any integer dtype.
+        seed, significance: as in `count_modes`; each class is drawn from by the same seed.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, there is no item, or an option is out of range.
+
+    Example:
+        >>> one = torch.special.ndtri(torch.linspace(0.01, 0.99, 50))[:, None]
+        >>> found = class_modes(torch.cat([one, one + 5, one]), np.repeat([7, 7, 9], 50))
+        >>> found.counts.tolist(), found.mean
+        ([2, 1], 1.5)
+    """
+    _check(seed, significance)
+    rows = as_rows(embeddings).cpu().numpy()
+    if not len(rows):
+        raise ValueError("embeddings must hold at least one item: got none.")
+    classes = as_classes(labels, count=len(rows)).numpy()
+    order = np.argsort(classes, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(classes))[:-1])
+    tolerance = _rounding(embeddings)
+    return ClassModes(
+        labels=np.unique(np.asarray(labels)),
+        modes=tuple(_count(rows[items], tolerance, seed, significance) for items in members),
+    )
+
+
+def _check(seed: int, significance: float) -> None:
+    if seed < 0:
+        raise ValueError(f"seed must not be negative: got {seed}.")
+    if not 0 < significance < 1:
+        raise ValueError(f"significance must be above 0 and below 1: got {significance}.")
+
+
+def _rounding(points: Array) -> float:
+    """Differences up to this part of the largest coordinate are rounding."""
+    given = torch.finfo(points.dtype) if isinstance(points, Tensor) else np.finfo(points.dtype)
+    return 8 * max(float(given.eps), float(np.finfo(np.float64).eps))
+
+
+def _count(rows: Floats, tolerance: float, seed: int, significance: float) -> Modes:
+    assignment = np.full(len(rows), -1, np.int64)
+    drawn = np.arange(len(rows))
+    if len(rows) > LARGEST:
+        drawn = np.sort(np.random.default_rng(seed).permutation(len(rows))[:LARGEST])
+    size = float(np.abs(rows).max())
+    rows = (rows[drawn] - rows[drawn[0]]) / (size or 1.0)  # less a row and not the mean: equal rows become exactly 0
+    first = _best_split(rows, tolerance, significance)
+    parts = sorted(_parts(rows, np.arange(len(rows)), first, tolerance, significance), key=len, reverse=True)
+    for number, part in enumerate(parts):
+        assignment[drawn[part]] = number
+    if first is None:
+        reason: Reason = "constant" if len(rows) >= LEAST or np.abs(rows).max() <= tolerance else "too few"
+        return Modes(1, assignment, reason)
+    return Modes(
+        count=len(parts),
+        assignment=assignment,
+        reason=first.reason,
+        share=first.share,
+        expected=first.expected,
+        threshold=first.threshold,
+        p_value=first.p_value,
+        valley=first.valley,
+        valley_threshold=first.valley_threshold,
+    )
+
+
+def _parts(
+    rows: Floats, items: Integers, split: _Split | None, tolerance: float, significance: float
+) -> Iterator[Integers]:
+    """The items `(m,)` as one part or, split, as the parts of both halves."""
+    if split is None or split.reason != "split":
+        yield items
+        return
+    for half in (items[split.upper], items[~split.upper]):
+        share = significance * len(half) / len(items)
+        yield from _parts(rows, half, _best_split(rows[half], tolerance, share), tolerance, share)
+
+
+def _best_split(rows: Floats, tolerance: float, significance: float) -> _Split | None:
+    """The cut of `(n, d)` points in two that one Gaussian is least likely to allow; None if there is no axis to cut."""
+    from scipy.special import ndtr, ndtri
+
+    n = len(rows)
+    if n < LEAST:
+        return None
+    scores = _principal_scores(rows, tolerance)
+    if not scores.shape[1]:
+        return None
+    share, cut = _shares(scores)
+    expected, deviation = _one_gaussian(n)
+    weights = 3.0 ** -np.arange(1, len(share) + 1)
+    weights /= weights.sum()
+    p_values = ndtr((share - expected) / deviation) / weights
+    upper = scores > cut
+    valleys, limits = _valleys(scores, cut)
+    # An axis with a valley goes before one without: along that one the points are flat, not in two parts.
+    axis = int(np.lexsort((p_values, valleys > limits))[0])
+    if p_values[axis] > significance:
+        axis = int(np.argmin(p_values))
+    return _Split(
+        share=float(share[axis]),
+        expected=expected,
+        threshold=expected + deviation * float(ndtri(significance * weights[axis])),
+        p_value=min(1.0, float(p_values[axis])),
+        valley=float(valleys[axis]),
+        valley_threshold=float(limits[axis]),
+        upper=upper[:, axis],
+    )
+
+
+def _principal_scores(rows: Floats, tolerance: float) -> Floats:
+    """Coordinates `(n, j)` along the first principal axes, each centred and of length 1; axes of rounding left out."""
+    centred = rows - rows.mean(axis=0)
+    n, d = centred.shape
+    wide = d > n
+    squares, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
+    kept = np.flatnonzero(squares > n * tolerance**2)[::-1][: min(AXES, n - 1)]
+    scores = vectors[:, kept] if wide else centred @ vectors[:, kept]
+    return np.asarray(scores / np.linalg.norm(scores, axis=0), np.float64)
+
+
+def _shares(scores: Floats) -> tuple[Floats, Floats]:
+    """For each column of `(n, j)` the least share of its variance `(j,)` inside two parts, and the cut between them."""
+    n = len(scores)
+    ordered = np.sort(scores, axis=0)
+    below = np.cumsum(ordered, axis=0)[PART - 1 : n - PART]
+    size = np.arange(PART, n - PART + 1)[:, None]
+    between = below**2 * n / (size * (n - size))
+    best = between.argmax(axis=0)
+    columns = np.arange(scores.shape[1])
+    cut = (ordered[best + PART - 1, columns] + ordered[best + PART, columns]) / 2
+    return np.clip(1 - between[best, columns], 0, 1), cut
+
+
+def _one_gaussian(n: int) -> tuple[float, float]:
+    """Mean and standard deviation of the least share for n points of a Gaussian."""
+    mean = 1 - 2 / math.pi - 1 / n
+    return mean, math.sqrt((8 / math.pi - 24 / math.pi**2) / n) * (1 - 2.7 / n)
+
+
+def _valleys(scores: Floats, cut: Floats) -> tuple[Floats, Floats]:
+    """For each column `(j,)`: points around the cut over points in the sparser part's densest place; its limit."""
+    found = []
+    for values, place in zip(np.sort(scores, axis=0).T, cut.tolist(), strict=True):
+        first = int(np.searchsorted(values, place, side="right"))  # of the upper part
+        half = (values[first:].mean() - values[:first].mean()) / 6
+        around = np.searchsorted(values, values + half, side="right") - np.searchsorted(values, values - half)
+        middle = np.searchsorted(values, place + half, side="right") - np.searchsorted(values, place - half)
+        found.append((int(middle), min(int(around[:first].max()), int(around[first:].max()))))
+    middles, sides = np.array(found, np.float64).T
+    return middles / sides, VALLEY + SLACK / np.sqrt(sides)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from trivet.collapse import mode_retention
+
+Point = tuple[int, ...]
+
+
+def definition(points: list[Point], reference: list[Point]) -> float:
+    """Of one class, in exact arithmetic: 1 - (mean r - mean r_0) / (n / 2 - mean r_0)."""
+    n = len(points)
+
+    def square(a: Point, b: Point) -> int:
+        return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+    rank, best = Fraction(0), Fraction(0)
+    for i in range(n):
+        mates = [j for j in range(n) if j != i]
+        far = {j: square(reference[i], reference[j]) for j in mates}
+        ranks = {
+            j: sum(far[k] < far[j] for k in mates) + Fraction(1 + sum(far[k] == far[j] for k in mates), 2)
+            for j in mates
+        }
+        near = {j: square(points[i], points[j]) for j in mates}
+        nearest = [j for j in mates if near[j] == min(near.values())]
+        rank += sum(ranks[j] for j in nearest) / Fraction(len(nearest) * n)
+        best += min(ranks.values()) / Fraction(n)
+    return float(1 - (rank - best) / (Fraction(n, 2) - best))
+
+
+@pytest.mark.parametrize("grid", [2, 4, 1000], ids=["most distances tied", "some tied", "none tied"])
+@pytest.mark.parametrize("n", [10, 17])
+def test_equals_the_definition(n: int, grid: int) -> None:
+    generator = np.random.default_rng(grid + n)
+    before = generator.integers(0, grid, (3 * n, 3))
+    after = before[:, :2] + generator.integers(0, max(2, grid // 4), (3 * n, 2))
+    labels = np.tile([5, 1, 9], n)
+    found = mode_retention(after.astype(float), torch.from_numpy(before.astype(np.float32)), labels)
+    assert found.labels.tolist() == [1, 5, 9]
+    for label, value in zip(found.labels, found.values, strict=True):
+        rows = [[tuple(row) for row in points[labels == label].tolist()] for points in (after, before)]
+        assert value == pytest.approx(definition(*rows), abs=1e-12)
+    assert found.mean == pytest.approx(found.values.mean())
+
+
+def test_what_keeps_the_distances_keeps_all_of_it() -> None:
+    generator = np.random.default_rng(0)
+    before = generator.standard_normal((60, 4))
+    labels = np.repeat([0, 1, 2], 20)
+    rotation = np.linalg.qr(generator.standard_normal((4, 4)))[0]
+    # Between classes anything may happen.
+    after = 1e-6 * before @ rotation + 3 + 100 * generator.standard_normal((3, 4))[labels]
+    assert mode_retention(after, before, labels).values.tolist() == [1, 1, 1]
+
+
+def test_random_neighbours_keep_nothing() -> None:
+    generator = np.random.default_rng(1)
+    before, after = generator.standard_normal((2, 2000, 5))
+    found = mode_retention(after, before, np.repeat(np.arange(20), 100))
+    # A rank among 99 has the standard deviation 0.58 of its mean; neighbours are not independent, so a wider bound.
+    assert abs(found.mean) < 5 * 0.58 / math.sqrt(2000) * 2
+    assert (np.abs(found.values) < 0.4).all()
+
+
+def test_a_class_on_one_point_keeps_nothing_and_an_inverted_one_less() -> None:
+    line = np.arange(20.0)[:, None]
+    labels = np.zeros(20, int)
+    assert mode_retention(np.full((20, 2), 0.1), line, labels).mean == pytest.approx(0, abs=1e-12)
+    apart = np.where(np.arange(20) % 2, 100.0, 0.0)[:, None] + line  # neighbours on the line go to different ends
+    assert mode_retention(apart, line, labels).mean < 1
+    halves = np.concatenate([np.arange(10.0), np.arange(10.0) + 0.1])[:, None]  # the nearest is 10 places away
+    assert mode_retention(halves, line, labels).mean < 0
+
+
+def test_modes_mapped_to_one_blob_are_lost_and_modes_kept_are_seen() -> None:
+    generator = np.random.default_rng(2)
+    mode = np.repeat(np.arange(3), 40)
+    before = 20 * np.eye(3)[mode] + generator.standard_normal((120, 3))
+    labels = np.zeros(120, int)
+    blob = mode_retention(generator.standard_normal((120, 3)), before, labels).mean
+    kept = mode_retention(20 * np.eye(3)[mode] + generator.standard_normal((120, 3)), before, labels).mean
+    assert blob < 0.2
+    assert kept == pytest.approx(2 / 3, abs=0.07)  # of a random mate in the mode of a third, mean rank n / 6
+
+
+def test_classes_that_tell_nothing_have_no_value() -> None:
+    before = np.random.default_rng(3).standard_normal((40, 2))
+    labels = np.repeat([0, 1, 2], [15, 9, 16])
+    before[labels == 2] = 0.3
+    found = mode_retention(before, before, labels)
+    assert found.values[0] == 1
+    assert np.isnan(found.values[1:]).all()
+    assert found.mean == 1
+
+
+def test_of_a_large_class_a_thousand_items_are_drawn() -> None:
+    before = np.random.default_rng(4).standard_normal((1100, 2))
+    after = before + np.random.default_rng(5).standard_normal((1100, 2))
+    labels = np.zeros(1100, int)
+    values = [mode_retention(after, before, labels, seed=seed).mean for seed in (0, 0, 1)]
+    assert values[0] == values[1] != values[2]
+    assert values[0] == pytest.approx(values[2], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: mode_retention(np.eye(12), np.eye(12)[:11], np.zeros(12, int)), "got 11 rows for 12"),
+        (lambda: mode_retention(np.eye(9), np.eye(9), np.zeros(9, int)), "class of at least 10 items"),
+        (lambda: mode_retention(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0, int)), "class of at least 10 items"),
+        (lambda: mode_retention(np.eye(12), np.zeros((12, 2)), np.zeros(12, int)), "another reference"),
+        (lambda: mode_retention(np.eye(12), np.eye(12), np.zeros(12, int), seed=-1), "seed must not be negative"),
+        (lambda: mode_retention(np.eye(12), np.eye(12), np.zeros(12)), "labels must be integers"),
+        (lambda: mode_retention(np.eye(12), np.full((12, 2), np.inf), np.zeros(12, int)), "infinity"),
+    ],
+)
+def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()
