@@ -17,8 +17,8 @@ from trivet.collapse.strategy import Strategy
 from trivet.data import DataConfig, load
 from trivet.geometry import unit_rows
 from trivet.losses import TripletLoss
-from trivet.models import Embedder
 from trivet.papers.levi2021 import COARSE, NUMBERS, Positives, train_parity
+from trivet.training.embedding import embed, raw_inputs
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -260,13 +260,14 @@ def parity() -> Iterator[Fate]:
     """Digits trained on odd and even: with random positives those of a parity fall together, with easy ones not."""
     splits = load(DataConfig(name="digits"), None)
     arms: tuple[Positives, Positives] = ("random", "easy")
+    pixels = raw_inputs(splits.evaluation["seen"].inputs)
     for seed in range(3):
         for arm in arms:
             network = train_parity(splits, NUMBERS, arm, seed).model
-            points = _embed(network, splits.evaluation["seen"].inputs)
+            points = embed(network, splits.evaluation["seen"].inputs)
             labels = splits.evaluation["seen"].labels[COARSE]
             kind = "class-collapse" if arm == "random" else "healthy"
-            yield Fate(f"parity with {arm} positives, seed {seed}", kind, None, points, labels)
+            yield Fate(f"parity with {arm} positives, seed {seed}", kind, None, points, labels, pixels)
 
 
 def exploding() -> Iterator[Fate]:
@@ -326,9 +327,3 @@ def dead() -> Iterator[Fate]:
 
 
 FAMILIES: tuple[Callable[[], Iterator[Fate]], ...] = (healthy, network_collapse, class_collapse, exploding, noisy, dead)
-
-
-def _embed(network: Embedder, inputs: Any) -> Array:
-    from trivet.training.embedding import embed
-
-    return embed(network, inputs)

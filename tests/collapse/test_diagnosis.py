@@ -63,13 +63,41 @@ def test_a_line_and_a_few_spots() -> None:
     assert found(clusters(d=1, within=0.01, labels=np.repeat(np.arange(3), 40)), np.repeat(np.arange(3), 40))
 
 
-@pytest.mark.parametrize(("within", "severity"), [(0.0, "full"), (0.01, "full"), (0.2, "partial")])
-def test_classes_that_are_points(within: float, severity: str) -> None:
-    points = clusters(within=within)
-    assert found(points) == [("class-collapse", severity)]
-    coarse = diagnose(points, LABELS // 5, fine={"fine": LABELS}).measures.fine["fine"]
-    assert coarse[0] == 1
-    assert coarse[1] > 0.5
+@pytest.mark.parametrize("within", [0.0, 0.01, 0.05])
+def test_classes_that_are_points(within: float) -> None:
+    assert found(clusters(within=within)) == [("class-collapse", "full")]
+
+
+def two_spots(apart: float) -> tuple[np.ndarray, np.ndarray]:
+    """Classes of two halves `apart` from each other, and the halves."""
+    half = np.arange(400) % 2
+    return clusters(within=0.1) + apart * half[:, None] * np.eye(16)[0], 2 * LABELS + half
+
+
+def test_halves_of_classes_that_came_together() -> None:
+    before, halves = two_spots(5.0)
+    apart, _ = two_spots(3.0)
+    together, _ = two_spots(0.6)
+    assert found(apart, LABELS, before) == [("healthy", None)]
+    assert found(apart, fine={"half": halves}) == [("healthy", None)]
+    assert found(together, LABELS, before) == [("class-collapse", "partial")]
+    assert found(together, fine={"half": halves}) == [("class-collapse", "partial")]
+    (verdict,) = diagnose(together, LABELS, before, fine={"half": halves}).verdicts
+    assert {"mode_index", "half_fine_coarse_index", "half_recall@1", "retention"} <= set(verdict.evidence)
+    # Nothing tells what was inside.
+    result = diagnose(together, LABELS)
+    assert [verdict.kind for verdict in result.verdicts] == ["healthy"]
+    assert "Classes are tight" in result.notes[0]
+
+
+def test_modes_of_the_reference_are_the_fine_classes() -> None:
+    before, halves = two_spots(5.0)
+    after, _ = two_spots(1.5)
+    result = measure(after, LABELS, reference=before, fine={"half": halves})
+    assert result.reference_modes == 2
+    assert result.mode_index == pytest.approx(result.fine["half"][1])
+    assert measure(after, LABELS, reference=clusters(1)).mode_index is None
+    assert measure(after, LABELS).reference_modes is None
 
 
 def test_exploding_norms() -> None:

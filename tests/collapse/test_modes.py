@@ -214,3 +214,15 @@ def test_classes_are_counted_one_by_one() -> None:
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_points_on_a_few_spots() -> None:
+    """Many equal rows: a cut goes between spots, never through one."""
+    random = np.random.default_rng(0)
+    for spots in (2, 3, 30):
+        points = random.standard_normal((spots, 4))[np.arange(90) % spots]
+        found = count_modes(points)
+        assert 1 <= found.count <= spots
+        assert all(len(np.unique(points[found.assignment == mode], axis=0)) >= 1 for mode in range(found.count))
+    two = np.array([[0.0], [1.0]])[np.arange(40) % 2]
+    assert count_modes(two).count == 2

@@ -38,7 +38,10 @@ THRESHOLDS: dict[str, Threshold] = {
     "line": Threshold(1.5, "effective_rank", "below, with four classes and three dimensions or more: a line", _KNOWN),
     "spots": Threshold(0.5, "occupied / effective_classes", "below: fewer spots than classes", _KNOWN),
     "blob": Threshold(0.1, "class_spread", "below: the classes are points", _TRAINED),
-    "tight": Threshold(0.31, "class_spread", "below: little is left of what was inside the classes", _TRAINED),
+    "merged": Threshold(
+        0.31, "mode_index, fine_coarse_index", "below: what lay apart inside the classes is on one spot", _TRAINED
+    ),
+    "tight": Threshold(0.33, "class_spread", "below, without fine labels or modes of a reference: a note", _TRAINED),
     "norm": Threshold(100.0, "norm_tail", "above: the norms of some rows exploded", _KNOWN),
     "scale": Threshold(1e4, "norm", "above: the norms of all rows exploded", _KNOWN),
     "strangers": Threshold(0.15, "strangers", "above: labels disagree with what surrounds them", _KNOWN),
@@ -115,9 +118,10 @@ def diagnose(
     """Say whether an embedding collapsed, from the embedding and its labels alone.
 
     Network collapse: all items, whatever their class, come to lie on one point, one line or a few spots. Class
-    collapse: each class becomes a point, and what differs inside it is lost. The rules compare measures with the
-    numbers of `THRESHOLDS`. A collapse of the network hides the other kinds, and exploding norms hide a collapse of
-    the network, so those are not looked for then.
+    collapse: each class becomes a point, or what differs inside it, which finer labels or the modes of a reference
+    show, comes to lie on one spot; without either, a tight class may be no loss, and is a note. The rules compare
+    measures with the numbers of `THRESHOLDS`. A collapse of the network hides the other kinds, and exploding norms hide
+    a collapse of the network, so those are not looked for then.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
@@ -133,6 +137,7 @@ def diagnose(
         ValueError: as `measure`.
 
     Example:
+        >>> import numpy as np
         >>> points = np.random.default_rng(0).normal(size=(200, 8))
         >>> [verdict.kind for verdict in diagnose(points * 1e-6 + 1, np.arange(200) % 4).verdicts]
         ['network-collapse']
@@ -247,13 +252,23 @@ def _network_advice(strategy: Strategy | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
-    tight = THRESHOLDS["tight"].value
-    if not found.class_spread < tight:
+    blob, merged = THRESHOLDS["blob"].value, THRESHOLDS["merged"].value
+    indices = {f"{level}_fine_coarse_index": index for level, (_, index) in found.fine.items()}
+    if found.mode_index is not None:
+        indices["mode_index"] = found.mode_index
+    least = min(indices, key=lambda name: indices[name], default=None)
+    if found.class_spread < blob:
+        rule = f"items of a class are {found.class_spread:.2g} x as far apart as items of two, under {blob:g}"
+    elif least is not None and indices[least] < merged:
+        what = "the reference's modes" if least == "mode_index" else "the fine classes"
+        rule = f"{what} inside a class are {indices[least]:.2g} x as far apart as classes, under {merged:g}"
+    else:
         return []
-    severity: Severity = "full" if found.class_spread < THRESHOLDS["blob"].value else "partial"
-    evidence = {"class_spread": found.class_spread, "recall@1": found.recall}
-    for level, (recall, index) in found.fine.items():
-        evidence |= {f"{level}_recall@1": recall, f"{level}_fine_coarse_index": index}
+    severity: Severity = "full" if found.class_spread < blob else "partial"
+    evidence = {"class_spread": found.class_spread, "recall@1": found.recall} | indices
+    evidence |= {f"{level}_recall@1": recall for level, (recall, _) in found.fine.items()}
+    if found.retention is not None:
+        evidence["retention"] = found.retention
     easy = strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive"
     few = strategy is not None and strategy.samples_per_class < 4
     first = (
@@ -267,7 +282,7 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
             "class-collapse",
             severity,
             evidence,
-            f"items of a class are {found.class_spread:.2g} x as far apart as items of two classes, under {tight:g}",
+            rule,
             "Positives are pulled together however different they are, so every mode of a class ends on one spot."
             + (" Few items of a class in a batch leave easy positives nothing to choose from." if easy and few else ""),
             (
@@ -354,6 +369,11 @@ def _notes(found: Measures, strategy: Strategy | None) -> list[str]:
             notes.append(
                 "With two items of a class in a batch there is one positive to choose: easy positives do nothing."
             )
+    if found.class_spread < THRESHOLDS["tight"].value and not found.fine and found.mode_index is None:
+        notes.append(
+            f"Classes are tight (items of a class are {found.class_spread:.2g} x as far apart as items of two): "
+            "whether anything inside them was lost can be told with finer labels, or with a reference that shows modes."
+        )
     if found.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said of the inside of classes.")
     return notes

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.distances import extent
+from trivet.collapse.modes import ClassModes, class_modes
+from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
@@ -27,6 +29,7 @@ QUERIES = 5000  # items that are asked for their nearest neighbour, and for what
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
 SPOT = 0.02  # of the mean distance: two items nearer than this are on one spot
 NEIGHBOURS = 10
+SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
 
@@ -39,14 +42,18 @@ class ClassMeasures:
         within: root mean square distance inside the class, in the unit of the embeddings.
         spread: `within` over the root mean square distance to the items of other classes: 0 for a class on one point.
         effective_rank: of the class alone.
+        modes: see `count_modes`; 1 for a class too small to tell.
         recall: recall@1 of its items, in [0, 1].
+        retention: see `mode_retention`; None without a reference.
     """
 
     items: Integers
     within: Floats
     spread: Floats
     effective_rank: Floats
+    modes: Integers
     recall: Floats
+    retention: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +72,17 @@ class Measures:
         effective_classes: 1 over the chance that two items share a class.
         recall, chance: recall@1, and what a constant embedding scores.
         class_spread: median over the classes of `ClassMeasures.spread`.
+        modes: mean over the classes of `ClassMeasures.modes`.
         strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
             one other label; of fewer neighbours where classes are small.
         reference_shrinkage: mean distance over that of the reference.
         reference_spread: relative spread over that of the reference.
+        reference_modes: mean number of modes of a class in the reference, counted so that one class of one Gaussian in
+            a hundred sets of classes is split.
+        mode_index: `fine_coarse_index` of these modes: how far apart in the embedding the modes of the reference lie,
+            beside the classes. About 0.15 where classes collapsed, 0.35 and more where they did not. None where the
+            reference shows one mode in every class.
+        retention: mean over the classes of `ClassMeasures.retention`.
         fine: level -> (recall@1 at that level, fine/coarse index).
         sampling: of the batch strategy.
         per_class: see `ClassMeasures`.
@@ -91,9 +105,13 @@ class Measures:
     recall: float
     chance: float
     class_spread: float
+    modes: float
     strangers: float
     reference_shrinkage: float | None
     reference_spread: float | None
+    reference_modes: float | None
+    mode_index: float | None
+    retention: float | None
     fine: dict[str, tuple[float, float]]
     sampling: Sampling | None
     per_class: ClassMeasures
@@ -138,12 +156,16 @@ def measure(
     shares = torch.bincount(classes) / len(raw)
     spread = class_spread(points, classes)
     own = _relative_spread(points)
-    shrinkage = relative = None
+    modes = class_modes(points, classes, seed=seed)
+    shrinkage = relative = reference_modes = index = kept = None
     if reference is not None:
         known = _reference(reference, len(raw), distance)
         before, relative_before = extent(known).mean, _relative_spread(known)
         shrinkage = lengths.mean / before if before else None
         relative = own / relative_before if relative_before else None
+        seen = class_modes(known, classes, seed=seed, significance=SPLIT / len(shares))
+        reference_modes, index = seen.mean, _mode_index(points, classes, seen)
+        kept = _retention(points, known, classes, seed)
     return Measures(
         items=len(raw),
         dimension=raw.shape[1],
@@ -162,9 +184,13 @@ def measure(
         recall=found.mean()["recall@1"],
         chance=found.chance["recall@1"],
         class_spread=_median(spread.ratio),
+        modes=modes.mean,
         strangers=strangers(points, classes, seed=seed),
         reference_shrinkage=shrinkage,
         reference_spread=relative,
+        reference_modes=reference_modes,
+        mode_index=index,
+        retention=None if kept is None else kept.mean,
         fine={
             level: (
                 retrieve(points, values, sample=_sample(len(raw), seed), measures=("recall@1",)).mean()["recall@1"],
@@ -178,7 +204,9 @@ def measure(
             within=spread.within,
             spread=spread.ratio,
             effective_rank=_ranks(points, classes),
+            modes=modes.counts,
             recall=_recall_of_classes(found.values[:, 0], found.labels[found.classes], len(shares)),
+            retention=None if kept is None else kept.values,
         ),
     )
 
@@ -247,6 +275,25 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
         [(ordered == ordered[:, [column]]).mean(axis=1) * (ordered[:, column] >= 0) for column in range(k)], axis=0
     )
     return float(((same <= STRANGE) & (commonest >= FOREIGN)).mean())
+
+
+def _mode_index(points: Tensor, classes: Tensor, modes: ClassModes) -> float | None:
+    """`fine_coarse_index` of the modes of a reference; None where no class has two."""
+    if modes.mean == 1:
+        return None
+    fine = np.zeros(len(classes), dtype=np.int64)
+    for number, found in enumerate(modes.modes):
+        fine[classes.numpy() == number] = found.assignment + 1
+    counted = torch.from_numpy(np.flatnonzero(fine))  # of a large class some are
+    pairs = classes.numpy() * (int(fine.max()) + 1) + fine
+    return fine_coarse_index(points[counted], classes[counted], pairs[counted])
+
+
+def _retention(points: Tensor, known: Tensor, classes: Tensor, seed: int) -> Retention | None:
+    try:
+        return mode_retention(points, known, classes, seed=seed)
+    except ValueError:  # every class is too small, or on one point in the reference
+        return None
 
 
 def _relative_spread(points: Tensor) -> float:

@@ -271,7 +271,9 @@ def _shares(scores: Floats) -> tuple[Floats, Floats]:
     ordered = np.sort(scores, axis=0)
     below = np.cumsum(ordered, axis=0)[PART - 1 : n - PART]
     size = np.arange(PART, n - PART + 1)[:, None]
-    between = below**2 * n / (size * (n - size))
+    # Equal values cannot be parted.
+    gap = ordered[PART : n - PART + 1] > ordered[PART - 1 : n - PART]
+    between = np.where(gap, below**2 * n / (size * (n - size)), 0.0)
     best = between.argmax(axis=0)
     columns = np.arange(scores.shape[1])
     cut = (ordered[best + PART - 1, columns] + ordered[best + PART, columns]) / 2
@@ -289,6 +291,9 @@ def _valleys(scores: Floats, cut: Floats) -> tuple[Floats, Floats]:
     found = []
     for values, place in zip(np.sort(scores, axis=0).T, cut.tolist(), strict=True):
         first = int(np.searchsorted(values, place, side="right"))  # of the upper part
+        if not 0 < first < len(values):  # no two parts
+            found.append((len(values), 1))
+            continue
         half = (values[first:].mean() - values[:first].mean()) / 6
         around = np.searchsorted(values, values + half, side="right") - np.searchsorted(values, values - half)
         middle = np.searchsorted(values, place + half, side="right") - np.searchsorted(values, place - half)
