@@ -1,4 +1,4 @@
-"""How well the measures of class collapse see what a network forgot.
+"""How well collapse is seen: modes, what a network forgot, verdicts on embeddings of known fate, and time.
 
     TRIVET_DATA=... .venv/bin/python benchmarks/diagnosis.py                 # about 30 minutes on one busy core
     .venv/bin/python benchmarks/diagnosis.py --parts mode-calibration
@@ -12,6 +12,11 @@ each, recall@1 of the fine level, beside measures that do not know it, and over 
 correlation of the two. The methods were chosen on the runs of seed 0; the other seeds are the test. The embeddings are
 kept in the folder of --runs as RUN.SPLIT.npz, and not made twice.
 
+verdicts: trivet.diagnose on the embeddings of known fate of fates.py. The thresholds were chosen on the first half, the
+cases of even number within their kind; the second half is the test.
+
+large: trivet.diagnose of 100,000 x 128 in 1,000 classes, on all cores; needs a quiet machine.
+
 Results go to benchmarks/results/diagnosis.json and .md; parts that are not run keep what was measured before.
 """
 
@@ -21,6 +26,7 @@ import argparse
 import importlib.metadata
 import io
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Iterable
@@ -37,8 +43,9 @@ from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
 import trivet
+from fates import FAMILIES
 from trivet.batching import PKBatches
-from trivet.collapse import class_modes, count_modes, fine_coarse_index, mode_retention
+from trivet.collapse import class_modes, count_modes, diagnose, fine_coarse_index, mode_retention
 from trivet.data import DataConfig, Dataset, load
 from trivet.evaluation import cluster, recall_at_k
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
@@ -370,18 +377,62 @@ def mode_calibration(_: Path) -> Row:
     return {"cells": cells, "shapes": shapes, "times": times, "trials": TRIALS}
 
 
+def verdicts(_: Path) -> Row:
+    rows = []
+    for family in FAMILIES:
+        for number, fate in enumerate(family()):
+            found = diagnose(fate.embeddings, fate.labels, fate.reference, fate.strategy)
+            kinds = [verdict.kind for verdict in found.verdicts]
+            severity = next((one.severity for one in found.verdicts if one.kind == fate.kind), None)
+            rows.append(
+                {
+                    "half": ("first", "second")[number % 2],
+                    "fate": fate.name,
+                    "kind": fate.kind,
+                    "severity": fate.severity,
+                    "found": kinds,
+                    "found_severity": severity,
+                    # A healthy embedding has no other verdict; a dead sampler may come beside another kind.
+                    "right": fate.kind in kinds and (fate.kind != "healthy" or len(kinds) == 1),
+                    "severity_right": fate.severity is None or severity == fate.severity,
+                    "called_collapsed": found.collapsed,
+                    "rules": [verdict.rule for verdict in found.verdicts],
+                }
+            )
+            print(rows[-1], flush=True)
+    return {"rows": rows}
+
+
+def large(_: Path) -> Row:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(1000), 100)
+    points = generator.standard_normal((1000, 128))[labels] + 0.6 * generator.standard_normal((len(labels), 128))
+    points = points.astype(np.float32)
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        diagnose(points, labels)
+        seconds.append(time.perf_counter() - began)
+    torch.set_num_threads(threads)
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return {"seconds": seconds, "peak_mib": int(peak.split()[1]) / 1024, "cores": os.cpu_count()}
+
+
 def page(record: Row) -> str:
-    lines = ["# Measures of class collapse", ""]
+    lines = ["# Measures of collapse", ""]
     for part, found in record["parts"].items():
         about = found["environment"]
         lines += [
             f"## {part}",
             "",
-            f"`benchmarks/diagnosis.py --parts {part}`, {found['created'][:10]}; one thread of a shared "
+            f"`benchmarks/diagnosis.py --parts {part}`, {found['created'][:10]}; shared "
             f"{about['machine']} server, torch {about['torch']}, numpy {about['numpy']}, scikit-learn "
             f"{about['scikit-learn']}. How it is measured stands in that file.",
             "",
-            *(_calibration_tables(found) if part == "mode-calibration" else _collapse_tables(found)),
+            *TABLES[part](found),
+            "",
         ]
     return "\n".join(lines) + "\n"
 
@@ -453,6 +504,61 @@ def _collapse_tables(found: Row) -> list[str]:
     ]
 
 
+def _verdict_tables(found: Row) -> list[str]:
+    lines = []
+    for half in ("first", "second"):
+        rows = [row for row in found["rows"] if row["half"] == half]
+        healthy = [row for row in rows if row["kind"] == "healthy"]
+        use = "on which thresholds were chosen" if half == "first" else "the test"
+        lines += [
+            f"The {half} half, {use}: the right kind for {sum(row['right'] for row in rows)} of {len(rows)}, the right "
+            f"severity for {sum(row['severity_right'] for row in rows)}; "
+            f"{sum(row['called_collapsed'] for row in healthy)} of {len(healthy)} healthy ones called collapsed.",
+            "",
+        ]
+        kinds = dict.fromkeys(row["kind"] for row in rows)
+        lines += table(
+            ["kind", "cases", "right"],
+            (
+                [
+                    kind,
+                    str(sum(row["kind"] == kind for row in rows)),
+                    str(sum(row["right"] for row in rows if row["kind"] == kind)),
+                ]
+                for kind in kinds
+            ),
+        )
+        lines += [""]
+    wrong = [row for row in found["rows"] if not (row["right"] and row["severity_right"])]
+    lines += ["Not as expected:", ""] if wrong else ["All as expected.", ""]
+    lines += (
+        table(
+            ["half", "fate", "expected", "found", "by"],
+            (
+                [
+                    row["half"],
+                    row["fate"],
+                    f"{row['kind']} {row['severity'] or ''}".strip(),
+                    f"{', '.join(row['found'])} {row['found_severity'] or ''}".strip(),
+                    "; ".join(row["rules"]),
+                ]
+                for row in wrong
+            ),
+        )
+        if wrong
+        else []
+    )
+    return lines
+
+
+def _large_tables(found: Row) -> list[str]:
+    seconds = sorted(found["seconds"])
+    return [
+        f"{seconds[1]:.1f} s (rounds of {seconds[0]:.1f} to {seconds[2]:.1f} s), {found['peak_mib']:.0f} MiB in all, "
+        f"on {found['cores']} cores; goals 60 s and 2 GiB.",
+    ]
+
+
 def environment() -> Row:
     versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
     return {
@@ -463,7 +569,20 @@ def environment() -> Row:
     }
 
 
-PARTS: dict[str, Callable[[Path], Row]] = {"mode-calibration": mode_calibration, "class-collapse": class_collapse}
+PARTS: dict[str, Callable[[Path], Row]] = {
+    "mode-calibration": mode_calibration,
+    "class-collapse": class_collapse,
+    "verdicts": verdicts,
+    "large": large,
+}
+
+
+TABLES: dict[str, Callable[[Row], list[str]]] = {
+    "mode-calibration": _calibration_tables,
+    "class-collapse": _collapse_tables,
+    "verdicts": _verdict_tables,
+    "large": _large_tables,
+}
 
 
 def main() -> None:
