@@ -91,7 +91,7 @@ def test_missing_parts_are_said_to_be_missing(tmp_path: Path) -> None:
     text = page_text({}, tmp_path)
     for part in (
         *("evaluation", "training curves", "map", "triplet scatter", "nearest neighbours", "data", "settings"),
-        "environment",
+        *("environment", "history of training", "distances and no spectrum", "classes", "measures"),
     ):
         assert f"No {part} in the record" in text
 
@@ -205,3 +205,29 @@ def test_intervals_stand_beside_the_main_result(tmp_path: Path) -> None:
     write_run_report(record, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "95&nbsp;%: 85.0 to 95.0 over queries</p>" in page
+
+
+def test_items_of_a_diagnosis_join_those_of_the_run(tmp_path: Path) -> None:
+    """A split that the evaluation shows keeps its map and scatter; one that is diagnosed alone adds its own."""
+    point = {"coordinates": {"PCA": [[0, 0]]}, "labels": {"a": ["x"]}}
+    section = {"level": "a", "map": point, "scatter": {"s_ap": [0.1, 0.2], "s_an": [0.3, 0.3]}}
+    record = {
+        "maps": {"unseen": {**point, "ids": ["of the run"]}},
+        "scatter": {"unseen": {"b": {"s_ap": [0.9], "s_an": [0.1]}}},
+        "diagnosis": {"train": section, "unseen": section},
+    }
+    text = page_text(record, tmp_path)
+    assert "unseen , by b : 0 of 1 items lie above the diagonal" in text
+    assert "unseen , by a" not in text
+    assert "train , by a : 2 of 2 items lie above the diagonal" in text
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r'"(unseen|train)":\{"coordinates"', page) == ["unseen", "train"]
+    assert '"ids":["of the run"]' in page
+
+
+def test_verdicts_stand_on_top_of_the_results(tmp_path: Path) -> None:
+    verdict = {"kind": "class-collapse", "severity": "full", "rule": "items of a class are 0.02 x as far apart"}
+    record = evaluation(0.9, 0.8, 0.7) | {"diagnosis": {"train": {"verdicts": [verdict], "level": "digit"}}}
+    text = page_text(record, tmp_path)
+    assert text.index("Class collapse, full") < text.index("After training, the nearest neighbour")
+    assert "Items of a class are 0.02 × as far apart." in text

@@ -32,11 +32,13 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         for split, levels in (record.get("scatter") or {}).items()
     }
     diagnosed = record.get("diagnosis") or {}
-    parts, plots = diagnosis_parts(diagnosed)
+    parts, plots = diagnosis_parts(diagnosed, compare=False)
     items, _ = item_parts(diagnosed)
     maps |= {split: part for split, part in items["maps"].items() if split not in maps}
     scatter |= {split: levels for split, levels in items["scatter"].items() if split not in scatter}
-    neighbours = {split: part for split, part in (record.get("neighbours") or {}).items() if split not in items["queries"]}
+    neighbours = {
+        split: part for split, part in (record.get("neighbours") or {}).items() if split not in items["queries"]
+    }
     history, moments = history_parts(record.get("history"))
     curves = _curves(record)
     skipped = (record.get("data") or {}).get("skipped") or []

@@ -145,13 +145,15 @@ def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, 
 
 
 def plane_coordinates(embeddings: np.ndarray, *, seed: int) -> dict[str, list[list[float]]]:
-    """Way of drawing -> the place of each row in the plane: a 2-D embedding as it is, else by PCA and by t-SNE."""
+    """Way of drawing -> the place of each row in the plane: a 2-D embedding as it is, else by PCA and, if it
+    has more dimensions and items that differ, by t-SNE.
+    """
     points = embeddings.astype(np.float64)
     if points.shape[1] == 2:
         coordinates = {"as is": points}
     else:
         coordinates = {"PCA": _plane(points)}
-        if len(points) > 10 and np.ptp(points, axis=0).any():
+        if points.shape[1] > 2 and len(points) > 10 and np.ptp(points, axis=0).any():
             from sklearn.manifold import TSNE  # takes a second to load
 
             perplexity = min(30, (len(points) - 1) // 3)

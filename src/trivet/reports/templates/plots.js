@@ -194,6 +194,7 @@ const Plots = (() => {
       draw(element, traces, layout({
         xaxis: axis("similarity to nearest same-class item", square),
         yaxis: axis("similarity to nearest other-class item", { ...square, scaleanchor: "x" }), hovermode: "closest",
+        legend: { orientation: "h", x: 0, y: -0.12, xanchor: "left", yanchor: "top" },
       }), (i) => [null, [ids[i], `same class: ${s_ap[i].toFixed(3)}`, `other class: ${s_an[i].toFixed(3)}`]]);
     });
   }

@@ -1,0 +1,374 @@
+"""The page of `trivet diagnose`, and the parts of it that the page of a run shows too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trivet.reports.items import MOST_DOTS, embedding_map, gallery, is_number, triplet_dots
+from trivet.reports.page import MISSING, decimal, image, number, percent, same_length, write_page
+
+SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
+_KINDS = {
+    "healthy": "Healthy",
+    "network-collapse": "Network collapse",
+    "class-collapse": "Class collapse",
+    "dead-sampler": "Dead sampler",
+    "exploding-norm": "Exploding norm",
+    "noisy-labels": "Noisy labels",
+}
+_SIGNS = {"good": "✓", "warn": "!", "bad": "✕"}
+_ROWS_SHOWN = 50
+
+
+def _plain(value: Any) -> str:
+    if not is_number(value):
+        return MISSING
+    return number(round(value)) if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
+
+
+def _share(value: Any) -> str:
+    return f"{percent(value)}\u00a0%" if is_number(value) else MISSING
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """How a measure is named and shown; `better` is the end of its scale that is to be wished for, if there is one."""
+
+    name: str
+    show: Callable[[Any], str]
+    meaning: str
+    better: Literal["more", "less"] | None = None
+
+
+_MEASURES = {
+    "items": _Measure("items", _plain, ""),
+    "dimension": _Measure("dimension", _plain, "numbers per item"),
+    "classes": _Measure("classes", _plain, ""),
+    "recall": _Measure("recall@1", _share, "items whose nearest other item is of their class", "more"),
+    "chance": _Measure("recall@1 by chance", _share, "where all items are one point"),
+    "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
+    "effective_rank": _Measure("effective rank", _plain, "directions that are in use"),
+    "occupied": _Measure("spots", _plain, "places of items that lie apart, counted as if equally full"),
+    "effective_classes": _Measure("effective classes", _plain, "classes, counted as if equally large"),
+    "class_spread": _Measure("class spread", _plain, "distances inside a class over those to others; 0: a point"),
+    "strangers": _Measure("strangers", _share, "items that lie among items of one other label", "less"),
+    "reference_shrinkage": _Measure("mean distance ÷ reference", _plain, "below 1 the embedding shrank"),
+    "reference_spread": _Measure("relative spread ÷ reference", _plain, "below 1 it lost spread"),
+    "norm": _Measure("norm", _plain, "root mean square length of the rows"),
+    "norm_tail": _Measure("norm tail", _plain, "largest length over the median"),
+    "diameter": _Measure("diameter", _plain, "largest distance of two items"),
+    "mean_distance": _Measure("mean distance", _plain, "of all pairs"),
+    "median_distance": _Measure("median distance", _plain, "of all pairs"),
+    "uniformity": _Measure("uniformity", _plain, "0: one point; the lower, the more even on the sphere"),
+    "alignment": _Measure("alignment", _plain, "mean squared distance of two of a class on the sphere"),
+    "dropped": _Measure("dropped anchors", _share, "anchors of a batch without a triplet"),
+    "active_fraction": _Measure("active terms", _share, "triplets of a batch that have a gradient"),
+}
+_SAME = {"recall@1": "recall"}  # a verdict's evidence names it so
+_FINE = {
+    "recall@1": _Measure("recall@1 by {}", _share, "at a level inside the classes, which training did not see", "more"),
+    "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes lie on one another", "more"),
+}
+_KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "effective_classes", "class_spread",
+        "strangers", "reference_shrinkage")  # fmt: skip
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
+    "class": ("class", str, ""),
+    "items": ("items", _plain, ""),
+    "spread": ("spread", decimal, "distances inside the class over those to other classes, 0 for a class on one point"),
+    "effective_rank": ("effective rank", lambda value: f"{value:.1f}", "directions in use inside the class"),
+    "recall@1": ("recall@1, %", percent, "its items whose nearest other item is of the class"),
+    "modes": ("modes", _plain, "separate blobs that its items form"),
+    "retention": ("modes kept, %", percent, "how much of the blobs of the reference is still apart"),
+}
+_MOMENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "recall@1": ("recall@1, %", percent),
+    "class_spread": ("class spread", _plain),
+    "mean_distance": ("mean distance", _plain),
+    "effective_rank": ("effective rank", _plain),
+}
+_LOSSES = {"first-order": "first-order triplet loss", "vanilla": "triplet loss", "second-order": "second-order loss"}
+
+
+def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a diagnosis; a part that is absent is said to be absent.
+
+    Args:
+        record: "sections", one for each embedding (see `diagnosis_parts`); "command", "created" and "trivet" as far as
+            known.
+
+    Raises:
+        ValueError: if series of a section that belong together differ in length.
+        OSError: if the file cannot be written.
+    """
+    sections = named_sections(record.get("sections") or [])
+    parts, plots = diagnosis_parts(sections, compare=True)
+    items, drawn = item_parts(sections)
+    context = {"record": record, "diagnosis": parts, **items, "most_dots": MOST_DOTS}
+    write_page("diagnosis.html", path, context, plots | drawn | {"of": "Embedding"}, script=SCRIPTS)
+
+
+def named_sections(sections: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Each section by its name and split, numbered where these are not unique."""
+    named: dict[str, Mapping[str, Any]] = {}
+    for section in sections:
+        name, split = str(section.get("name") or "embeddings"), section.get("split")
+        label = first = f"{name}, {split}" if split else name
+        copy = 2
+        while label in named:
+            label, copy = f"{first} ({copy})", copy + 1
+        named[label] = section
+    return named
+
+
+def diagnosis_parts(
+    sections: Mapping[str, Mapping[str, Any]], *, compare: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the templates show of diagnosed embeddings and what diagnosis.js draws.
+
+    Args:
+        sections: label -> section: "verdicts", "measures", "notes", "thresholds", "histograms", "spectrum", "classes",
+            and what they are of: "level", "items", "dimension", "distance", "reference". Any may be absent.
+        compare: whether they are rivals, of which one may be the best by a measure, and not parts of one.
+
+    Raises:
+        ValueError: if series that belong together differ in length.
+    """
+    shown = [_section(label, section) for label, section in sections.items()]
+    parts = {
+        "sections": shown,
+        "several": len(shown) > 1,
+        "comparison": _measures(sections, _KEY, compare=compare) if len(shown) > 1 else [],
+        "measures": _measures(sections, _all(sections), compare=compare and len(shown) > 1),
+        "meanings": _meanings(sections.values()),
+        "thresholds": next((found for section in sections.values() if (found := section.get("thresholds"))), []),
+        "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in shown),
+    }
+    return parts, {
+        "distances": [section.get("histograms") for section in sections.values()],
+        "spectra": [section.get("spectrum") for section in sections.values()],
+        "embeddings": list(sections),
+    }
+
+
+def item_parts(sections: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Maps, triplet scatters and queries of diagnosed embeddings: for the templates, and for plots.js.
+
+    Raises:
+        ValueError: if series that belong together differ in length.
+    """
+    scatter = {
+        label: {str(section.get("level")): triplet_dots(label, section["scatter"])}
+        for label, section in sections.items()
+        if section.get("scatter")
+    }
+    maps = {label: embedding_map(label, section["map"]) for label, section in sections.items() if section.get("map")}
+    queries = {label: found for label, section in sections.items() if (found := _queries(section))}
+    items = {"maps": maps, "scatter": scatter, "queries": queries}
+    return items, {"maps": maps, "scatter": drawn_scatter(scatter)}
+
+
+def _queries(section: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The groups that hold a query, and whether any item has a picture."""
+    level, groups = section.get("level"), section.get("queries") or {}
+    shown = {group: gallery({"level": level, "queries": found})["queries"] for group, found in groups.items() if found}
+    items = [item for found in shown.values() for query in found for item in (query, *query["neighbours"])]
+    pictures = any(image(item.get("thumbnail")) for item in items)
+    return {"level": level, "groups": shown, "pictures": pictures} if shown else None
+
+
+def drawn_scatter(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The series of each triplet scatter, without its counts."""
+    return {
+        label: {level: {key: part[key] for key in ("s_ap", "s_an", "ids")} for level, part in levels.items()}
+        for label, levels in scatter.items()
+    }
+
+
+def history_parts(history: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Training seen on one sample: what the templates show, and what diagnosis.js draws; None where there is nothing.
+
+    Raises:
+        ValueError: if series that belong together differ in length.
+    """
+    moments = (history or {}).get("moments") or []
+    if history is None or not moments:
+        return None, None
+    edges = history.get("edges") or []
+    for moment in moments:
+        where = f"the history at step {moment.get('step')}"
+        same_length(where, {name: len(moment.get(name) or []) for name in ("s_ap", "s_an")})
+        if moment.get("within"):
+            _check_histogram(where, edges, moment, ("within", "between"))
+    field = history.get("field")
+    if field:
+        rows = {f"rows of {name}": len(field[name]) for name in ("change_ap", "change_an")}
+        same_length("the predicted motion", {"values of s_an": len(field["s_an"]), **rows})
+        wide = {f"columns of {name}": len(row) for name in ("change_ap", "change_an") for row in field[name][:1]}
+        same_length("the predicted motion", {"values of s_ap": len(field["s_ap"]), **wide})
+    columns = [name for name in _MOMENTS if any(is_number(moment.get(name)) for moment in moments)]
+    shown = {
+        "level": history.get("level"),
+        "items": history.get("items"),
+        "steps": [moment.get("step") for moment in moments],
+        "columns": [_MOMENTS[name][0] for name in columns],
+        "rows": [(moment.get("step"), [_MOMENTS[name][1](moment.get(name)) for name in columns]) for moment in moments],
+        "loss": _LOSSES.get(field["loss"], field["loss"]) if field else None,
+        "gamma": field.get("gamma") if field else None,
+        "entanglement": field.get("entanglement") if field else None,
+        "histograms": any(moment.get("within") for moment in moments),
+    }
+    kept = ("step", "s_ap", "s_an", "within", "between", *_MOMENTS)
+    return shown, {
+        "edges": edges,
+        "moments": [{name: moment.get(name) for name in kept} for moment in moments],
+        "field": field,
+    }
+
+
+def _section(label: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    histograms, values = section.get("histograms"), (section.get("spectrum") or {}).get("values") or []
+    if histograms:
+        series = ("within", "between", "reference_within", "reference_between")
+        _check_histogram(f"the distances of {label}", histograms.get("edges") or [], histograms, series)
+    return {
+        "label": label,
+        "level": section.get("level"),
+        "facts": _facts(section),
+        "reference": section.get("reference"),
+        "verdicts": [_verdict(verdict) for verdict in section.get("verdicts") or []],
+        "notes": section.get("notes") or [],
+        "distances": bool(histograms),
+        "spectrum": any(value > 0 for value in values),
+        "flat": bool(values) and not any(value > 0 for value in values),
+        "classes": _classes(label, section),
+    }
+
+
+def _check_histogram(where: str, edges: Sequence[float], part: Mapping[str, Any], names: Sequence[str]) -> None:
+    same_length(where, {"bins": len(edges) - 1} | {name: len(part[name]) for name in names if part.get(name)})
+
+
+def _facts(section: Mapping[str, Any]) -> list[str]:
+    facts = [f"by {section['level']}"] if section.get("level") else []
+    facts += [f"{number(section[name])} {name}" for name in ("items",) if section.get(name) is not None]
+    facts += [f"{section['dimension']} dimensions"] if section.get("dimension") is not None else []
+    facts += [f"{section['distance']} distance"] if section.get("distance") else []
+    return facts + ([f"compared with: {section['reference']}"] if section.get("reference") else [])
+
+
+def _verdict(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    kind, severity = str(verdict.get("kind")), verdict.get("severity")
+    tone = "good" if kind == "healthy" else "bad" if severity == "full" or kind == "exploding-norm" else "warn"
+    words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
+    return {
+        "tone": tone,
+        "sign": _SIGNS[tone],
+        "words": f"{words}, {severity}" if severity else words,
+        "rule": _sentence(str(verdict.get("rule") or "").replace(" x ", " × ")),
+        "evidence": [
+            (measure.name, measure.show(value), measure.meaning)
+            for name, value in (verdict.get("evidence") or {}).items()
+            for measure in [_measure(name)]
+        ],
+        "cause": verdict.get("cause"),
+        "changes": verdict.get("changes") or [],
+    }
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
+
+
+def _measure(name: str) -> _Measure:
+    """How a number of a record is named and shown; LEVEL_recall@1 is of a finer level."""
+    known = _MEASURES.get(_SAME.get(name, name))
+    if known is not None:
+        return known
+    for end, measure in _FINE.items():
+        if name.endswith(f"_{end}"):
+            return replace(measure, name=measure.name.format(name.removesuffix(f"_{end}")))
+    return _Measure(name.replace("_", " "), _plain, "")
+
+
+def _measures(sections: Mapping[str, Mapping[str, Any]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
+    """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
+    flat = [_flat(section.get("measures") or {}) for section in sections.values()]
+    found = list(dict.fromkeys(name for values in flat for name in values))
+    fine = [name for name in found if name not in _MEASURES and name.endswith(tuple(f"_{end}" for end in _FINE))]
+    rows = []
+    for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in found]:
+        measure = _measure(name)
+        better = measure.better if compare else None
+        values = [one.get(name) for one in flat]
+        texts = [measure.show(value) for value in values]
+        numbers = [value for value in values if is_number(value)]
+        best = measure.show((max if better == "more" else min)(numbers)) if better and len(set(texts)) > 1 else None
+        rows.append(
+            {
+                "name": measure.name,
+                "meaning": measure.meaning,
+                "way": {"more": "▲", "less": "▼", None: ""}[better],
+                "cells": [(text, text == best) for text in texts],
+            }
+        )
+    return rows
+
+
+def _all(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Those that have a meaning here in their order, then whatever else the sections hold."""
+    others = [name for section in sections.values() for name in _flat(section.get("measures") or {})]
+    fine = tuple(f"_{end}" for end in _FINE)
+    return [*_MEASURES, *dict.fromkeys(name for name in others if name not in _MEASURES and not name.endswith(fine))]
+
+
+def _flat(measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Measures by one name each; those of finer levels and of sampling too."""
+    flat = {name: value for name, value in measures.items() if is_number(value)}
+    sampling = measures.get("sampling") or {}
+    flat |= {name: sampling[name] for name in ("dropped", "active_fraction") if is_number(sampling.get(name))}
+    for level, values in (measures.get("fine") or {}).items():
+        flat |= {f"{level}_{name}": values[name] for name in _FINE if is_number(values.get(name))}
+    return flat
+
+
+def _meanings(sections: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The columns of the class tables that need a word."""
+    named = [name for section in sections for name in (section.get("classes") or {}).get("columns") or []]
+    known = [_COLUMNS[name] for name in dict.fromkeys(named) if name in _COLUMNS]
+    return [(title.removesuffix(", %"), meaning) for title, _, meaning in known if meaning]
+
+
+def _classes(label: str, section: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The class table, the tightest class first."""
+    table = section.get("classes") or {}
+    names, rows = table.get("columns") or [], table.get("rows") or []
+    if not rows:
+        return None
+    for row in rows:
+        same_length(f"the class table of {label}", {"columns": len(names), "cells": len(row)})
+    order = names.index("spread") if "spread" in names else 0
+    spreads = [row[order] for row in rows if is_number(row[order])] if "spread" in names else []
+    ordered = sorted(rows, key=lambda row: row[order] if is_number(row[order]) else math.inf) if spreads else list(rows)
+    limits = {one.get("name"): one.get("value") for one in section.get("thresholds") or []}
+    tight = limits.get("tight")
+    known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
+    return {
+        "count": len(rows),
+        "shown": min(len(rows), _ROWS_SHOWN),
+        "columns": [title for title, _, _ in known],
+        "ordered": order if spreads else None,
+        "rows": [
+            [
+                show(cell) if isinstance(cell, str) or is_number(cell) else MISSING
+                for cell, (_, show, _) in zip(row, known, strict=True)
+            ]
+            for row in ordered
+        ],
+        "tight": tight,
+        "tight_count": sum(spread < tight for spread in spreads) if tight is not None and spreads else None,
+        "spread_count": len(spreads),
+    }

@@ -1,0 +1,179 @@
+"""Training seen on one fixed sample of items: where their triplets lie and how far apart they are, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.collapse import class_spread, effective_rank
+from trivet.data import Dataset
+from trivet.evaluation import nearest_pairs
+from trivet.evaluation.inputs import as_points
+from trivet.evaluation.standing import DIFFERENCES, TIE
+from trivet.models import Embedder
+from trivet.theory.dynamics import SimulatedLoss, vector_field
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed
+from trivet.training.loss import NCATripletConfig, SecondOrderTripletConfig, TripletConfig
+from trivet.training.measure import class_sample
+
+ITEMS = 256  # of the sample: few, so that looking costs little beside training
+LEAST = 8  # items of each class in it, where a class has so many
+SERIES = (1, 2, 5)  # times a power of ten: the steps that are looked at, beside the first and the last
+BINS = 40
+LEVELS = np.linspace(0, 1, 201)  # of the quantiles that are kept of distances, from which the bins are filled at last
+TOP = 0.995  # quantile of the distances at which the last bin ends; what is longer counts there
+GAMMA, ENTANGLEMENT, ARROWS = 0.5, 0.4, 20  # of the predicted motion
+
+Floats = npt.NDArray[np.float64]
+
+
+def moments(steps: int) -> list[int]:
+    """The steps that are looked at: 0, 1, 2, 5, 10, 20, 50, ... below `steps`, and `steps`."""
+    powers = [10**power for power in range(len(str(steps)))]
+    return sorted({0, steps, *(step for power in powers for one in SERIES if (step := one * power) < steps)})
+
+
+class History:
+    """What is seen of a sample of the training items, in evaluation mode and without augmentation.
+
+    The sample depends on the seed and the items alone, and is the same at every moment.
+
+    Attributes:
+        moments: what was seen so far, as JSON; a checkpoint keeps it.
+    """
+
+    def __init__(self, train: Dataset, level: str, config: RunConfig) -> None:
+        self._level, self._config = level, config
+        self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=config.seed))
+        self._steps = frozenset(moments(config.training.steps))
+        self.moments: list[dict[str, Any]] = []
+
+    def restore(self, seen: Sequence[dict[str, Any]]) -> None:
+        """Go on from what a checkpoint kept; a last step that is none now, since steps were added, is left out."""
+        self.moments = [moment for moment in seen if moment["step"] in self._steps]
+
+    def look(self, step: int, model: Embedder) -> None:
+        """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""
+        if step not in self._steps:
+            return
+        embeddings = embed(model, self._items.inputs)
+        if np.isfinite(embeddings).all():
+            labels = self._items.labels[self._level]
+            self.moments.append({"step": step, **_seen(embeddings, labels, self._config)})
+
+    def as_json(self) -> dict[str, Any] | None:
+        """The section of the run record; None before anything was seen.
+
+        {"level", "items", "moments": [{"step", "s_ap", "s_an", "mean_distance", "effective_rank", "recall@1",
+        "class_spread", "within", "between"}], "edges", "field"}: similarities of each item to its nearest positive and
+        negative; shares of the distances inside and between classes, in units of the mean distance at the first
+        moment, in the bins between `edges`; and the predicted motion, see `predicted_motion`.
+        """
+        if not self.moments:
+            return None
+        unit = self.moments[0]["mean_distance"] or 1.0
+        sides = ("within", "between")
+        top = max(np.interp(TOP, LEVELS, moment[side]) for moment in self.moments for side in sides if moment[side])
+        edges = np.linspace(0, float(top) / unit or 1.0, BINS + 1)
+        lowest = min(min(moment["s_ap"] + moment["s_an"], default=0.0) for moment in self.moments)
+        return {
+            "level": self._level,
+            "items": len(self._items),
+            "moments": [
+                moment | {side: _shares(np.array(moment[side]) / unit, edges) for side in sides}
+                for moment in self.moments
+            ],
+            "edges": [_rounded(edge) for edge in edges],
+            "field": predicted_motion(self._config, low=-1.0 if lowest < 0 else 0.0),
+        }
+
+
+def predicted_motion(config: RunConfig, *, low: float = 0.0) -> dict[str, Any] | None:
+    """Where a gradient step moves triplets, by the loss of the settings; None where no model describes that loss.
+
+    A triplet loss of squared distances of unit rows is the "vanilla" one with its hinge open; the NCA loss of
+    temperature 1 and the soft triplet loss of cosine distances are "first-order".
+
+    Args:
+        low: where both axes begin: 0 or -1; they end at 1.
+
+    Returns:
+        {"loss", "s_ap": [20], "s_an": [20], "change_ap": [[20] x 20], "change_an", "gamma", "entanglement"}: rows of
+        the changes by s_an; None where a change is not defined.
+
+    Source:
+        Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eqs. 9-12.
+    """
+    loss = _simulated(config)
+    if loss is None:
+        return None
+    field = vector_field(loss=loss, gamma=GAMMA, strength=ENTANGLEMENT, size=ARROWS, low=low)
+    return {
+        "loss": loss,
+        "s_ap": [_rounded(value) for value in field.s_ap],
+        "s_an": [_rounded(value) for value in field.s_an],
+        "change_ap": [[_rounded(value) for value in row] for row in field.change_ap],
+        "change_an": [[_rounded(value) for value in row] for row in field.change_an],
+        "gamma": GAMMA,
+        "entanglement": ENTANGLEMENT,
+    }
+
+
+def _simulated(config: RunConfig) -> SimulatedLoss | None:
+    loss = config.loss
+    if isinstance(loss, SecondOrderTripletConfig):
+        return "second-order"
+    if isinstance(loss, NCATripletConfig) and loss.temperature == 1:
+        return "first-order"
+    if isinstance(loss, TripletConfig) and loss.variant == "an":
+        if loss.soft and loss.distance == "cosine":
+            return "first-order"
+        if not loss.soft and loss.distance == "squared_euclidean" and config.model.normalize:
+            return "vanilla"
+    return None
+
+
+def _seen(embeddings: npt.NDArray[Any], labels: npt.NDArray[np.int64], config: RunConfig) -> dict[str, Any]:
+    points = as_points(embeddings, distance=config.evaluation.distance)
+    pairs = nearest_pairs(embeddings, labels)
+    usable = np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an)
+    distances = torch.cdist(points, points, compute_mode=DIFFERENCES).numpy()
+    same = labels[:, None] == labels
+    above = np.triu(np.ones_like(same), 1)
+    within, between = distances[above & same], distances[above & ~same]
+    ratios = class_spread(points, labels).ratio
+    return {
+        "s_ap": [_rounded(value) for value in pairs.s_ap[usable]],
+        "s_an": [_rounded(value) for value in pairs.s_an[usable]],
+        "mean_distance": float(distances[above].mean()),
+        "effective_rank": effective_rank(points),
+        "recall@1": _recall(distances, same),
+        "class_spread": _rounded(np.median(known)) if len(known := ratios[np.isfinite(ratios)]) else None,
+        "within": np.quantile(within, LEVELS).tolist() if len(within) else [],
+        "between": np.quantile(between, LEVELS).tolist() if len(between) else [],
+    }
+
+
+def _recall(distances: Floats, same: npt.NDArray[np.bool_]) -> float:
+    """Recall@1, expected under random order of ties, as `trivet.evaluation` has it: for few items this is faster."""
+    others = distances + np.diag(np.full(len(distances), np.inf))
+    tied = others <= others.min(axis=1, keepdims=True) * (1 + TIE)
+    return float(((tied & same).sum(axis=1) / tied.sum(axis=1)).mean())
+
+
+def _shares(quantiles: Floats, edges: Floats) -> list[float]:
+    """The share of the values in each bin, from their quantiles at `LEVELS`; all 0 without values."""
+    if not len(quantiles):
+        return [0.0] * (len(edges) - 1)
+    below = np.interp(edges, quantiles, LEVELS)
+    below[0], below[-1] = 0, 1  # many equal values at an end are all in its bin
+    return [round(share, 6) for share in np.diff(below).tolist()]
+
+
+def _rounded(value: float) -> float | None:
+    return round(float(value), 5) if np.isfinite(value) else None
