@@ -312,18 +312,12 @@ def noisy() -> Iterator[Fate]:
 
 
 def dead() -> Iterator[Fate]:
-    """Classes so far apart, or negatives so easy, that no triplet is left."""
-    for number, (negatives, within) in enumerate([("easy", 0.5), ("hard", 0.2), ("semihard", 0.25), ("easy", 0.7)]):
-        points, labels = clusters(number, classes=8, per_class=40, d=64, within=within)
-        loss = TripletLoss(margin=0.2, positives="easy", negatives=negatives)
-        yield Fate(
-            f"{negatives} negatives, within {within}",
-            "dead-sampler",
-            None,
-            points,
-            labels,
-            strategy=Strategy(loss, 4, 8),
-        )
+    """Negatives so easy that no triplet is left, though the classes overlap."""
+    for number, (margin, within) in enumerate([(0.2, 2.5), (0.5, 3.0), (0.1, 3.5), (1.0, 4.0)]):
+        points, labels = clusters(number, classes=8, per_class=40, d=16, within=within)
+        loss = TripletLoss(margin=margin, positives="easy", negatives="easy")
+        name = f"easy negatives, margin {margin}, within {within}"
+        yield Fate(name, "dead-sampler", None, points, labels, strategy=Strategy(loss, 4, 8))
 
 
 FAMILIES: tuple[Callable[[], Iterator[Fate]], ...] = (healthy, network_collapse, class_collapse, exploding, noisy, dead)

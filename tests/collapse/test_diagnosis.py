@@ -116,14 +116,17 @@ def test_exchanged_labels() -> None:
 
 
 def test_a_strategy_that_finds_nothing() -> None:
-    strategy = Strategy(TripletLoss(positives="easy", negatives="easy"), 4, 2)
-    result = diagnose(clusters(), LABELS, strategy=strategy)
-    assert [verdict.kind for verdict in result.verdicts] == ["dead-sampler"]
-    assert "already apart" in result.verdicts[0].cause
+    strategy = Strategy(TripletLoss(positives="easy", negatives="easy"), 4, 8)
+    assert found(clusters(within=3.0), strategy=strategy) == [("dead-sampler", None)]
+    # Where the classes are apart there is nothing left to find.
+    result = diagnose(clusters(), LABELS, strategy=Strategy(strategy.loss, 4, 2))
+    assert [verdict.kind for verdict in result.verdicts] == ["healthy"]
     assert result.notes == (
+        "The batches hold nothing that the loss can still learn from: the classes are apart.",
         "With two items of a class in a batch there is one positive to choose: easy positives do nothing.",
     )
-    assert not diagnose(clusters(), LABELS, strategy=Strategy(TripletLoss(positives="easy"), 4, 8)).notes
+    wide = TripletLoss(positives="easy", margin=50.0)
+    assert not diagnose(clusters(), LABELS, strategy=Strategy(wide, 4, 8)).notes
 
 
 def test_advice_names_the_strategy() -> None:

@@ -47,6 +47,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "strangers": Threshold(0.15, "strangers", "above: labels disagree with what surrounds them", _KNOWN),
     "dropped": Threshold(0.9, "sampling.dropped", "above: nearly no anchor finds its triplet", "by definition"),
     "active": Threshold(0.01, "sampling.active_fraction", "below: nearly no term has a gradient", "by definition"),
+    "learned": Threshold(
+        0.95, "recall", "from here on a sampler that finds nothing is at its end, not dead", "by definition"
+    ),
 }
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
 
@@ -322,7 +325,8 @@ def _dead(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     dropped, active = THRESHOLDS["dropped"].value, THRESHOLDS["active"].value
     if sampled.dropped <= dropped and sampled.active_fraction >= active:
         return []
-    learned = found.recall > 0.95
+    if found.recall >= THRESHOLDS["learned"].value:
+        return []  # nothing is left to learn; a note says so
     return [
         Verdict(
             "dead-sampler",
@@ -331,8 +335,7 @@ def _dead(found: Measures, strategy: Strategy | None) -> list[Verdict]:
             f"{sampled.dropped:.1%} of the anchors dropped, over {dropped:.0%}"
             if sampled.dropped > dropped
             else f"{sampled.active_fraction:.2%} of the terms active, under {active:.0%}",
-            "The batch holds nothing that the loss can still learn from"
-            + ("; the classes are already apart." if learned else ", though the classes are not apart."),
+            "The batch holds nothing that the loss can still learn from, though the classes are not apart.",
             (
                 'Choose harder negatives (negatives = "semihard-hardest" or "distance-weighted").',
                 "Put more classes in a batch, or keep a memory of past batches.",
@@ -343,7 +346,7 @@ def _dead(found: Measures, strategy: Strategy | None) -> list[Verdict]:
 
 
 def _healthy(found: Measures) -> Verdict:
-    knows = found.recall > 2 * found.chance + 0.02
+    knows = found.recall - found.chance > 0.1 * (1 - found.chance)
     return Verdict(
         "healthy",
         None,
@@ -363,9 +366,16 @@ def _healthy(found: Measures) -> Verdict:
 def _notes(found: Measures, strategy: Strategy | None) -> list[str]:
     """What a reader must know beside the verdicts."""
     notes = []
+    sampled = found.sampling
+    if (
+        sampled is not None
+        and sampled.active_fraction < THRESHOLDS["active"].value
+        and found.recall >= THRESHOLDS["learned"].value
+    ):
+        notes.append("The batches hold nothing that the loss can still learn from: the classes are apart.")
     if strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive":
-        assert found.sampling is not None
-        if found.sampling.choices <= 1:
+        assert sampled is not None
+        if sampled.choices <= 1:
             notes.append(
                 "With two items of a class in a batch there is one positive to choose: easy positives do nothing."
             )

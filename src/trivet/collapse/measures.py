@@ -14,7 +14,7 @@ from torch import Tensor
 from trivet.collapse.distances import extent
 from trivet.collapse.modes import ClassModes, class_modes
 from trivet.collapse.retention import Retention, mode_retention
-from trivet.collapse.spectrum import rank_of, singular_values
+from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
@@ -330,7 +330,12 @@ def _median(values: Floats) -> float:
 def _ranks(points: Tensor, classes: Tensor) -> Floats:
     order = torch.argsort(classes, stable=True)
     groups = torch.split(points[order], torch.bincount(classes).tolist())
-    return np.array([rank_of(singular_values(rows)) if len(rows) > 1 else math.nan for rows in groups])
+    return np.array([_rank(rows) if len(rows) > 1 else math.nan for rows in groups])
+
+
+def _rank(rows: Tensor) -> float:
+    rows = rows - rows[0]  # by a row and not the mean: equal rows become exactly 0
+    return rank_of(by_products(rows - rows.mean(dim=0)))
 
 
 def _recall_of_classes(values: Floats, classes: Integers, count: int) -> Floats:

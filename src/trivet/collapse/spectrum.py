@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from trivet.geometry import Array, as_rows
 
@@ -33,8 +34,13 @@ def singular_values(embeddings: Array) -> npt.NDArray[np.float64]:
     if points.numel() <= DIRECT:
         direct: npt.NDArray[np.float64] = torch.linalg.svdvals(points).numpy()
         return direct
-    tall = len(points) >= points.shape[1]
-    squares = torch.linalg.eigvalsh(points.T @ points if tall else points @ points.T)
+    return by_products(points)
+
+
+def by_products(centred: Tensor) -> npt.NDArray[np.float64]:
+    """Singular values of centred rows by the products of rows or of columns: faster, and rounding below 1e-7."""
+    tall = len(centred) >= centred.shape[1]
+    squares = torch.linalg.eigvalsh(centred.T @ centred if tall else centred @ centred.T)
     values: npt.NDArray[np.float64] = squares.flip(0).clamp_min(0).sqrt().numpy()
     return values
 
