@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import trivet
+from trivet.collapse import THRESHOLDS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,3 +42,11 @@ def test_every_strategy_and_loss_is_described() -> None:
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_thresholds_of_collapse_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "collapse.md").read_text()
+    for name, threshold in THRESHOLDS.items():
+        assert (
+            f"| {name} | {threshold.value:g} | {threshold.measure} | {threshold.meaning} | {threshold.origin} |" in text
+        )

@@ -209,3 +209,17 @@ def test_bad_input() -> None:
         diagnose(points, LABELS)
     with pytest.raises(ValueError, match="one class per embedding"):
         diagnose(clusters(), LABELS[:5])
+
+
+def test_agreement_with_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measure(clusters(within=0.01), LABELS)
+    assert whole.nmi is not None
+    assert whole.nmi > 0.9
+    four = np.arange(400) % 4
+    apart = measure(clusters(within=0.01) + 9 * np.eye(16)[four], LABELS)
+    assert apart.nmi is not None
+    assert apart.nmi_plus is not None
+    assert apart.nmi_plus > apart.nmi  # each class is four blobs
+    assert measure(clusters()[:60], np.arange(60) % 7).nmi_plus is None
+    monkeypatch.setattr("trivet.collapse.measures.PRODUCTS", 10)
+    assert measure(clusters(), LABELS).nmi is None

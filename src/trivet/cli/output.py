@@ -270,6 +270,8 @@ _DIAGNOSED = (
     "occupied",
     "class_spread",
     "modes",
+    "nmi",
+    "nmi_plus",
     "reference_modes",
     "mode_index",
     "retention",
@@ -284,7 +286,7 @@ _DIAGNOSED = (
 
 
 def _words(measure: str) -> str:
-    return {"recall": "recall@1", "chance": "recall@1 by chance", "occupied": "occupied spots"}.get(
+    return {"recall": "recall@1", "chance": "recall@1 by chance", "occupied": "occupied spots", "nmi_plus": "nmi+"}.get(
         measure, measure.replace("_", " ")
     )
 

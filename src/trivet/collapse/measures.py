@@ -18,7 +18,7 @@ from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
-from trivet.evaluation import retrieve
+from trivet.evaluation import cluster, nmi, retrieve
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.geometry import Array, as_classes, as_rows
 
@@ -29,6 +29,7 @@ QUERIES = 5000  # items that are asked for their nearest neighbour, and for what
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
 SPOT = 0.02  # of the mean distance: two items nearer than this are on one spot
 NEIGHBOURS = 10
+PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
@@ -73,6 +74,9 @@ class Measures:
         recall, chance: recall@1, and what a constant embedding scores.
         class_spread: median over the classes of `ClassMeasures.spread`.
         modes: mean over the classes of `ClassMeasures.modes`.
+        nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
+            the second rises over the first where classes are several blobs each. None where that takes more clusters
+            than items, or longer than seconds.
         strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
             one other label; of fewer neighbours where classes are small.
         reference_shrinkage: mean distance over that of the reference.
@@ -106,6 +110,8 @@ class Measures:
     chance: float
     class_spread: float
     modes: float
+    nmi: float | None
+    nmi_plus: float | None
     strangers: float
     reference_shrinkage: float | None
     reference_spread: float | None
@@ -185,6 +191,8 @@ def measure(
         chance=found.chance["recall@1"],
         class_spread=_median(spread.ratio),
         modes=modes.mean,
+        nmi=_agreement(points, classes, len(shares), seed),
+        nmi_plus=_agreement(points, classes, 10 * len(shares), seed),
         strangers=strangers(points, classes, seed=seed),
         reference_shrinkage=shrinkage,
         reference_spread=relative,
@@ -275,6 +283,12 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
         [(ordered == ordered[:, [column]]).mean(axis=1) * (ordered[:, column] >= 0) for column in range(k)], axis=0
     )
     return float(((same <= STRANGE) & (commonest >= FOREIGN)).mean())
+
+
+def _agreement(points: Tensor, classes: Tensor, clusters: int, seed: int) -> float | None:
+    if clusters > len(points) or points.numel() * clusters > PRODUCTS:
+        return None
+    return nmi(classes, cluster(points, clusters, seed=seed, restarts=1).assignment)
 
 
 def _mode_index(points: Tensor, classes: Tensor, modes: ClassModes) -> float | None:

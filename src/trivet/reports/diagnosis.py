@@ -55,6 +55,12 @@ _MEASURES = {
     "occupied": _Measure("spots", _plain, "places of items that lie apart, counted as if equally full"),
     "effective_classes": _Measure("effective classes", _plain, "classes, counted as if equally large"),
     "class_spread": _Measure("class spread", _plain, "distances inside a class over those to others; 0: a point"),
+    "modes": _Measure("modes of a class", _plain, "separate blobs that its items form, mean over the classes"),
+    "nmi": _Measure("NMI", _share, "agreement with as many clusters as classes"),
+    "nmi_plus": _Measure("NMI+", _share, "agreement with ten times as many clusters"),
+    "reference_modes": _Measure("modes in the reference", _plain, "mean over the classes, counted more strictly"),
+    "mode_index": _Measure("mode index", _plain, "distances of the reference's modes over those of classes; 0: merged"),
+    "retention": _Measure("neighbours kept", _share, "of those inside classes in the reference; 0: as by chance"),
     "strangers": _Measure("strangers", _share, "items that lie among items of one other label", "less"),
     "reference_shrinkage": _Measure("mean distance ÷ reference", _plain, "below 1 the embedding shrank"),
     "reference_spread": _Measure("relative spread ÷ reference", _plain, "below 1 it lost spread"),
@@ -82,7 +88,11 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
     "effective_rank": ("effective rank", lambda value: f"{value:.1f}", "directions in use inside the class"),
     "recall@1": ("recall@1, %", percent, "its items whose nearest other item is of the class"),
     "modes": ("modes", _plain, "separate blobs that its items form"),
-    "retention": ("modes kept, %", percent, "how much of the blobs of the reference is still apart"),
+    "retention": (
+        "neighbours kept, %",
+        percent,
+        "how much of who is near whom inside the class in the reference is still so",
+    ),
 }
 _MOMENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "recall@1": ("recall@1, %", percent),
