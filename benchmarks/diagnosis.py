@@ -45,7 +45,7 @@ from sklearn.metrics import silhouette_score
 import trivet
 from fates import FAMILIES
 from trivet.batching import PKBatches
-from trivet.collapse import class_modes, count_modes, diagnose, fine_coarse_index, mode_retention
+from trivet.collapse import class_modes, count_modes, diagnose, fine_coarse_index, mode_index, mode_retention
 from trivet.data import DataConfig, Dataset, load
 from trivet.evaluation import cluster, recall_at_k
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
@@ -58,7 +58,7 @@ from trivet.training.fit import Batches, Task, fit, step_seed
 
 TRIALS = 200
 MEASURES = (
-    *("modes", "retention, raw", "retention, untrained", "fine/coarse", "within/between"),
+    *("modes", "retention, raw", "retention, untrained", "mode index, raw", "fine/coarse", "within/between"),
     *("silhouette", "clusters of it", "effective rank", "local dimension"),
 )
 SILHOUETTE = 300  # items of a class that are clustered
@@ -239,6 +239,7 @@ def retained(run: Run, folder: Path) -> list[Row]:
         row["modes"] = class_modes(embeddings, labels).mean
         row["retention, raw"] = mode_retention(embeddings, held["reference_raw"], labels).mean
         row["retention, untrained"] = mode_retention(embeddings, held["reference_untrained"], labels).mean
+        row["mode index, raw"] = mode_index(embeddings, held["reference_raw"], labels)
         row["within/between"] = pair_ratio(embeddings, labels)
         row |= inside(embeddings, labels)
         rows.append(row)
@@ -288,7 +289,7 @@ def correlations(rows: list[Row]) -> list[Row]:
                 for measure in MEASURES:
                     values = [row[measure] for row in chosen]
                     recalls = [row["fine recall@1"] for row in chosen]
-                    constant = len(set(values)) == 1
+                    constant = len(set(values)) == 1 or None in values
                     result[measure] = None if constant else float(spearmanr(values, recalls).statistic)
                 found.append(result)
     return found
@@ -302,6 +303,9 @@ def separations(rows: list[Row]) -> list[Row]:
         easy, usual = ([row for row in chosen if (row["positives"] == "easy") == arm] for arm in (True, False))
         result: Row = {"data": data, "split": split, "runs": len(chosen)}
         for measure in MEASURES:
+            if any(row[measure] is None for row in chosen):
+                result[measure] = None
+                continue
             pairs = [np.sign(a[measure] - b[measure]) for a, b in product(easy, usual)]
             result[measure] = float(np.mean(pairs) + 1) / 2
         found.append(result)
@@ -489,7 +493,15 @@ def _collapse_tables(found: Row) -> list[str]:
         [row["data"], row["split"], str(row["runs"]), *(number(row[measure]) for measure in MEASURES)]
         for row in found["separations"]
     ]
+    levels = [
+        [data, split, index, *(_range(found["rows"], data, split, index, arm) for arm in ("usual", "easy", "fine"))]
+        for data, split, index in product(LEVELS, ("train", "seen"), ("mode index, raw", "within/between"))
+    ]
     return [
+        "From least to most, of runs on the coarse label with the loss's usual positives, with easy positives, and of "
+        "runs on the fine label.",
+        "",
+        *table(["data", "split", "measure", "usual positives", "easy positives", "fine label"], levels),
         "Spearman's rank correlation with fine recall@1 over the runs trained on the coarse label; methods were chosen "
         "on seed 0. train: items trained on; seen: other items of the trained classes.",
         "",
@@ -502,6 +514,17 @@ def _collapse_tables(found: Row) -> list[str]:
         "",
         *table(["run", "split", "fine recall@1", "trained level", "unseen, fine", *MEASURES], shown),
     ]
+
+
+def _range(rows: list[Row], data: str, split: str, measure: str, arm: str) -> str:
+    values = [
+        row[measure]
+        for row in rows
+        if (row["data"], row["split"]) == (data, split)
+        and arm == ("fine" if row["level"] == "fine" else "easy" if row["positives"] == "easy" else "usual")
+    ]
+    known = [value for value in values if value is not None]
+    return f"{min(known):.2f} to {max(known):.2f} ({len(known)} of {len(values)})" if known else "–"
 
 
 def _verdict_tables(found: Row) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import trivet
-from trivet.collapse import THRESHOLDS, Strategy, diagnose
+from trivet.collapse import THRESHOLDS, Strategy, diagnose, mode_index
 from trivet.collapse.measures import measure, occupied_spots, strangers
 from trivet.losses import TripletLoss
 
@@ -96,7 +96,9 @@ def test_modes_of_the_reference_are_the_fine_classes() -> None:
     result = measure(after, LABELS, reference=before, fine={"half": halves})
     assert result.reference_modes == 2
     assert result.mode_index == pytest.approx(result.fine["half"][1])
+    assert mode_index(after, before, LABELS) == result.mode_index
     assert measure(after, LABELS, reference=clusters(1)).mode_index is None
+    assert mode_index(after, clusters(1), LABELS) is None
     assert measure(after, LABELS).reference_modes is None
 
 

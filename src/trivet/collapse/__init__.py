@@ -2,7 +2,7 @@
 
 from trivet.collapse.diagnosis import THRESHOLDS, Diagnosis, Threshold, Verdict, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
-from trivet.collapse.measures import ClassMeasures, Measures, measure, occupied_spots, strangers
+from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
 from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import effective_rank, singular_values
@@ -33,6 +33,7 @@ __all__ = [
     "extent",
     "fine_coarse_index",
     "measure",
+    "mode_index",
     "mode_retention",
     "occupied_spots",
     "root_mean_square_distance",

@@ -169,7 +169,7 @@ def measure(
         before, relative_before = extent(known).mean, _relative_spread(known)
         shrinkage = lengths.mean / before if before else None
         relative = own / relative_before if relative_before else None
-        seen = class_modes(known, classes, seed=seed, significance=SPLIT / len(shares))
+        seen = _reference_modes(known, classes, seed)
         reference_modes, index = seen.mean, _mode_index(points, classes, seen)
         kept = _retention(points, known, classes, seed)
     return Measures(
@@ -283,6 +283,31 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
         [(ordered == ordered[:, [column]]).mean(axis=1) * (ordered[:, column] >= 0) for column in range(k)], axis=0
     )
     return float(((same <= STRANGE) & (commonest >= FOREIGN)).mean())
+
+
+def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int = 0) -> float | None:
+    """`fine_coarse_index` where the fine classes are the modes that a reference shows inside the classes.
+
+    None where the reference shows a single mode in every class. Modes are counted strictly: of a hundred sets of
+    Gaussian classes one would have a class that is split.
+
+    Args:
+        embeddings: `(N, d)` floating point.
+        reference: `(N, d')` another embedding of the same items, such as the raw inputs.
+        labels: `(N,)` of any integer dtype, two classes or more.
+        seed: of what is drawn of classes of more than 1,000 items.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, or there is one class.
+    """
+    points = as_rows(embeddings).cpu()
+    classes = as_classes(labels, count=len(points))
+    known = _reference(reference, len(points), "euclidean")
+    return _mode_index(points, classes, _reference_modes(known, classes, seed))
+
+
+def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:
+    return class_modes(known, classes, seed=seed, significance=SPLIT / (int(classes.max()) + 1))
 
 
 def _agreement(points: Tensor, classes: Tensor, clusters: int, seed: int) -> float | None:
