@@ -28,7 +28,7 @@ class Threshold:
 
 
 _KNOWN = "the embeddings of known fate, first half (benchmarks/diagnosis.py)"
-_TRAINED = "the trained runs with and without easy positives, first half (benchmarks/diagnosis.py)"
+_TRAINED = "all trained runs with and without easy positives, none held out (benchmarks/diagnosis.py)"
 _RULE = "ratio of mean distances of the network collapse runs of Xu et al. on digits: 0.05 and 0.25"
 THRESHOLDS: dict[str, Threshold] = {
     "point": Threshold(0.01, "relative_spread", "below: all items are one point", _KNOWN),
