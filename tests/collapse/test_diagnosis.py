@@ -95,7 +95,10 @@ def test_modes_of_the_reference_are_the_fine_classes() -> None:
     after, _ = two_spots(1.5)
     result = measure(after, LABELS, reference=before, fine={"half": halves})
     assert result.reference_modes == 2
-    assert result.mode_index == pytest.approx(result.fine["half"][1])
+    assert (result.reference_split, result.fine["half"].split) == (1, 1)
+    assert result.mode_index == pytest.approx(result.fine["half"].index)
+    assert result.fine["half"].reference_index == pytest.approx(mode_index(before, before, LABELS))
+    assert result.fine["half"].chance == pytest.approx(19 / 39)
     assert mode_index(after, before, LABELS) == result.mode_index
     assert measure(after, LABELS, reference=clusters(1)).mode_index is None
     assert mode_index(after, clusters(1), LABELS) is None
@@ -225,3 +228,70 @@ def test_agreement_with_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure(clusters()[:60], np.arange(60) % 7).nmi_plus is None
     monkeypatch.setattr("trivet.collapse.measures.PRODUCTS", 10)
     assert measure(clusters(), LABELS).nmi is None
+
+
+def test_a_loss_at_its_margin_is_a_network_collapse() -> None:
+    """A shrunk embedding without a reference: its shape says nothing, the loss does."""
+    strategy = Strategy(TripletLoss(positives="hard", negatives="hard", margin=0.2), 4, 4)
+    result = diagnose(1e-4 * clusters(), LABELS, strategy=strategy)
+    assert [(one.kind, one.severity) for one in result.verdicts] == [("network-collapse", "partial")]
+    assert "margin of 0.2" in result.verdicts[0].rule
+    assert found(clusters(), strategy=strategy) == [("healthy", None)]
+    soft = Strategy(TripletLoss(positives="hard", negatives="hard", soft=True), 4, 4)
+    assert found(1e-4 * clusters(), strategy=soft) == [("healthy", None)]
+
+
+def test_a_reference_of_another_scale_does_not_say_that_it_shrank() -> None:
+    before = 100 * clusters()
+    units = before / np.linalg.norm(before, axis=1, keepdims=True)
+    result = diagnose(units, LABELS, before)
+    assert result.measures.reference_shrinkage is None
+    assert result.verdicts[0].kind == "healthy"
+
+
+def test_a_collapse_beside_exploded_norms_is_told() -> None:
+    assert found(1e6 + clusters()) == [("exploding-norm", None), ("network-collapse", "full")]
+    points = clusters()
+    points[3] *= 1e4
+    assert found(points) == [("exploding-norm", None)]
+
+
+def test_classes_as_tight_as_in_the_reference_lost_nothing() -> None:
+    tight = clusters(within=0.02)
+    assert found(tight) == [("class-collapse", "full")]
+    assert found(tight, LABELS, tight.copy()) == [("healthy", None)]
+
+
+def test_finer_labels_that_nothing_shows_are_no_evidence() -> None:
+    points, random = clusters(within=0.4), np.random.default_rng(0)
+    chance = 40 * LABELS + random.permutation(400) % 20
+    assert found(points, fine={"session": chance}) == [("healthy", None)]
+    assert found(points, LABELS, points.copy(), fine={"session": chance}) == [("healthy", None)]
+    # One class of ten is cut in two.
+    one = LABELS.copy()
+    one[:20] = 99
+    together, _ = two_spots(0.2)
+    assert found(together, fine={"one": one}) == [("healthy", None)]
+
+
+def test_spots_and_lines_with_jitter() -> None:
+    random = np.random.default_rng(0)
+    spots = random.standard_normal((3, 16))[random.integers(0, 3, 400)] + 0.03 * random.standard_normal((400, 16))
+    assert found(spots) == [("network-collapse", "partial")]
+    line = random.standard_normal((400, 1)) * random.standard_normal(32) + 0.05 * random.standard_normal((400, 32))
+    assert found(line) == [("network-collapse", "partial")]
+    # A long axis along which the classes are told apart is none.
+    assert found(clusters() + 5 * LABELS[:, None] * np.eye(16)[0]) == [("healthy", None)]
+
+
+def test_odd_input_is_said_or_measured() -> None:
+    with pytest.raises(ValueError, match=r"must be a trivet\.collapse\.Strategy .* got 'easy'"):
+        diagnose(clusters(), LABELS, strategy="easy")  # type: ignore[arg-type]
+    strategy = Strategy(TripletLoss(), 2, 2)
+    single = diagnose(clusters()[:10], np.arange(10), strategy=strategy)
+    assert "two classes of two items" in single.notes[0]
+    assert measure(1e-200 * clusters(), LABELS).relative_spread == pytest.approx(
+        measure(clusters(), LABELS).relative_spread
+    )
+    same = np.random.default_rng(0).standard_normal((400, 1)) * np.ones((1, 32))
+    assert found(same, distance="cosine")

@@ -258,15 +258,21 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
         for measure in ("recall@1", "fine_coarse_index"):
             values = [one["measures"]["fine"].get(level, {}).get(measure) for one in found]
             table.add_row(Text(f"{level}: {_words(measure)}"), *map(_number, values))
+    for measure in _SAMPLED:
+        values = [(one["measures"].get("sampling") or {}).get(measure) for one in found]
+        if any(value is not None for value in values):
+            table.add_row(f"batches: {_words(measure)}", *map(_number, values))
     console.print(table)
     if "report" in result:
         console.print(f"Report: {result['report']}", markup=False, highlight=False, soft_wrap=True)
 
 
+_SAMPLED = ("loss", "active_fraction", "hard_fraction", "dropped", "s_ap", "s_an", "choices")
 _DIAGNOSED = (
     "relative_spread",
     "mean_distance",
     "effective_rank",
+    "first_axis",
     "occupied",
     "class_spread",
     "modes",

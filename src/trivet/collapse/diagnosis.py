@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from trivet.collapse.measures import Measures, measure
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
+from trivet.losses import TripletLoss
 
 Kind = Literal["healthy", "network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "noisy-labels"]
 Severity = Literal["full", "partial"]
@@ -29,21 +30,36 @@ class Threshold:
 
 _KNOWN = "the embeddings of known fate, first half (benchmarks/diagnosis.py)"
 _TRAINED = "all trained runs with and without easy positives, none held out (benchmarks/diagnosis.py)"
-_RULE = "ratio of mean distances of the network collapse runs of Xu et al. on digits: 0.05 and 0.25"
+_RULE = "the decision rule of the network collapse runs of Xu et al."
 THRESHOLDS: dict[str, Threshold] = {
     "point": Threshold(0.01, "relative_spread", "below: all items are one point", _KNOWN),
     "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
     "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
     "shrunk": Threshold(0.25, "reference_shrinkage", "below, with a reference: the embedding shrank", _RULE),
-    "line": Threshold(1.5, "effective_rank", "below, with four classes and three dimensions or more: a line", _KNOWN),
-    "spots": Threshold(0.5, "occupied / effective_classes", "below: fewer spots than classes", _KNOWN),
+    "line": Threshold(
+        0.9, "first_axis", "above, with three classes and three dimensions, where recall is low: a line", _KNOWN
+    ),
+    "spots": Threshold(
+        0.5,
+        "occupied / effective_classes, or occupied_widely where recall is low",
+        "below: fewer spots than classes",
+        _KNOWN,
+    ),
+    "halfway": Threshold(0.5, "recall, from chance at 0 to 1", "below: recall is low", "by definition"),
+    "margin": Threshold(
+        0.1, "sampling.loss", "so near the margin, as a share of it: the loss sits at the margin", _RULE
+    ),
     "blob": Threshold(0.1, "class_spread", "below: the classes are points", _TRAINED),
     "merged": Threshold(
         0.31, "mode_index, fine_coarse_index", "below: what lay apart inside the classes is on one spot", _TRAINED
     ),
+    "seen": Threshold(
+        0.25, "reference_split", "from this share of the classes on, modes of a reference count", _TRAINED
+    ),
+    "split": Threshold(0.5, "fine split", "from this share of the classes on, a finer level counts", "by definition"),
     "tight": Threshold(0.33, "class_spread", "below, without fine labels or modes of a reference: a note", _TRAINED),
     "norm": Threshold(100.0, "norm_tail", "above: the norms of some rows exploded", _KNOWN),
-    "scale": Threshold(1e4, "norm", "above: the norms of all rows exploded", _KNOWN),
+    "scale": Threshold(1e5, "norm", "above: the norms of all rows exploded", _KNOWN),
     "strangers": Threshold(0.15, "strangers", "above: labels disagree with what surrounds them", _KNOWN),
     "dropped": Threshold(0.9, "sampling.dropped", "above: nearly no anchor finds its triplet", "by definition"),
     "active": Threshold(0.01, "sampling.active_fraction", "below: nearly no term has a gradient", "by definition"),
@@ -96,8 +112,14 @@ class Diagnosis:
             if field.name not in ("per_class", "sampling", "fine")
         }
         measures["fine"] = {
-            level: {"recall@1": recall, "fine_coarse_index": index}
-            for level, (recall, index) in self.measures.fine.items()
+            level: {
+                "recall@1": one.recall,
+                "chance": one.chance,
+                "split": one.split,
+                "fine_coarse_index": one.index,
+                "reference_index": one.reference_index,
+            }
+            for level, one in self.measures.fine.items()
         }
         found = self.measures.sampling
         measures["sampling"] = None if found is None else dataclasses.asdict(found)
@@ -123,14 +145,14 @@ def diagnose(
     Network collapse: all items, whatever their class, come to lie on one point, one line or a few spots. Class
     collapse: each class becomes a point, or what differs inside it, which finer labels or the modes of a reference
     show, comes to lie on one spot; without either, a tight class may be no loss, and is a note. The rules compare
-    measures with the numbers of `THRESHOLDS`. A collapse of the network hides the other kinds, and exploding norms hide
-    a collapse of the network, so those are not looked for then.
+    measures with the numbers of `THRESHOLDS`. A collapse of the network and exploding norms hide the other kinds, which
+    are not looked for then.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
         labels: `(N,)` of any integer dtype, two classes or more.
         reference: `(N, d')` the same items before training, such as those of the untrained network. Lengths are
-            compared where it has the same width.
+            compared where it has the same width, and both are unit rows or neither.
         strategy: how training chooses, to find a dead sampler and to name what to change.
         fine: level -> `(N,)` integers: classes inside the classes.
         distance: how the embedding is compared: "euclidean" or "cosine".
@@ -145,18 +167,22 @@ def diagnose(
         >>> [verdict.kind for verdict in diagnose(points * 1e-6 + 1, np.arange(200) % 4).verdicts]
         ['network-collapse']
     """
+    if strategy is not None and not isinstance(strategy, Strategy):
+        raise ValueError(
+            f"strategy must be a trivet.collapse.Strategy of a loss and the shape of a batch: got {strategy!r}."
+        )
     found = measure(embeddings, labels, reference=reference, strategy=strategy, fine=fine, distance=distance, seed=seed)
-    same_width = reference is not None and reference.shape[1] == found.dimension
-    verdicts = [verdict for rule in (_exploding, _network(same_width)) for verdict in rule(found, strategy)][:1]
+    verdicts = _exploding(found)
+    # Where a few norms exploded, only how narrow the whole is can still be told.
+    verdicts += _network(found, strategy, whole=not verdicts)
     if not verdicts:
         verdicts = [*_class(found, strategy), *_noisy(found)]
     verdicts += _dead(found, strategy)
-    return Diagnosis(
-        verdicts=tuple(verdicts) or (_healthy(found),), measures=found, notes=tuple(_notes(found, strategy))
-    )
+    notes = _notes(found, strategy, told=bool(verdicts))
+    return Diagnosis(verdicts=tuple(verdicts) or (_healthy(found),), measures=found, notes=tuple(notes))
 
 
-def _exploding(found: Measures, strategy: Strategy | None) -> list[Verdict]:
+def _exploding(found: Measures) -> list[Verdict]:
     tail, scale = THRESHOLDS["norm"], THRESHOLDS["scale"]
     if found.norm_tail <= tail.value and found.norm <= scale.value:
         return []
@@ -179,56 +205,76 @@ def _exploding(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     ]
 
 
-def _network(same_width: bool) -> Callable[[Measures, Strategy | None], list[Verdict]]:
-    def rule(found: Measures, strategy: Strategy | None) -> list[Verdict]:
-        t = {name: threshold.value for name, threshold in THRESHOLDS.items()}
-        shrinkage = found.reference_shrinkage if same_width else None
-        spots = found.occupied / found.effective_classes
-        evidence = {
-            "relative_spread": found.relative_spread,
-            "effective_rank": found.effective_rank,
-            "occupied": found.occupied,
-            "mean_distance": found.mean_distance,
-            "recall@1": found.recall,
-        } | ({} if shrinkage is None else {"reference_shrinkage": shrinkage})
-        rules: list[tuple[bool, Severity, str]] = [
-            (
-                found.relative_spread < t["point"],
-                "full",
-                f"relative spread {found.relative_spread:.2g}, under {t['point']:g}",
-            ),
-            (
-                shrinkage is not None and shrinkage < t["gone"],
-                "full",
-                f"mean distance {shrinkage or 0:.2g} x that of the reference, under {t['gone']:g}",
-            ),
-            (
-                found.relative_spread < t["cone"],
-                "partial",
-                f"relative spread {found.relative_spread:.2g}, under {t['cone']:g}",
-            ),
-            (
-                shrinkage is not None and shrinkage < t["shrunk"],
-                "partial",
-                f"mean distance {shrinkage or 0:.2g} x that of the reference, under {t['shrunk']:g}",
-            ),
-            (
-                found.effective_rank < t["line"] and found.dimension >= 3 and found.classes >= 4,
-                "partial",
-                f"effective rank {found.effective_rank:.2g} of {found.classes} classes, under {t['line']:g}",
-            ),
-            (
-                spots < t["spots"],
-                "partial",
-                f"{found.occupied:.3g} spots for {found.effective_classes:.3g} classes, under {t['spots']:g} of them",
-            ),
-        ]
-        for holds, severity, text in rules:
-            if holds:
-                return [Verdict("network-collapse", severity, evidence, text, *_network_advice(strategy))]
-        return []
+def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list[Verdict]:
+    t = {name: threshold.value for name, threshold in THRESHOLDS.items()}
+    shrinkage, spots = found.reference_shrinkage, found.occupied / found.effective_classes
+    low = (found.recall - found.chance) / (1 - found.chance) < t["halfway"] if found.chance < 1 else False
+    if low:
+        spots = found.occupied_widely / found.effective_classes
+    evidence = {
+        "relative_spread": found.relative_spread,
+        "effective_rank": found.effective_rank,
+        "first_axis": found.first_axis,
+        "occupied": found.occupied,
+        "mean_distance": found.mean_distance,
+        "recall@1": found.recall,
+    }
+    if shrinkage is not None:
+        evidence["reference_shrinkage"] = shrinkage
+    margin = _at_margin(found, strategy)
+    if margin is not None and found.sampling is not None:
+        evidence |= {"loss": found.sampling.loss, "mean_to_negative": found.sampling.mean_to_negative}
+    rules: list[tuple[bool, Severity, str]] = [
+        (
+            found.relative_spread < t["point"],
+            "full",
+            f"relative spread {found.relative_spread:.3g}, under {t['point']:g}",
+        ),
+        (
+            whole and shrinkage is not None and shrinkage < t["gone"],
+            "full",
+            f"mean distance {shrinkage or 0:.3g} x that of the reference, under {t['gone']:g}",
+        ),
+        (
+            found.relative_spread < t["cone"],
+            "partial",
+            f"relative spread {found.relative_spread:.3g}, under {t['cone']:g}",
+        ),
+        (
+            whole and shrinkage is not None and shrinkage < t["shrunk"],
+            "partial",
+            f"mean distance {shrinkage or 0:.3g} x that of the reference, under {t['shrunk']:g}",
+        ),
+        (
+            whole and margin is not None,
+            "partial",
+            f"the loss of random batches sits at the margin of {margin or 0:g}, and negatives lie nearer than that",
+        ),
+        (
+            whole and low and found.first_axis > t["line"] and found.dimension >= 3 and found.classes >= 3,
+            "partial",
+            f"{found.first_axis:.1%} of the variance along one line, over {t['line']:.0%}",
+        ),
+        (
+            whole and spots < t["spots"],
+            "partial",
+            f"{spots * found.effective_classes:.3g} spots for {found.effective_classes:.3g} classes, under "
+            f"{t['spots']:g} of them",
+        ),
+    ]
+    for holds, severity, text in rules:
+        if holds:
+            return [Verdict("network-collapse", severity, evidence, text, *_network_advice(strategy))]
+    return []
 
-    return rule
+
+def _at_margin(found: Measures, strategy: Strategy | None) -> float | None:
+    """The margin of a hinge that random batches leave as large as if all distances were 0, else None."""
+    if strategy is None or found.sampling is None or not isinstance(strategy.loss, TripletLoss) or strategy.loss.soft:
+        return None
+    margin, near = strategy.loss.margin, THRESHOLDS["margin"].value
+    stuck = margin > 0 and abs(found.sampling.loss - margin) <= near * margin
+    return margin if stuck and found.sampling.mean_to_negative < margin else None
 
 
 def _network_advice(strategy: Strategy | None) -> tuple[str, tuple[str, ...]]:
@@ -256,11 +302,11 @@ def _network_advice(strategy: Strategy | None) -> tuple[str, tuple[str, ...]]:
 
 def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     blob, merged = THRESHOLDS["blob"].value, THRESHOLDS["merged"].value
-    indices = {f"{level}_fine_coarse_index": index for level, (_, index) in found.fine.items()}
-    if found.mode_index is not None:
-        indices["mode_index"] = found.mode_index
+    indices = _indices(found)
     least = min(indices, key=lambda name: indices[name], default=None)
-    if found.class_spread < blob:
+    # Classes that were as tight before have lost nothing.
+    before = found.reference_class_spread
+    if found.class_spread < blob and (before is None or found.class_spread < before / 2):
         rule = f"items of a class are {found.class_spread:.2g} x as far apart as items of two, under {blob:g}"
     elif least is not None and indices[least] < merged:
         what = "the reference's modes" if least == "mode_index" else "the fine classes"
@@ -269,7 +315,7 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
         return []
     severity: Severity = "full" if found.class_spread < blob else "partial"
     evidence = {"class_spread": found.class_spread, "recall@1": found.recall} | indices
-    evidence |= {f"{level}_recall@1": recall for level, (recall, _) in found.fine.items()}
+    evidence |= {f"{level}_recall@1": one.recall for level, one in found.fine.items()}
     if found.retention is not None:
         evidence["retention"] = found.retention
     easy = strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive"
@@ -286,7 +332,7 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
             severity,
             evidence,
             rule,
-            "Positives are pulled together however different they are, so every mode of a class ends on one spot."
+            "Positives are pulled together however different they are, so the modes of a class are drawn to one spot."
             + (" Few items of a class in a batch leave easy positives nothing to choose from." if easy and few else ""),
             (
                 first,
@@ -295,6 +341,20 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
             ),
         )
     ]
+
+
+def _indices(found: Measures) -> dict[str, float]:
+    """What tells whether something inside the classes was lost, and is known to have been there."""
+    merged, indices = THRESHOLDS["merged"].value, {}
+    for level, one in found.fine.items():
+        # Labels that the inputs do not show are no loss.
+        noise = max(0.05 * (1 - one.chance), 3 * math.sqrt(one.chance * (1 - one.chance) / found.items))
+        shown = one.recall > one.chance + noise if one.reference_index is None else one.reference_index > merged
+        if shown and one.split >= THRESHOLDS["split"].value:
+            indices[f"{level}_fine_coarse_index"] = one.index
+    if found.mode_index is not None and (found.reference_split or 0) >= THRESHOLDS["seen"].value:
+        indices["mode_index"] = found.mode_index
+    return indices
 
 
 def _noisy(found: Measures) -> list[Verdict]:
@@ -363,7 +423,7 @@ def _healthy(found: Measures) -> Verdict:
     )
 
 
-def _notes(found: Measures, strategy: Strategy | None) -> list[str]:
+def _notes(found: Measures, strategy: Strategy | None, *, told: bool) -> list[str]:
     """What a reader must know beside the verdicts."""
     notes = []
     sampled = found.sampling
@@ -373,16 +433,20 @@ def _notes(found: Measures, strategy: Strategy | None) -> list[str]:
         and found.recall >= THRESHOLDS["learned"].value
     ):
         notes.append("The batches hold nothing that the loss can still learn from: the classes are apart.")
-    if strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive":
-        assert sampled is not None
-        if sampled.choices <= 1:
-            notes.append(
-                "With two items of a class in a batch there is one positive to choose: easy positives do nothing."
-            )
-    if found.class_spread < THRESHOLDS["tight"].value and not found.fine and found.mode_index is None:
+    easy = strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive"
+    if easy and sampled is not None and sampled.choices <= 1:
+        notes.append("With two items of a class in a batch there is one positive to choose: easy positives do nothing.")
+    if strategy is not None and sampled is None:
+        notes.append("The batch strategy was not tried: a batch needs two classes of two items.")
+    if not told and found.class_spread < THRESHOLDS["tight"].value and not _indices(found):
+        why = (
+            "a finer label or a reference, such as the raw inputs, can tell."
+            if found.reference_modes is None
+            else "the reference shows too few modes inside the classes to tell; another one, or a finer label, can."
+        )
         notes.append(
-            f"Classes are tight (items of a class are {found.class_spread:.2g} x as far apart as items of two): "
-            "whether anything inside them was lost can be told with finer labels, or with a reference that shows modes."
+            f"Classes are tight (items of a class are {found.class_spread:.2g} x as far apart as items of two); "
+            f"whether anything inside them was lost is not known: {why}"
         )
     if found.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said of the inside of classes.")

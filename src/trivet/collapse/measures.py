@@ -27,8 +27,9 @@ Integers = npt.NDArray[np.int64]
 
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
-SPOT = 0.02  # of the mean distance: two items nearer than this are on one spot
+SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
 NEIGHBOURS = 10
+UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
@@ -57,6 +58,25 @@ class ClassMeasures:
     retention: Floats | None
 
 
+@dataclass(frozen=True)
+class FineMeasures:
+    """Of a level of classes inside the classes.
+
+    Attributes:
+        recall: recall@1 at this level, in [0, 1].
+        chance: what it would be if the neighbours of an item were random members of its class.
+        split: share of the classes that hold two fine classes or more.
+        index: see `fine_coarse_index`.
+        reference_index: the same of the reference; None without one.
+    """
+
+    recall: float
+    chance: float
+    split: float
+    index: float
+    reference_index: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class Measures:
     """Of one embedding; lengths in its unit, shares in [0, 1], None where there was nothing to measure it by.
@@ -68,8 +88,9 @@ class Measures:
         relative_spread: root mean square distance over sqrt(2) times `norm`: 1 where the mean row is 0, 0 where all
             rows are equal. It does not depend on the scale.
         effective_rank: of all items, see `effective_rank`; `uniformity` and `alignment` likewise.
+        first_axis: share of the variance along the first principal axis: 1 for a line.
         occupied: 1 over the chance that two items lie nearer to each other than 2 % of the mean distance, at most the
-            number of items: the number of spots, if all are equally full.
+            number of items: the number of spots, if all are equally full. `occupied_widely`: than 10 %.
         effective_classes: 1 over the chance that two items share a class.
         recall, chance: recall@1, and what a constant embedding scores.
         class_spread: median over the classes of `ClassMeasures.spread`.
@@ -79,15 +100,18 @@ class Measures:
             than items, or longer than seconds.
         strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
             one other label; of fewer neighbours where classes are small.
-        reference_shrinkage: mean distance over that of the reference.
+        reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
+            have different widths, or the rows of one alone are unit rows.
         reference_spread: relative spread over that of the reference.
+        reference_class_spread: `class_spread` of the reference.
         reference_modes: mean number of modes of a class in the reference, counted so that one class of one Gaussian in
             a hundred sets of classes is split.
+        reference_split: share of the classes that have two modes or more there.
         mode_index: `fine_coarse_index` of these modes: how far apart in the embedding the modes of the reference lie,
             beside the classes. About 0.15 where classes collapsed, 0.35 and more where they did not. None where the
             reference shows one mode in every class.
         retention: mean over the classes of `ClassMeasures.retention`.
-        fine: level -> (recall@1 at that level, fine/coarse index).
+        fine: level -> `FineMeasures`.
         sampling: of the batch strategy.
         per_class: see `ClassMeasures`.
     """
@@ -104,7 +128,9 @@ class Measures:
     effective_rank: float
     uniformity: float
     alignment: float
+    first_axis: float
     occupied: float
+    occupied_widely: float
     effective_classes: float
     recall: float
     chance: float
@@ -115,10 +141,12 @@ class Measures:
     strangers: float
     reference_shrinkage: float | None
     reference_spread: float | None
+    reference_class_spread: float | None
     reference_modes: float | None
+    reference_split: float | None
     mode_index: float | None
     retention: float | None
-    fine: dict[str, tuple[float, float]]
+    fine: dict[str, FineMeasures]
     sampling: Sampling | None
     per_class: ClassMeasures
 
@@ -155,22 +183,26 @@ def measure(
             "a single class has nothing to collapse into."
         )
     points = as_points(raw, distance=distance)
+    values = singular_values(points)
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(points)
     found = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
-    shares = torch.bincount(classes) / len(raw)
+    sizes = torch.bincount(classes)
+    shares = sizes / len(raw)
     spread = class_spread(points, classes)
     own = _relative_spread(points)
     modes = class_modes(points, classes, seed=seed)
-    shrinkage = relative = reference_modes = index = kept = None
+    known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = index = kept = None
     if reference is not None:
         known = _reference(reference, len(raw), distance)
         before, relative_before = extent(known).mean, _relative_spread(known)
-        shrinkage = lengths.mean / before if before else None
+        shrinkage = lengths.mean / before if before and _comparable(points, known) else None
         relative = own / relative_before if relative_before else None
         seen = _reference_modes(known, classes, seed)
         reference_modes, index = seen.mean, _mode_index(points, classes, seen)
+        reference_split = float((seen.counts > 1).mean())
+        reference_class_spread = _median(class_spread(known, classes).ratio)
         kept = _retention(points, known, classes, seed)
     return Measures(
         items=len(raw),
@@ -182,10 +214,12 @@ def measure(
         mean_distance=lengths.mean,
         median_distance=lengths.median,
         relative_spread=own,
-        effective_rank=rank_of(singular_values(points)),
+        effective_rank=rank_of(values),
+        first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
         alignment=alignment(raw, classes),
         occupied=occupied_spots(points, seed=seed),
+        occupied_widely=occupied_spots(points, within=WIDE_SPOT, seed=seed),
         effective_classes=1 / float(shares.square().sum()),
         recall=found.mean()["recall@1"],
         chance=found.chance["recall@1"],
@@ -196,17 +230,15 @@ def measure(
         strangers=strangers(points, classes, seed=seed),
         reference_shrinkage=shrinkage,
         reference_spread=relative,
+        reference_class_spread=reference_class_spread,
         reference_modes=reference_modes,
+        reference_split=reference_split,
         mode_index=index,
         retention=None if kept is None else kept.mean,
-        fine={
-            level: (
-                retrieve(points, values, sample=_sample(len(raw), seed), measures=("recall@1",)).mean()["recall@1"],
-                fine_coarse_index(points, classes, values),
-            )
-            for level, values in (fine or {}).items()
-        },
-        sampling=None if strategy is None else sampling(raw, classes, strategy, seed=seed),
+        fine={level: _fine(points, classes, values, known, seed) for level, values in (fine or {}).items()},
+        sampling=None
+        if strategy is None or int((sizes > 1).sum()) < 2
+        else sampling(raw, classes, strategy, seed=seed),
         per_class=ClassMeasures(
             items=torch.bincount(classes).numpy(),
             within=spread.within,
@@ -219,14 +251,16 @@ def measure(
     )
 
 
-def occupied_spots(embeddings: Array, *, seed: int = 0) -> float:
-    """1 over the chance that two items lie nearer to each other than 2 % of the mean distance, in [1, N].
+def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) -> float:
+    """1 over the chance that two items lie nearer to each other than a share of the mean distance, in [1, N].
 
     For m equally full spots it is about m, for m classes that are points each, of any sizes, what `effective_classes`
     is; for a spread-out set N. Over the pairs of 4,096 random rows where there are more.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
+        within: the share, 2 % by default.
+        seed: of the rows that are drawn.
 
     Raises:
         ValueError: if a row is not finite.
@@ -236,7 +270,7 @@ def occupied_spots(embeddings: Array, *, seed: int = 0) -> float:
     if count > PAIRED:
         points = points[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:PAIRED])]
     distances = torch.pdist(points - points[0])
-    near = float((distances <= SPOT * distances.mean()).double().mean())
+    near = float((distances <= within * distances.mean()).double().mean())
     return min(float(count), 1 / near) if near else float(count)
 
 
@@ -335,8 +369,32 @@ def _retention(points: Tensor, known: Tensor, classes: Tensor, seed: int) -> Ret
         return None
 
 
+def _fine(points: Tensor, classes: Tensor, values: Array, known: Tensor | None, seed: int) -> FineMeasures:
+    inner = as_classes(values, count=len(points), name="fine")
+    pairs, members, sizes = torch.unique(
+        torch.stack([classes, inner], dim=1), dim=0, return_inverse=True, return_counts=True
+    )
+    whole = torch.bincount(classes)
+    chance = (sizes[members] - 1) / (whole[classes] - 1).clamp_min(1)
+    found = retrieve(points, inner, sample=_sample(len(points), seed), measures=("recall@1",))
+    return FineMeasures(
+        recall=found.mean()["recall@1"],
+        chance=float(chance.double().mean()),
+        split=float((torch.bincount(pairs[:, 0]) > 1).double().mean()),
+        index=fine_coarse_index(points, classes, inner),
+        reference_index=None if known is None else fine_coarse_index(known, classes, inner),
+    )
+
+
+def _comparable(points: Tensor, known: Tensor) -> bool:
+    """Whether lengths in both mean the same: one width, and both of unit rows or neither."""
+    unit = [bool(((torch.linalg.vector_norm(rows, dim=1) - 1).abs() < UNIT).all()) for rows in (points, known)]
+    return points.shape[1] == known.shape[1] and unit[0] == unit[1]
+
+
 def _relative_spread(points: Tensor) -> float:
     """Of rows, in [0, 1]; 0 if all are 0."""
+    points = points / (float(points.abs().max()) or 1.0)  # whose squares are numbers
     squares = float(points.square().sum())
     centred = points - points[0]
     centred = centred - centred.mean(dim=0)

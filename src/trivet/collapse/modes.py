@@ -262,7 +262,8 @@ def _principal_scores(rows: Floats, tolerance: float) -> Floats:
     squares, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
     kept = np.flatnonzero(squares > n * tolerance**2)[::-1][: min(AXES, n - 1)]
     scores = vectors[:, kept] if wide else centred @ vectors[:, kept]
-    return np.asarray(scores / np.linalg.norm(scores, axis=0), np.float64)
+    lengths = np.linalg.norm(scores, axis=0)
+    return np.asarray(scores[:, lengths > 0] / lengths[lengths > 0], np.float64)
 
 
 def _shares(scores: Floats) -> tuple[Floats, Floats]:
