@@ -356,3 +356,10 @@ def test_several_are_compared_and_a_collapse_is_told(
     assert list(both) == ["results"]
     assert both["results"][0] == result
     assert [one["name"] for one in both["results"]] == ["x.npz", "flat.npz"]
+
+
+def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None:
+    diagnose_paths([run], Request(), report=tmp_path / "run.html")
+    assert 'id="history-step"' in (tmp_path / "run.html").read_text()
+    diagnose_paths([run, run], Request(), report=tmp_path / "two.html")
+    assert 'id="history-step"' not in (tmp_path / "two.html").read_text()

@@ -111,8 +111,8 @@ def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
     """Write the page of a diagnosis; a part that is absent is said to be absent.
 
     Args:
-        record: "sections", one for each embedding (see `diagnosis_parts`); "command", "created" and "trivet" as far as
-            known.
+        record: "sections", one for each embedding (see `diagnosis_parts`); "history" of a run (see `history_parts`),
+            "command", "created" and "trivet" as far as known.
 
     Raises:
         ValueError: if series of a section that belong together differ in length.
@@ -121,8 +121,9 @@ def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
     sections = named_sections(record.get("sections") or [])
     parts, plots = diagnosis_parts(sections, compare=True)
     items, drawn = item_parts(sections)
-    context = {"record": record, "diagnosis": parts, **items, "most_dots": MOST_DOTS}
-    write_page("diagnosis.html", path, context, plots | drawn | {"of": "Embedding"}, script=SCRIPTS)
+    history, moments = history_parts(record.get("history"))
+    context = {"record": record, "diagnosis": parts, "history": history, **items, "most_dots": MOST_DOTS}
+    write_page("diagnosis.html", path, context, plots | drawn | {"history": moments, "of": "Embedding"}, script=SCRIPTS)
 
 
 def named_sections(sections: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

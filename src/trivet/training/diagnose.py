@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from trivet.rows import RowLoss
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.files import RunFolder
+from trivet.training.files import RECORD, RunFolder
 from trivet.training.measure import class_sample, plane_coordinates, thumbnail
 
 ITEMS = 5000  # of a split that a run record diagnoses
@@ -133,6 +134,8 @@ def diagnose_paths(
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         page = {"sections": sections, "command": command, "created": created, "trivet": trivet.__version__}
+        if len(paths) == 1 and (paths[0] / RECORD).is_file():
+            page["history"] = json.loads((paths[0] / RECORD).read_text(encoding="utf-8")).get("history")
         write_diagnosis_report(page, report)
         result = result | {"report": str(report)}
     return result, collapsed
