@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
+from trivet.data import DataConfig, load
+from trivet.papers.levi2021 import COARSE, FINE, PICTURE, train_parity
+from trivet.papers.simulations.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
+from trivet.training.embedding import embed
+from trivet.training.files import write_whole
+
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent / "benchmarks"))
-
-from fates import trained  # noqa: E402 - found only after the line above
-from trivet.data import DataConfig, load  # noqa: E402
-from trivet.papers.levi2021 import COARSE, FINE, PICTURE, train_parity  # noqa: E402
-from trivet.papers.simulations.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style  # noqa: E402
-from trivet.training.embedding import embed  # noqa: E402
-from trivet.training.files import write_whole  # noqa: E402
-
 Array = np.ndarray[Any, np.dtype[Any]]
 MARKERS = "os^Dv<>PX*"
 
 
 def embeddings() -> dict[str, tuple[Array, Array, Array]]:
     """Title -> points in the plane, digit, and the label trained on."""
+    sys.path.insert(0, str(DOCS.parent / "benchmarks"))
+    from fates import trained  # of the benchmarks, which are no package
+
     points, labels, _ = trained(0, d=2, classes=8, samples=4)
     shrunk, _, _ = trained(0, d=2, classes=8, samples=4, noise=0.3)
     splits = load(DataConfig(name="digits"), None)
