@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from trivet.collapse.strategy import Strategy
 from trivet.data import DataConfig, load
 from trivet.geometry import unit_rows
 from trivet.losses import TripletLoss
 from trivet.papers.levi2021 import COARSE, NUMBERS, Positives, train_parity
+from trivet.papers.xu2024 import train_digits
 from trivet.training.embedding import embed, raw_inputs
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -72,22 +72,6 @@ def flipped(labels: Array, share: float, seed: int, *, pairs: bool = False) -> A
     return noisy
 
 
-class SmallNet(nn.Sequential):
-    """Two convolutions for 8 x 8 pixels."""
-
-    def __init__(self, d: int) -> None:
-        super().__init__(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(128, d),
-        )
-
-
 def digits() -> tuple[Array, Array, Array, Array]:
     """Standardised images and labels of 1,200 training and 597 test digits."""
     from sklearn.datasets import load_digits
@@ -99,39 +83,14 @@ def digits() -> tuple[Array, Array, Array, Array]:
     return images[:1200], labels[order][:1200], images[1200:], labels[order][1200:]
 
 
-def trained(
-    seed: int, *, d: int, classes: int, samples: int, noise: float = 0.0, hardest: bool = False, steps: int = 800
-) -> tuple[Array, Array, Array]:
-    """Test embeddings of a network trained with batch-hard triplets without a margin, labels, and the untrained ones.
+def trained(seed: int, *, d: int, classes: int, samples: int, **options: Any) -> tuple[Array, Array, Array]:
+    """Held-out digits embedded by a network trained with batch-hard triplets, their labels, and the same untrained.
 
-    With `hardest` the loss is that of the hardest triplet of the batch alone. The small protocol of network collapse:
-    Adam, learning rate 1e-3; `noise` is the share of training labels that are replaced.
+    By the small protocol of network collapse, see `train_digits`, which takes the options; of each anchor the hardest
+    triplet unless they say otherwise.
     """
-    images, labels, test, test_labels = digits()
-    labels = flipped(labels, noise, seed)
-    torch.manual_seed(seed)
-    network = SmallNet(d)
-    loss = TripletLoss(margin=0.0, distance="euclidean", positives="hard", negatives="hard")
-    random = np.random.default_rng(seed)
-    held = torch.from_numpy(images)
-    with torch.no_grad():
-        before = network(torch.from_numpy(test)).numpy()
-    optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
-    for _ in range(steps):
-        chosen = random.permutation(10)[:classes]
-        rows = np.concatenate([random.permutation(np.flatnonzero(labels == one))[:samples] for one in chosen])
-        points, own = network(held[torch.from_numpy(rows)]), torch.from_numpy(labels[rows])
-        if hardest:
-            apart = torch.cdist(points, points)
-            same = own[:, None] == own
-            value = (apart.where(same, -torch.inf).amax(1) - apart.where(~same, torch.inf).amin(1)).max().relu()
-        else:
-            value = loss(points, own)
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-    with torch.no_grad():
-        return network(torch.from_numpy(test)).numpy(), test_labels, before
+    found = train_digits(classes, samples, d, seed=seed, **({"reduction": "mean"} | options))
+    return found.after.embeddings, found.after.labels, found.before.embeddings
 
 
 def healthy() -> Iterator[Fate]:
@@ -219,10 +178,10 @@ def network_collapse() -> Iterator[Fate]:
     settings = [
         {"d": 32, "classes": 8, "samples": 4, "noise": 0.3},
         {"d": 32, "classes": 8, "samples": 16, "noise": 0.3},
-        {"d": 8, "classes": 8, "samples": 4, "hardest": True},
-        {"d": 4, "classes": 8, "samples": 4, "hardest": True},
+        {"d": 8, "classes": 8, "samples": 4, "reduction": "max"},
+        {"d": 4, "classes": 8, "samples": 4, "reduction": "max"},
         {"d": 32, "classes": 10, "samples": 8, "noise": 0.1},
-        {"d": 32, "classes": 10, "samples": 8, "hardest": True},
+        {"d": 32, "classes": 10, "samples": 8, "reduction": "max"},
         {"d": 128, "classes": 8, "samples": 4, "noise": 0.3},
         {"d": 4, "classes": 8, "samples": 4, "noise": 0.3},
     ]

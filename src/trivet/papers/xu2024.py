@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 
 import numpy as np
@@ -155,6 +155,8 @@ def shrinkage(n: int, reduction: DescentReduction, steps: Sequence[int]) -> list
 class Spread:
     """Embeddings of held-out digits."""
 
+    embeddings: Floats = field(compare=False)  # (597, d)
+    labels: Integers = field(compare=False)  # (597,) the digits
     diameter: float
     mean_distance: float
     recall: float  # at 1
@@ -263,7 +265,7 @@ def _spread(network: nn.Module, images: Tensor, labels: Integers) -> Spread:
     mean, most = distances.sum() / (len(labels) * (len(labels) - 1)), distances.max()
     np.fill_diagonal(distances, np.inf)
     hits = labels[distances.argmin(axis=1)] == labels
-    return Spread(float(most), float(mean), float(hits.mean()))
+    return Spread(embeddings, labels, float(most), float(mean), float(hits.mean()))
 
 
 def checks() -> list[Check]:
