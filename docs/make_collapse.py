@@ -41,7 +41,7 @@ def draw(found: dict[str, tuple[Array, Array, Array]]) -> None:
     """Two pictures: the points, and the distances of items of one class and of two."""
     captions = {  # what the network was trained on
         "healthy": "ten digits",
-        "network collapse": "30 % of the labels wrong",
+        "network collapse": "30 % of the labels random",
         "class collapse": "odd or even alone",
     }
     with style():
