@@ -688,12 +688,22 @@ class Results:
         """Replace both files, each at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for path, text in (
-            (self.path, json.dumps(self.record, indent=1) + "\n"),
+            (self.path, one_row_a_line(self.record)),
             (self.path.with_suffix(".md"), page(self.record)),
         ):
             part = path.with_name(path.name + ".part")
             part.write_text(text)
             part.replace(path)
+
+
+def one_row_a_line(record: dict[str, Any]) -> str:
+    """JSON whose lists of records have a line for each, so that a changed row is a changed line."""
+    parts = []
+    for key, value in record.items():
+        rows = isinstance(value, list) and value
+        lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in value) if rows else ""
+        parts.append(f"{json.dumps(key)}:" + (f"[\n{lines}\n]" if rows else json.dumps(value)))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

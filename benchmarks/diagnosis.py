@@ -12,6 +12,9 @@ each, recall@1 of the fine level, beside measures that do not know it, and over 
 correlation of the two. The methods were chosen on the runs of seed 0; the other seeds are the test. The embeddings are
 kept in the folder of --runs as RUN.SPLIT.npz, and not made twice.
 
+trained-verdicts: trivet.diagnose on the training items of the networks of class-collapse, with what it is given beside
+the labels: nothing, the raw inputs, the untrained network, or the fine label.
+
 verdicts: trivet.diagnose on the embeddings of known fate of fates.py. The thresholds were chosen on the first half, the
 cases of even number within their kind; the second half is the test.
 
@@ -381,6 +384,32 @@ def mode_calibration(_: Path) -> Row:
     return {"cells": cells, "shapes": shapes, "times": times, "trials": TRIALS}
 
 
+def trained_verdicts(folder: Path) -> Row:
+    rows = []
+    for run in runs():
+        held = np.load(folder / f"{run.name}.train.npz")
+        coarse = run.level == "coarse"
+        given: dict[str, Row] = {
+            "nothing": {},
+            "raw inputs": {"reference": held["reference_raw"]},
+            "untrained network": {"reference": held["reference_untrained"]},
+        } | ({"fine label": {"fine": {"fine": held["fine"]}}} if coarse else {})
+        for name, options in given.items():
+            found = diagnose(held["embeddings"], held["labels"], **options)
+            arm = "fine" if not coarse else "easy" if run.positives == "easy" else "usual"
+            rows.append(
+                {
+                    "run": run.name,
+                    "data": run.data,
+                    "arm": arm,
+                    "given": name,
+                    "found": [verdict.kind for verdict in found.verdicts],
+                }
+            )
+        print(rows[-1], flush=True)
+    return {"rows": rows}
+
+
 def verdicts(_: Path) -> Row:
     rows = []
     for family in FAMILIES:
@@ -574,6 +603,29 @@ def _verdict_tables(found: Row) -> list[str]:
     return lines
 
 
+def _trained_tables(found: Row) -> list[str]:
+    def share(data: str, arm: str, given: str) -> str:
+        chosen = [row for row in found["rows"] if (row["data"], row["arm"], row["given"]) == (data, arm, given)]
+        return f"{sum('class-collapse' in row['found'] for row in chosen)} of {len(chosen)}" if chosen else "–"
+
+    arms = ("usual", "easy", "fine")
+    others = {kind for row in found["rows"] for kind in row["found"]} - {"healthy", "class-collapse"}
+    return [
+        "Runs called class collapse; the others are called healthy"
+        + (f", or {', '.join(sorted(others))}" if others else "")
+        + ".",
+        "",
+        *table(
+            ["data", "given beside labels", "usual positives", "easy positives", "fine label trained on"],
+            (
+                [data, given, *(share(data, arm, given) for arm in arms)]
+                for data in LEVELS
+                for given in ("nothing", "raw inputs", "untrained network", "fine label")
+            ),
+        ),
+    ]
+
+
 def _large_tables(found: Row) -> list[str]:
     seconds = sorted(found["seconds"])
     return [
@@ -595,6 +647,7 @@ def environment() -> Row:
 PARTS: dict[str, Callable[[Path], Row]] = {
     "mode-calibration": mode_calibration,
     "class-collapse": class_collapse,
+    "trained-verdicts": trained_verdicts,
     "verdicts": verdicts,
     "large": large,
 }
@@ -603,6 +656,7 @@ PARTS: dict[str, Callable[[Path], Row]] = {
 TABLES: dict[str, Callable[[Row], list[str]]] = {
     "mode-calibration": _calibration_tables,
     "class-collapse": _collapse_tables,
+    "trained-verdicts": _trained_tables,
     "verdicts": _verdict_tables,
     "large": _large_tables,
 }

@@ -368,12 +368,13 @@ def test_intervals_are_as_wide_as_those_of_a_true_bootstrap(over: Over) -> None:
 def test_other_classes_are_covered_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
     whole = verify(*gaussian_classes(generator, 400, 5), fars=(0.1,))
+    assert whole.tar_at_far[0.1] is not None
     truth = {"roc-auc": whole.roc_auc, "tar@far=0.1": whole.tar_at_far[0.1]}
     hits = dict.fromkeys(truth, 0)
     for seed in range(60):
         found = verify(*gaussian_classes(generator, 40, 5), fars=(0.1,)).intervals(resamples=100, seed=seed, level=0.9)
         for name, value in truth.items():
-            hits[name] += found[name]["classes"].low <= value <= found[name]["classes"].high  # type: ignore[operator]
+            hits[name] += found[name]["classes"].low <= value <= found[name]["classes"].high
     for count in hits.values():
         assert 45 <= count < 60  # 54 of 60, standard error 2.3; a percentile interval is a little short
 

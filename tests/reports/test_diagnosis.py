@@ -7,21 +7,20 @@ import html
 import math
 import random
 import re
-import shutil
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from trivet.reports import write_diagnosis_report, write_run_report
 from trivet.reports.diagnosis import named_sections
+from watched import Watched
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -355,35 +354,15 @@ def test_no_text_of_a_record_becomes_markup(tmp_path: Path) -> None:
         assert f"{name}0" in text or f"{name}1" in text or name in text
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
-
-
 @pytest.fixture
-def watch(browser: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str]]]]:
+def watch(watch: Callable[[Path], Watched]) -> Callable[[Path], tuple[Page, list[str]]]:
     """Opens a page, and lists everything it does that a report must not do."""
-    opened: list[Page] = []
 
     def open_page(path: Path) -> tuple[Page, list[str]]:
-        page, offences = browser.new_page(viewport={"width": 1200, "height": 900}), []
-        page.set_default_timeout(60_000)
-        page.on("dialog", lambda dialog: (offences.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("console", lambda message: offences.append(f"console {message.text}"))
-        page.on("pageerror", lambda error: offences.append(f"error {error}"))
-        page.on("request", lambda request: offences.append(request.url) if request.url.startswith("http") else None)
-        page.goto(path.as_uri())
-        opened.append(page)
-        return page, offences
+        watched = watch(path)
+        return watched.page, watched.offences
 
-    yield open_page
-    for page in opened:
-        page.close()
+    return open_page
 
 
 def settle(page: Page) -> None:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page
 
 from trivet.reports import write_evaluation_report
+from watched import HOSTILE, Watched
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "</script><script>alert(2)</script>",
-    "<a href='javascript:alert(3)'>press</a>",
-    "&lt;b&gt; &amp; {{ 7 * 7 }}{% raw %} %{x}",
-    "Ωmega 猫 \u202eleft\u202c \u2028\u2029 \udcff",
-    "x" * 400,
-]
 RETRIEVAL = {"recall@1": 0.8, "recall@2": 0.9, "recall@10": 0.95, "map@r": 0.5}
 CHANCE = {"recall@1": 0.1, "recall@2": 0.2, "recall@10": 0.6, "map@r": 0.05}
 
@@ -309,58 +299,6 @@ def test_above_sixty_classes_there_are_the_worst_and_the_best(tmp_path: Path) ->
     assert names[40] not in text
     record["per_class"] = [{"digit": classes_of(names[:60])}]
     assert "worst 15" not in page_text(record, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
-
-
-class Watched:
-    """A page, and everything it does that a report must not do."""
-
-    def __init__(self, browser: Browser, path: Path) -> None:
-        self.page: Page = browser.new_page(viewport={"width": 1200, "height": 900})
-        self.page.set_default_timeout(60_000)
-        self.offences: list[str] = []
-        address = path.as_uri()
-        self.page.on("dialog", lambda dialog: (self.offences.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        self.page.on("console", lambda message: self.offences.append(f"console {message.text}"))
-        self.page.on("pageerror", lambda error: self.offences.append(f"error {error}"))
-        self.page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url == address or request.url.startswith("data:")
-                else self.offences.append(f"request {request.url}")
-            ),
-        )
-        self.page.goto(address)
-
-    def plot(self, title: str) -> list[dict[str, Any]]:
-        """The traces of the plot of that title."""
-        holder = self.page.locator("figure", has=self.page.get_by_text(title, exact=True)).locator(".plot")
-        return holder.evaluate(
-            "plot => plot.data.map(({ name, mode, x, y, hovertext, fill }) => ({ name, mode, x, y, hovertext, fill }))"
-        )
-
-
-@pytest.fixture
-def watch(browser: Browser) -> Iterator[Callable[[Path], Watched]]:
-    opened: list[Watched] = []
-
-    def open_page(path: Path) -> Watched:
-        opened.append(Watched(browser, path))
-        return opened[-1]
-
-    yield open_page
-    for watched in opened:
-        watched.page.close()
 
 
 def tags(page: Page) -> dict[str, int]:
