@@ -394,6 +394,8 @@ def trimmed_terms(terms: Sequence[Term], share: float, positives_only: bool) -> 
 
 
 def reduced(terms: Sequence[Term], reduction: str, anchors: int, objective: int) -> float:
+    if reduction == "max":
+        return max((math.fsum(term.parts) for term in terms), default=0.0)
     total = math.fsum(part for term in terms for part in term.parts)
     active = sum(part > 0 for term in terms for part in term.parts)
     sizes = {"mean": len(terms), "mean-active": active, "sum": 1, "anchors": anchors, "objective": objective}

@@ -120,6 +120,7 @@ def strategies() -> list[trivet.RowLoss]:
         made += [
             trivet.TripletLoss(**options),
             trivet.TripletLoss(variant="pn", trim=0.3, **options),
+            trivet.TripletLoss(reduction="max", **options),
             trivet.ContrastiveLoss(margin=0.5, **options),
             trivet.MarginLoss(num_classes=4, beta_penalty=0.1, **options),
         ]
@@ -327,7 +328,7 @@ def test_labels_of_another_length_are_refused() -> None:
         (lambda: trivet.TripletLoss(negatives="seminard"), "did you mean 'semihard'?"),
         (lambda: trivet.TripletLoss(positives="eazy"), "did you mean 'easy'?"),
         (lambda: trivet.TripletLoss(distance="euclid"), "did you mean 'euclidean'?"),
-        (lambda: trivet.TripletLoss(reduction="none"), "Allowed: mean, mean-active, objective, sum"),
+        (lambda: trivet.TripletLoss(reduction="none"), "Allowed: max, mean, mean-active, objective, sum"),
         (lambda: trivet.TripletLoss(margin=-1.0), "margin must be a finite number of at least 0"),
         (lambda: trivet.TripletLoss(margin=5.0, normalize=True), "no embedding can satisfy"),
         (lambda: trivet.TripletLoss(reduction="objective"), "positives='all' and negatives='all'"),

@@ -32,7 +32,7 @@ from trivet.mining.positives import PositiveName, PositiveSelector, positive_sel
 from trivet.mining.selection import Strategy, unit_rows_need
 from trivet.mining.trimming import Cut, smallest
 
-Reduction = Literal["mean", "mean-active", "sum", "anchors", "objective"]
+Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
 MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
@@ -196,6 +196,16 @@ class RowTerms:
         active = None if self.active is None else torch.where(gone, (self.push.detach() > 0).long(), self.active)
         return replace(self, values=torch.where(gone, self.push, self.values), active=active)
 
+    @property
+    def largest(self) -> Tensor:
+        """The largest chosen term, a scalar without a graph; infinitely low if none is chosen."""
+        values = self.values.detach().where(self.chosen, -torch.inf)
+        return values.amax() if values.numel() else values.new_full((), -torch.inf)
+
+    def hardest(self, *, here: Tensor) -> RowTerms:
+        """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
+        return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here)
+
     def sum(self) -> RowSum:
         """Add up the chosen terms."""
         if self.active is None:
@@ -233,7 +243,8 @@ class RowSum:
 class StepRecord:
     """What the last evaluation of a loss did. Numbers stay on the device until they are read.
 
-    "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none.
+    "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none. With the
+    reduction "max" all of this is about the terms among which the largest was sought, not about that one alone.
     """
 
     def __init__(self, tally: Callable[[], Tensor]) -> None:
@@ -289,7 +300,8 @@ class RowLoss(nn.Module, ABC):
         positives, negatives: a selector, or the name of one.
         margin: the margin the bands of the selectors use by default.
         normalize: divide rows by their norm first.
-        reduction: over what the sum of the terms is divided, see `reductions` of the subclass.
+        reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
+            trimming, only those equal to the largest term of the batch, and needs a formula that gives `RowTerms`.
         trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
         trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
             positive stays.
@@ -458,7 +470,7 @@ class RowLoss(nn.Module, ABC):
             count = processes.add_up(count)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
-        if self.reduction in ("mean", "mean-active"):
+        if self.reduction in ("mean", "mean-active", "max"):
             return total / count.clamp_min(1).to(total.dtype)
         if self.reduction == "anchors":
             return total / max(1, batch.total)
@@ -544,6 +556,21 @@ class _Evaluation:
             return smallest(passes, share, self.batch.embeddings)
         return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
 
+    def _largest(self, cut: Cut | None = None, whole: RowTerms | None = None) -> Tensor:
+        """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
+
+        Blocks rather than the value: where another order of operations rounds a term anew, none may equal it later.
+        """
+        largest = self.batch.embeddings.new_full((len(self.spans),), -torch.inf)
+        cut = None if cut is None else replace(cut)  # it counts down
+        for number, terms in enumerate(self._all_terms() if whole is None else [whole]):
+            assert isinstance(terms, RowTerms)
+            if cut is not None:
+                terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
+            largest[number] = terms.largest
+        most = largest.max()
+        return largest >= (most if self._processes is None else self._processes.largest(most))
+
     def add_up(self, batch: Batch, sums: Gradients | None, parameters: Sequence[Tensor] = ()) -> Tensor:
         """The sum of all terms: with `sums` the gradient of each block is added to them at once, otherwise autograd's.
 
@@ -551,6 +578,7 @@ class _Evaluation:
         """
         loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
         cut = self._cut() if loss.trim and len(self.spans) > 1 else None
+        largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
         self.count = torch.zeros_like(self.count)
         self._tally = torch.zeros(13, dtype=torch.float64, device=batch.embeddings.device)
         # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
@@ -566,21 +594,25 @@ class _Evaluation:
                     assert isinstance(terms, RowTerms)
                     cut = cut or self._cut(terms)
                     terms = terms.trim(cut, positives_only=loss.trim_positives_only)
-                result = terms.sum() if isinstance(terms, RowTerms) else terms
-            self._note(rows, result)
+                result = kept = terms.sum() if isinstance(terms, RowTerms) else terms
+                if loss.reduction == "max":
+                    assert isinstance(terms, RowTerms)
+                    largest = self._largest(whole=terms) if largest is None else largest
+                    kept = terms.hardest(here=largest[number]).sum()
+            self._note(rows, result, kept)
             if sums is not None:
-                rows.add_gradients(result.total, parameters, sums)
+                rows.add_gradients(kept.total, parameters, sums)
             if sums is None:
-                total = total + result.total
+                total = total + kept.total
             else:
-                total += result.total.detach()
+                total += kept.total.detach()
         return total.to(batch.embeddings.dtype)
 
-    def _note(self, rows: Rows, result: RowSum) -> None:
-        if self._loss.reduction == "mean":
-            self.count += result.count
+    def _note(self, rows: Rows, result: RowSum, kept: RowSum) -> None:
+        if self._loss.reduction in ("mean", "max"):
+            self.count += kept.count
         elif self._loss.reduction == "mean-active":
-            self.count += result.active
+            self.count += kept.active
         notes = _notes(rows, result)
         if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
             self._notes = notes  # added up when somebody reads the record

@@ -1,18 +1,23 @@
-"""The soft margin of the triplet loss; its hinge is tested with the engine."""
+"""The soft margin of the triplet loss and its hardest triplet; the rest is tested with the engine."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from statistics import fmean
 
 import pytest
 import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
+from torch import Tensor
 
 import reference
 import trivet
+from trivet.papers.xu2024 import _hinges
 
 LABELS = torch.tensor(reference.V8_LABELS)
+RECORDED = ("anchors", "dropped", "terms", "active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
 
 
 @pytest.mark.parametrize("kind", ["squared_euclidean", "euclidean", "cosine"])
@@ -68,7 +73,107 @@ def test_equals_the_smooth_loss_of_pytorch_metric_learning() -> None:
     assert ours(embeddings, labels).item() == pytest.approx(theirs.item(), rel=1e-6)
 
 
+def hardest(rows: Tensor, triplets: Sequence[tuple[int, int, int]], margin: float) -> Tensor:
+    """Of squared distances; amax shares its gradient among those that tie."""
+    values = [(rows[a] - rows[p]).square().sum() - (rows[a] - rows[n]).square().sum() for a, p, n in triplets]
+    return torch.stack(values).add(margin).relu().amax() if values else rows.sum() * 0
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives"), [("hard", "hard"), ("all", "all"), ("all", "hard"), ("easy", "hard")]
+)
+@pytest.mark.parametrize("trim", [0.0, 0.3])
+@pytest.mark.parametrize("block_size", [None, 1, 3])
+def test_the_hardest_triplet_alone(positives: str, negatives: str, trim: float, block_size: int | None) -> None:
+    tied = 0
+    for seed in range(12):  # on a grid, so that several are the hardest
+        rows = torch.randint(3, (9, 2), generator=torch.Generator().manual_seed(seed)).double().requires_grad_()
+        labels = torch.arange(9) % 3 if seed else torch.arange(9)
+        plain = reference.batch(rows.tolist(), labels.tolist(), "squared_euclidean")
+        triplets = reference.triplets(plain, positives, negatives, 1.0)
+        hinges = [reference.hinge(plain, triplet, 1.0) for triplet in triplets]
+        ranked = sorted(range(len(hinges)), key=hinges.__getitem__)  # of equal ones the last go
+        kept = ranked[: max(1, math.ceil(round((1 - trim) * len(ranked), 9)))]
+        tied += sum(hinges[i] == max(hinges[j] for j in kept) > 0 for i in kept) > 1
+        expected = hardest(rows, [triplets[i] for i in kept], 1.0)
+        options = {"positives": positives, "negatives": negatives, "margin": 1.0, "trim": trim}
+        loss = trivet.TripletLoss(reduction="max", block_size=block_size, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="a batch must hold two samples of a class")
+            value = loss(rows, labels)
+        assert value.item() == expected.item()
+        gradients = (torch.autograd.grad(x, rows)[0] for x in (value, expected))
+        torch.testing.assert_close(*gradients, rtol=1e-14, atol=1e-14)
+    assert tied
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+def test_the_hardest_triplet_is_that_of_the_protocol(margin: float) -> None:
+    loss = trivet.TripletLoss(
+        margin=margin, distance="euclidean", positives="hard", negatives="hard", reduction="max", block_size=5
+    )
+    for seed in range(8):
+        rows = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        labels = torch.arange(20) % (4 + seed)
+        ours, theirs = loss(rows, labels), _hinges(rows, labels, margin).max()
+        assert ours.item() == pytest.approx(theirs.item(), abs=1e-10)  # the root there is smoothed by 1e-12
+        gradients = (torch.autograd.grad(x, rows)[0] for x in (ours, theirs))
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
+
+
+def test_the_hardest_triplet_against_references() -> None:
+    rows = torch.tensor([[0.0], [1.0], [9.0]], requires_grad=True)
+    past = torch.tensor([[0.5], [4.0], [1.5]], requires_grad=True)
+    loss = trivet.TripletLoss(margin=0.0, distance="euclidean", positives="hard", negatives="hard", reduction="max")
+    options = {"references": past, "reference_labels": torch.tensor([0, 0, 1])}
+    value = loss(rows, torch.tensor([0, 0, 1]), **options)  # 4 - 1.5, 3 - 0.5, and 7.5 - 5: all tie
+    value.backward()
+    assert value.item() == 2.5
+    assert rows.grad[:, 0].tolist() == pytest.approx([0, 0, 0])
+    assert past.grad[:, 0].tolist() == pytest.approx([0, 1, -1])
+
+
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_the_record_is_of_the_whole_batch(block_size: int | None) -> None:
+    rows, labels = torch.tensor(reference.V8), torch.tensor([*reference.V8_LABELS[:7], 9])
+    records = []
+    for reduction in ("mean", "max"):
+        loss = trivet.TripletLoss(positives="all", negatives="hard", reduction=reduction, block_size=block_size)
+        loss(rows, labels)
+        records.append({name: getattr(loss.last, name) for name in RECORDED})
+    assert records[0] == records[1]
+    assert records[0]["terms"] > 1
+    assert records[0]["dropped"]["no positive"] == 1
+
+
+@pytest.mark.parametrize("strategy", ["hard", "all"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own compiler
+def test_the_hardest_triplet_twice_differentiated_and_compiled(strategy: str) -> None:
+    rows = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss = trivet.TripletLoss(positives=strategy, negatives=strategy, distance="euclidean", reduction="max")
+    labels = torch.arange(8) % 3
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), (rows,), fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), (rows,), fast_mode=True)
+    torch._dynamo.reset()
+    values = [made(rows, labels) for made in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager"))]
+    assert values[1].item() == pytest.approx(values[0].item(), rel=1e-12)
+    torch.testing.assert_close(*(torch.autograd.grad(value, rows)[0] for value in values), rtol=1e-10, atol=1e-12)
+
+
+def test_the_hardest_soft_triplet() -> None:
+    plain = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")
+    triplets = reference.triplets(plain, "all", "all", 0.2)
+    terms = [reference.log_one_plus_exp(plain.d(a, p) - plain.d(a, n)) for a, p, n in triplets]
+    loss = trivet.TripletLoss(soft=True, positives="all", negatives="all", distance="euclidean", reduction="max")
+    assert loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS).item() == pytest.approx(max(terms), rel=1e-12)
+
+
+def test_other_losses_have_no_hardest_triplet() -> None:
+    with pytest.raises(ValueError, match=r"reduction = 'max' is not known; .* Allowed: mean, sum"):
+        trivet.NCATripletLoss(reduction="max")
+
+
 @pytest.mark.parametrize("reduction", ["mean-active", "objective"])
 def test_a_reduction_that_means_nothing(reduction: str) -> None:
-    with pytest.raises(ValueError, match="reduction must be 'mean' or 'sum' with soft = True"):
+    with pytest.raises(ValueError, match="reduction must be 'mean', 'max' or 'sum' with soft = True"):
         trivet.TripletLoss(soft=True, positives="all", negatives="all", reduction=reduction)

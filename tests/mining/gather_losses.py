@@ -427,6 +427,19 @@ def every_reduction(crew: Crew) -> None:
 
 
 @check
+def hardest_triplet_alone(crew: Crew) -> None:
+    trimmed = [{"positives": "all", "negatives": "all", "trim": 0.3}, {**RANDOM[1], "trim": 0.3}]
+    for choice in (*STRATEGIES[:: 2 * crew.size], *trimmed):
+        # The first process has no term, or several blocks beside one of the others.
+        cases = [Case(counts, block_size=size, alone=alone) for counts, size, alone in (
+            (COUNTS[: crew.size], None, 0),
+            ([4, 2, 1, 3][: crew.size], 2, 0),
+            (COUNTS[1 : crew.size] + COUNTS[:1], 3, COUNTS[1]),
+        )]  # fmt: skip
+        compare(crew, triplet, [(choice | {"reduction": "max"}, case) for case in cases])
+
+
+@check
 def trimming(crew: Crew) -> None:
     everything = {"positives": "all", "negatives": "all"}
     for make, positives_too in (

@@ -80,13 +80,15 @@ class TripletLoss(RowLoss):
         distance: "squared_euclidean" (the papers' D), "euclidean" or "cosine".
         positives, negatives: a selector, or the name of one.
         normalize: divide embeddings by their norm first.
-        reduction: "mean" over the triplets, zeros kept; "mean-active" over those above zero; "sum"; or "objective",
-            the paper's sum over all triplets, p = a included, / N^3 (for positives="all", negatives="all").
+        reduction: "mean" over the triplets, zeros kept; "mean-active" over those above zero; "max", the hardest triplet
+            of the batch alone (Xu et al.), the mean of those that tie; "sum"; or "objective", the paper's sum over all
+            triplets, p = a included, / N^3 (for positives="all", negatives="all"). `last` is about all chosen triplets
+            in any case.
         variant: "pn" puts D(p, n) in place of D(a, n).
-        soft: the soft margin (Hermans et al.): no term is ever 0, so only "mean" and "sum" remain, and `margin` is left
-            to the bands of "semihard" and "violating".
-        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet of a
-            block is held.
+        soft: the soft margin (Hermans et al.): no term is ever 0, so only "mean", "max" and "sum" remain, and `margin`
+            is left to the bands of "semihard" and "violating".
+        trim: share of the triplets, those with the largest loss, left out before any reduction. With negatives="all",
+            each triplet of a block is held.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
         block_size, generator: see `RowLoss`.
@@ -101,7 +103,10 @@ class TripletLoss(RowLoss):
     Source:
         Schroff, Kalenichenko, Philbin, "FaceNet", CVPR 2015, section 3.1; there a sum, here a mean.
         With positives="easy": Levi et al., ICCV 2021, section 4.3. With `soft`: Hermans, Beyer, Leibe, "In Defense of
-        the Triplet Loss for Person Re-Identification", 2017, section 2; there of Euclidean distances.
+        the Triplet Loss for Person Re-Identification", 2017, section 2; there of Euclidean distances. With
+        reduction="max": Xu et al., "Mathematical Justification of Hard Negative Mining via Isometric Approximation
+        Theorem", ICLR 2024, equation (4) and figure 3, right; there with hard positives and negatives, which find that
+        triplet without going through all.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
@@ -110,7 +115,7 @@ class TripletLoss(RowLoss):
         tensor(0.5000)
     """
 
-    reductions = ("mean", "mean-active", "sum", "objective")
+    reductions = ("mean", "mean-active", "max", "sum", "objective")
 
     def __init__(
         self,
@@ -144,10 +149,10 @@ class TripletLoss(RowLoss):
         )
         if not soft:
             self.check_reach(margin, name="margin")
-        elif reduction not in ("mean", "sum"):
+        elif reduction not in ("mean", "max", "sum"):
             raise ValueError(
-                f"reduction must be 'mean' or 'sum' with soft = True, where every term is above 0: got {reduction!r}; "
-                "use one of these, or soft = False."
+                "reduction must be 'mean', 'max' or 'sum' with soft = True, where every term is above 0: "
+                f"got {reduction!r}; use one of these, or soft = False."
             )
         if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
             raise ValueError(
@@ -181,4 +186,4 @@ class TripletLoss(RowLoss):
 
     def _summed(self) -> bool:
         """Whether only sums over the triplets are needed."""
-        return self.trim == 0 and self.variant == "an" and self.reduction != "objective"
+        return self.trim == 0 and self.variant == "an" and self.reduction not in ("max", "objective")

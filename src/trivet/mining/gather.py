@@ -184,6 +184,10 @@ class Processes:
         """The sum of a tensor over all of them."""
         return sum_over_processes(own, group=self.group)
 
+    def largest(self, own: Tensor) -> Tensor:
+        """The largest of a scalar that each of them has."""
+        return gather_rows(own[None], [1] * dist.get_world_size(self.group), self.group).max()
+
     def add_before(self, own: Tensor) -> Tensor:
         """The sum of a scalar over those of lower rank."""
         size = dist.get_world_size(self.group)
