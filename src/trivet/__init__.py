@@ -43,13 +43,14 @@ from trivet.mining import (
 from trivet.rows import RowLoss, Rows, RowSum, RowTerms, StepRecord
 
 if TYPE_CHECKING:
-    from trivet.collapse import diagnose
+    from trivet.collapse import CollapseMonitor, diagnose
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AllNegatives",
     "AllPositives",
+    "CollapseMonitor",
     "ContrastiveLoss",
     "DistanceWeighted",
     "EasyNegative",
@@ -88,8 +89,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Loaded when first used: it brings the evaluation along, which a training loop does without.
-    if name == "diagnose":
-        from trivet.collapse import diagnose
+    if name in ("CollapseMonitor", "diagnose"):
+        from trivet import collapse
 
-        return diagnose
+        return getattr(collapse, name)
     raise AttributeError(f"module 'trivet' has no attribute {name!r}")

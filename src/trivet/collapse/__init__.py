@@ -2,8 +2,10 @@
 
 from trivet.collapse.diagnosis import THRESHOLDS, Diagnosis, Threshold, Verdict, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
+from trivet.collapse.forecast import Forecast
 from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
 from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes
+from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
@@ -11,12 +13,16 @@ from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
 
 __all__ = [
+    "ALARMS",
     "THRESHOLDS",
     "ClassMeasures",
     "ClassModes",
     "ClassSpread",
+    "CollapseMonitor",
     "Diagnosis",
+    "Event",
     "Extent",
+    "Forecast",
     "Measures",
     "Modes",
     "Retention",

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
 from trivet.losses import TripletLoss
+from trivet.mining import EasyPositive
 
 Kind = Literal["healthy", "network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "noisy-labels"]
 Severity = Literal["full", "partial"]
@@ -267,7 +269,7 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
     ]
     for holds, severity, text in rules:
         if holds:
-            return [Verdict("network-collapse", severity, evidence, text, *_network_advice(strategy))]
+            return [Verdict("network-collapse", severity, evidence, text, *network_advice(strategy))]
     return []
 
 
@@ -278,29 +280,6 @@ def _at_margin(found: Measures, strategy: Strategy | None) -> float | None:
     margin, near = strategy.loss.margin, THRESHOLDS["margin"].value
     stuck = margin > 0 and abs(found.sampling.loss - margin) <= near * margin
     return margin if stuck and found.sampling.mean_to_negative < margin else None
-
-
-def _network_advice(strategy: Strategy | None) -> tuple[str, tuple[str, ...]]:
-    if strategy is not None and _name(strategy.loss.strategy.negatives) == "HardNegative":
-        size = strategy.classes_per_batch * strategy.samples_per_class
-        return (
-            f"The hardest of {size} items in a batch are negatives that no small step can move past the positives; the "
-            "loss falls faster by shrinking everything.",
-            (
-                'Take semi-hard negatives (negatives = "semihard-hardest"), or easy positives with them.',
-                "Use the second-order or the selectively contrastive loss, which do not pull hard negatives closer.",
-                "Make batches smaller, the embedding wider, or the learning rate lower.",
-            ),
-        )
-    return (
-        "The loss was lowered by drawing all items together: hard negatives in large batches, a narrow embedding, "
-        "wrong labels or a learning rate that is too high do that.",
-        (
-            "Take semi-hard negatives or easy positives in place of the hardest.",
-            "Lower the learning rate, or start from a pretrained backbone.",
-            "Normalise the embeddings, make them wider, or make batches smaller.",
-        ),
-    )
 
 
 def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
@@ -321,29 +300,7 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     evidence |= {f"{level}_recall@1": one.recall for level, one in found.fine.items()}
     if found.retention is not None:
         evidence["retention"] = found.retention
-    easy = strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive"
-    few = strategy is not None and strategy.samples_per_class < 4
-    first = (
-        f"Put more items of each class in a batch (samples_per_class = {strategy.samples_per_class} now): easy "
-        "positives need near ones to choose."
-        if easy and strategy is not None
-        else 'Take easy positives (positives = "easy"), with eight or more items of each class in a batch.'
-    )
-    return [
-        Verdict(
-            "class-collapse",
-            severity,
-            evidence,
-            rule,
-            "Positives are pulled together however different they are, so the modes of a class are drawn to one spot."
-            + (" Few items of a class in a batch leave easy positives nothing to choose from." if easy and few else ""),
-            (
-                first,
-                "Label finer classes, if there are any.",
-                "Stop earlier: a class shrinks on after it is separated.",
-            ),
-        )
-    ]
+    return [Verdict("class-collapse", severity, evidence, rule, *class_advice(strategy))]
 
 
 def _indices(found: Measures) -> dict[str, float]:
@@ -436,7 +393,7 @@ def _notes(found: Measures, strategy: Strategy | None, *, told: bool) -> list[st
         and found.recall >= THRESHOLDS["learned"].value
     ):
         notes.append("The batches hold nothing that the loss can still learn from: the classes are apart.")
-    easy = strategy is not None and _name(strategy.loss.strategy.positives) == "EasyPositive"
+    easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
     if easy and sampled is not None and sampled.choices <= 1:
         notes.append("With two items of a class in a batch there is one positive to choose: easy positives do nothing.")
     if strategy is not None and sampled is None:
@@ -454,10 +411,6 @@ def _notes(found: Measures, strategy: Strategy | None, *, told: bool) -> list[st
     if found.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said of the inside of classes.")
     return notes
-
-
-def _name(selector: object) -> str:
-    return type(selector).__name__
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,407 @@
+"""Watching a training run: is it on its way to collapse, and from which step on?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from trivet.collapse.advice import class_advice, network_advice
+from trivet.collapse.diagnosis import THRESHOLDS, Threshold
+from trivet.collapse.forecast import Forecast, forecast, settled
+from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
+from trivet.rows import RowLoss
+
+EventKind = Literal["network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite"]
+SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
+"""What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
+
+_CHOSEN = "the first half of the gauntlet (benchmarks/gauntlet.py)"
+ALARMS: dict[str, Threshold] = {
+    "risk": Threshold(0.85, "risk", "from here on, at two looks in a row: the network is about to collapse", _CHOSEN),
+    "healthy": Threshold(0.5, "risk", "below: nothing is suspicious, and a repair may return here", "our choice"),
+    "lost": Threshold(0.2, "fine_recall", "lost since its best: the classes collapse", _CHOSEN),
+    "dead": Threshold(5, "looks", "in a row at which nearly no term has a gradient: the sampler is dead", "our choice"),
+}
+"""Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
+CALM = 5  # looks whose median stands for a look where classes are judged: few items of a batch have a fine class
+FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something went wrong, or is about to.
+
+    Attributes:
+        step: optimiser steps done when it was seen.
+        kind: what it is.
+        evidence: measure -> value, those the event rests on.
+        rule: the comparison that decided, in words with its numbers.
+        changes: one to three things to change, the most effective first.
+        forecast: probability of a collapse of the network by the end of the run, in [0, 1]; None without a forecast.
+        healthy: optimiser steps done when nothing was suspicious last; a repair returns there.
+    """
+
+    step: int
+    kind: EventKind
+    evidence: dict[str, float]
+    rule: str
+    changes: tuple[str, ...]
+    forecast: float | None
+    healthy: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; None where a number is not finite."""
+        return dataclasses.asdict(self) | {
+            "evidence": {name: _finite(value) for name, value in self.evidence.items()},
+            "changes": list(self.changes),
+        }
+
+
+class CollapseMonitor:
+    """Watch the batches of a training loop, with any loss, and say when they begin to collapse.
+
+    Every update takes measures in O(N d), which stay on the device. At a look they are read back, with some that need
+    the distances of at most 256 rows, and the rules of `ALARMS` are asked.
+
+    Args:
+        every: updates between two looks; the first `every` updates are all looked at.
+        on_event: called with each event.
+        log: called at each look with (measures, step), as the `log_metrics` of a logger.
+
+    Attributes:
+        events: all so far; a kind is reported once.
+        series: name -> values, one for each look; names are `SERIES`.
+
+    Raises:
+        ValueError: if `every` is below 1. No other method raises anything: what cannot be used is warned of once.
+
+    Example:
+        >>> monitor = CollapseMonitor()
+        >>> points = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+        >>> for step in range(60):
+        ...     found = monitor.update(points * 0.8**step + 1, torch.arange(32) % 4, loss=0.2)
+        >>> [event.kind for event in monitor.events]
+        ['network-collapse']
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 10,
+        on_event: Callable[[Event], None] | None = None,
+        log: Callable[[Mapping[str, float], int], None] | None = None,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1, the updates between two looks: got {every}.")
+        self.every = every
+        self.events: list[Event] = []
+        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
+        self._on_event, self._log = on_event, log
+        self._updates = 0
+        self._pending: list[Tensor] = []  # running measures and loss of the updates since the last look
+        self._width: int | None = None
+        self._best = 0.0  # fine recall so far
+        self._said: set[str] = set()
+
+    def update(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        loss: Tensor | float | None = None,
+        *,
+        fine: Tensor | None = None,
+        active: Callable[[], float] | float | None = None,
+        step: int | None = None,
+    ) -> list[Event]:
+        """See a batch; returns the events it brought.
+
+        Args:
+            embeddings: `(N, d)`, as the loss got them; no gradient is kept.
+            labels: `(N,)` integer.
+            loss: of this batch.
+            fine: `(N,)` integer: classes inside the classes, by which a class collapse is seen.
+            active: share of the terms of the loss that are not zero, or what gives it when there is a look.
+            step: optimiser steps done before this batch. Default: the updates before it.
+        """
+        step = self._updates if step is None else step
+        self._updates += 1
+        before = len(self.events)
+        looked = False
+        try:
+            if self._usable(embeddings, labels, fine, step):
+                looked = self._see(embeddings, labels, loss, fine, active, step)
+        except Exception as error:  # a fault of the monitor must not end the training that it watches
+            self._say(f"the collapse monitor could not see a batch: {type(error).__name__} at step {step}: {error}.")
+        if looked and self._log is not None:
+            self._log({name: values[-1] for name, values in self.series.items() if name != "step"}, step)
+        found = self.events[before:]
+        if self._on_event is not None:
+            for event in found:
+                self._on_event(event)
+        return found
+
+    def watch(
+        self, loss: nn.Module, *, step: Callable[[], int] | None = None
+    ) -> torch.utils.hooks.RemovableHandle:
+        """Update whenever `loss(embeddings, labels)` is called in training; `.remove()` the handle to end that.
+
+        Args:
+            loss: any module whose first two arguments are `(N, d)` embeddings and `(N,)` labels, and that returns its
+                value. Calls without gradients, as in an evaluation, are not seen.
+            step: gives the optimiser steps done. Default: the calls so far.
+        """
+
+        def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+            given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
+            if not torch.is_grad_enabled() or not module.training:
+                return
+            record = module.last if isinstance(module, RowLoss) else None
+            self.update(
+                given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
+                given[1] if len(given) > 1 else None,
+                value if isinstance(value, Tensor | float) else None,
+                active=None if record is None else lambda: record.active_fraction,
+                step=None if step is None else step(),
+            )
+
+        return loss.register_forward_hook(see, with_kwargs=True)
+
+    def forecast(self) -> Forecast | None:
+        """How the run will end, as far as its steps so far tell; None before there are enough, or without labels."""
+        return forecast(self.series)
+
+    def as_json(self) -> dict[str, Any]:
+        """{"series", "events", "forecast"} for a record; None where a number is not finite."""
+        ahead = self.forecast()
+        return {
+            "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
+            "events": [event.as_json() for event in self.events],
+            "forecast": None if ahead is None else ahead.as_json(),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, of plain numbers, texts, lists and dicts that JSON can hold."""
+        return {
+            "updates": self._updates,
+            "width": self._width,
+            "best": self._best,
+            "said": sorted(self._said),
+            "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
+            "pending": [[_finite(value) for value in row.tolist()] for row in self._pending],
+            "events": [event.as_json() for event in self.events],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self._updates, self._width, self._best = state["updates"], state["width"], state["best"]
+        self._said = set(state["said"])
+        self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
+        self._pending = [torch.tensor([_number(value) for value in row]) for row in state["pending"]]
+        self.events = [
+            Event(
+                **{
+                    **event,
+                    "evidence": {name: _number(value) for name, value in event["evidence"].items()},
+                    "changes": tuple(event["changes"]),
+                }
+            )
+            for event in state["events"]
+        ]
+
+    def _usable(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None, step: int) -> bool:
+        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
+            shape = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
+            self._say(f"embeddings must be floating point of shape (N, d): got {shape}; such a batch is not watched.")
+            return False
+        if len(embeddings) < 2:
+            self._say(f"a batch must hold two items to compare: got {len(embeddings)}; such a batch is not watched.")
+            return False
+        for name, values in (("labels", labels), ("fine", fine)):
+            if values is not None and (not isinstance(values, Tensor) or values.shape != embeddings.shape[:1]):
+                shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+                self._say(
+                    f"{name} must be a tensor of one class per embedding: got {shape} for {len(embeddings)} "
+                    "embeddings; such a batch is not watched."
+                )
+                return False
+        if labels is None:
+            self._say(
+                "the monitor needs the labels of a batch to forecast a collapse: none came; only spread, norm and loss "
+                "are watched."
+            )
+        if self._width not in (None, embeddings.shape[1]):
+            self._say(
+                f"embeddings must keep their size: got {embeddings.shape[1]} numbers each at step {step} after "
+                f"{self._width}; the monitor begins anew."
+            )
+            self.series = {name: [] for name in SERIES}
+            self._pending, self._best = [], 0.0
+        self._width = embeddings.shape[1]
+        return True
+
+    def _see(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        loss: Tensor | float | None,
+        fine: Tensor | None,
+        active: Callable[[], float] | float | None,
+        step: int,
+    ) -> bool:
+        """Take the measures of a batch; returns whether there was a look."""
+        device = embeddings.device
+        labels, fine = (None if values is None else values.to(device) for values in (labels, fine))
+        value = torch.as_tensor(math.nan if loss is None else loss, device=device).detach().float().reshape(1)
+        bad = torch.isinf(value) if loss is None else ~torch.isfinite(value)
+        self._pending.append(torch.cat([running_measures(embeddings, labels, fine), value, bad.float()]))
+        looks = len(self.series["step"])
+        if looks >= self.every and self._updates % self.every:
+            return False
+        rows = torch.stack([row.to(device) for row in self._pending]).cpu().double()
+        self._pending = []
+        compared = [math.nan] * len(COMPARED)
+        if labels is not None:
+            compared = compared_measures(embeddings, labels, fine).tolist()
+        share = active() if callable(active) else active
+        # Of some updates the median: a single odd batch is no news.
+        seen = rows[:, :-1].nanmedian(dim=0).values.tolist()
+        numbers = [float(step), *seen, *compared, math.nan if share is None else float(share)]
+        for name, number in zip(SERIES, numbers, strict=False):
+            self.series[name].append(number)
+        ahead = self.forecast()
+        self.series["risk"].append(math.nan if ahead is None else ahead.probability)
+        # The norm is not finite where an embedding is not.
+        lost = ~rows[:, RUNNING.index("norm")].isfinite() | rows[:, -1].bool()
+        self._judge(step, not_finite=bool(lost.any()))
+        return True
+
+    def _judge(self, step: int, *, not_finite: bool) -> None:
+        last = {name: values[-1] for name, values in self.series.items()}
+        if not_finite:
+            self._tell(
+                step,
+                "not-finite",
+                {"loss": last["loss"], "norm": last["norm"]},
+                "the loss or an embedding is not a finite number",
+                (
+                    "Lower the learning rate, or warm it up.",
+                    "Clip the norm of the gradient.",
+                    "Look for inputs that are not finite.",
+                ),
+            )
+            return
+        tail, scale = THRESHOLDS["norm"].value, THRESHOLDS["scale"].value
+        if last["norm_tail"] > tail or last["norm"] > scale:
+            rule = f"largest norm {last['norm_tail']:.3g} x the median, over {tail:g}"
+            if last["norm"] > scale:
+                rule = f"root mean square norm {last['norm']:.3g}, over {scale:g}"
+            self._tell(
+                step,
+                "exploding-norm",
+                {"norm": last["norm"], "norm_tail": last["norm_tail"]},
+                rule,
+                (
+                    "Normalise the embeddings.",
+                    "Lower the learning rate, or warm it up.",
+                    "Clip the norm of the gradient.",
+                ),
+            )
+        if step < FIRST:
+            return
+        risk, limit = self.series["risk"], ALARMS["risk"].value
+        if len(risk) > 1 and risk[-1] >= limit and risk[-2] >= limit:
+            ahead = self.forecast()
+            assert ahead is not None
+            self._tell(
+                step,
+                "network-collapse",
+                ahead.evidence,
+                f"forecast of {risk[-1]:.0%}, at two looks in a row at least {limit:.0%}: items are "
+                f"{ahead.evidence['relative_spread']:.2g} as far from their centre as from 0, and items of a class "
+                f"{ahead.evidence['within_between']:.2f} x as far apart as items of two",
+                network_advice(None)[1],
+            )
+        if not any(event.kind == "network-collapse" for event in self.events):
+            self._judge_classes(step)
+        self._judge_sampler(step, last)
+
+    def _judge_classes(self, step: int) -> None:
+        looks, most = len(self.series["step"]), ALARMS["lost"].value
+        kept = settled(self.series["fine_recall"], looks - 1, CALM)
+        if looks < CALM or math.isnan(kept):
+            return
+        self._best = max(self._best, kept)
+        if self._best - kept <= most:
+            return
+        self._tell(
+            step,
+            "class-collapse",
+            {
+                "fine_recall": kept,
+                "best_fine_recall": self._best,
+                "within_between": self.series["within"][-1] / self.series["between"][-1],
+            },
+            f"the nearest positive is of the same finer class for {kept:.1%} of the items, after {self._best:.1%}: "
+            f"more than {most:.0%} lost",
+            class_advice(None)[1],
+        )
+
+    def _judge_sampler(self, step: int, last: Mapping[str, float]) -> None:
+        looks = int(ALARMS["dead"].value)
+        recent = self.series["active"][-looks:]
+        if len(recent) < looks or not all(value < THRESHOLDS["active"].value for value in recent):
+            return
+        if not last["recall"] < THRESHOLDS["learned"].value:
+            return
+        self._tell(
+            step,
+            "dead-sampler",
+            {"active": last["active"], "recall": last["recall"]},
+            f"under {THRESHOLDS['active'].value:.0%} of the terms had a gradient at the last {looks} looks, while the "
+            f"nearest item is of the same class for {last['recall']:.1%}",
+            ("Take harder negatives, or a larger margin.", "Take all positives and negatives of a batch."),
+        )
+
+    def _tell(
+        self, step: int, kind: EventKind, evidence: Mapping[str, float], rule: str, changes: tuple[str, ...]
+    ) -> None:
+        if any(event.kind == kind for event in self.events):
+            return
+        ahead = self.forecast()
+        calm = [
+            int(then)
+            for then, risk in zip(self.series["step"][:-1], self.series["risk"], strict=False)
+            if not risk >= ALARMS["healthy"].value
+        ]
+        self.events.append(
+            Event(
+                step,
+                kind,
+                dict(evidence),
+                rule,
+                changes,
+                None if ahead is None else ahead.probability,
+                max(calm, default=0),
+            )
+        )
+
+    def _say(self, sentence: str) -> None:
+        kind = sentence.partition(":")[0]
+        if kind not in self._said:
+            self._said.add(kind)
+            warnings.warn(sentence, stacklevel=4)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,233 @@
+"""The monitor: what it sees, what it says, and that it never brings a training down."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import trivet
+from trivet.collapse import CollapseMonitor
+from trivet.collapse.monitor import SERIES
+from trivet.collapse.running import RUNNING, running_measures
+
+LABELS = torch.arange(32) % 4
+
+
+def points(seed: int = 0, d: int = 8) -> Tensor:
+    return torch.randn(32, d, generator=torch.Generator().manual_seed(seed))
+
+
+def shrinking(steps: int = 60, rate: float = 0.9) -> Iterator[Tensor]:
+    """Batches without any order by class that shrink around a point."""
+    for step in range(steps):
+        yield points(step) * rate**step + 1
+
+
+def spreading(steps: int = 60) -> Iterator[Tensor]:
+    """Batches whose classes move apart."""
+    for step in range(steps):
+        yield points(step) + step / 10 * torch.eye(8)[LABELS]
+
+
+def test_a_shrinking_embedding_is_called_once_with_its_evidence() -> None:
+    monitor = CollapseMonitor()
+    brought = [monitor.update(batch, LABELS, 0.2) for batch in shrinking(rate=0.8)]
+    (event,) = monitor.events
+    assert [found for found in brought if found] == [[event]]
+    assert event.kind == "network-collapse"
+    assert 4 <= event.step < 40
+    assert event.healthy < event.step
+    assert event.forecast is not None
+    assert event.forecast >= 0.85
+    assert event.evidence["within_between"] == pytest.approx(1, abs=0.1)
+    assert event.changes
+
+
+def test_a_spreading_embedding_brings_nothing() -> None:
+    monitor = CollapseMonitor()
+    for batch in spreading():
+        assert monitor.update(batch, LABELS, 0.2) == []
+    ahead = monitor.forecast()
+    assert ahead is not None
+    assert ahead.probability < 0.2
+
+
+def test_series_hold_the_measures_of_each_look() -> None:
+    monitor = CollapseMonitor(every=3)
+    batches = list(spreading(7))
+    for batch in batches:
+        monitor.update(batch, LABELS, 0.25, active=0.5)
+    assert monitor.series["step"] == [0, 1, 2, 5]  # the first three updates, then each third
+    assert set(monitor.series) == set(SERIES)
+    assert {len(values) for values in monitor.series.values()} == {4}
+    assert monitor.series["loss"] == [0.25] * 4
+    assert monitor.series["active"] == [0.5] * 4
+    for at, name in enumerate(RUNNING):
+        if name != "fine_index":
+            between = [float(running_measures(batch, LABELS)[at]) for batch in batches[3:6]]
+            assert monitor.series[name][-1] == pytest.approx(sorted(between)[1], rel=1e-6)
+
+
+def test_fine_labels_show_classes_that_collapse() -> None:
+    monitor = CollapseMonitor()
+    fine = torch.arange(32) // 8
+    coarse = fine // 2
+    for step in range(120):
+        apart = 3 * 0.93**step  # of the fine classes inside a class
+        batch = points(step) * 0.5 + 6 * torch.eye(8)[coarse] + apart * torch.eye(8)[4 + fine]
+        monitor.update(batch, coarse, 0.1, fine=fine)
+    assert [event.kind for event in monitor.events] == ["class-collapse"]
+    event = monitor.events[0]
+    assert event.evidence["best_fine_recall"] - event.evidence["fine_recall"] > 0.2
+
+
+def test_terms_without_a_gradient_are_a_dead_sampler_unless_all_is_learned() -> None:
+    dead, done = CollapseMonitor(), CollapseMonitor()
+    for step in range(40):
+        dead.update(points(step), LABELS, 0.0, active=0.0)
+        done.update(points(step) * 0.01 + torch.eye(8)[LABELS], LABELS, 0.0, active=0.0)
+    assert [event.kind for event in dead.events] == ["dead-sampler"]
+    assert done.events == []
+
+
+def test_exploding_norms_are_called() -> None:
+    monitor = CollapseMonitor()
+    for step in range(30):
+        monitor.update(points(step) * 3.0**step, LABELS, 0.1)
+    assert "exploding-norm" in [event.kind for event in monitor.events]
+
+
+@pytest.mark.parametrize("where", ["loss", "embeddings"])
+def test_a_number_that_is_not_finite_is_an_event_even_between_two_looks(where: str) -> None:
+    monitor = CollapseMonitor(every=5)
+    for step in range(20):
+        batch, loss = points(step), 0.5
+        if step == 11:
+            loss = math.nan if where == "loss" else loss
+            batch[3, 2] = math.inf if where == "embeddings" else batch[3, 2]
+        monitor.update(batch, LABELS, loss)
+    assert [(event.kind, event.step) for event in monitor.events] == [("not-finite", 14)]
+    json.dumps(monitor.as_json(), allow_nan=False)
+
+
+BAD: list[tuple[str, Any, Any, str]] = [
+    ("a batch of one", torch.ones(1, 4), torch.zeros(1, dtype=torch.int64), "two items to compare: got 1"),
+    ("no matrix", torch.ones(4), torch.zeros(4, dtype=torch.int64), r"shape \(N, d\): got \(4,\)"),
+    ("integers", torch.ones(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), "floating point"),
+    ("other labels", torch.ones(4, 2), torch.zeros(3, dtype=torch.int64), r"got \(3,\) for 4 embeddings"),
+    ("no tensor", None, None, "got NoneType"),
+]
+
+
+@pytest.mark.parametrize(("embeddings", "labels", "said"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_what_cannot_be_watched_is_said_once_and_passed_over(embeddings: Any, labels: Any, said: str) -> None:
+    monitor = CollapseMonitor()
+    with pytest.warns(UserWarning, match=said) as caught:
+        for _ in range(3):
+            assert monitor.update(embeddings, labels, 0.1) == []
+    assert len(caught) == 1
+    assert monitor.series["step"] == []
+
+
+def test_without_labels_spread_norm_and_loss_are_watched() -> None:
+    monitor = CollapseMonitor()
+    with pytest.warns(UserWarning, match="needs the labels") as caught:
+        for step in range(30):
+            monitor.update(points(step) * 3.0**step)
+    assert len(caught) == 1
+    assert [event.kind for event in monitor.events] == ["exploding-norm"]
+    assert monitor.forecast() is None
+
+
+def test_another_embedding_size_begins_anew() -> None:
+    monitor = CollapseMonitor()
+    for batch in shrinking(5):
+        monitor.update(batch, LABELS, 0.1)
+    with pytest.warns(UserWarning, match="got 6 numbers each at step 5 after 8"):
+        monitor.update(points(d=6), LABELS, 0.1)
+    assert monitor.series["step"] == [5]
+
+
+def test_a_fault_of_the_monitor_is_no_fault_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr("trivet.collapse.monitor.running_measures", broken)
+    monitor = CollapseMonitor()
+    with pytest.warns(UserWarning, match="could not see a batch: RuntimeError at step 0: out of luck") as caught:
+        for _ in range(3):
+            assert monitor.update(points(), LABELS, 0.1) == []
+    assert len(caught) == 1
+
+
+def test_every_must_be_one_or_more() -> None:
+    with pytest.raises(ValueError, match="every must be at least 1"):
+        CollapseMonitor(every=0)
+
+
+@pytest.mark.parametrize("stop", [3, 17, 24])
+def test_a_resumed_monitor_goes_on_exactly(stop: int) -> None:
+    whole, first = CollapseMonitor(every=4), CollapseMonitor(every=4)
+    batches = list(shrinking(50))
+    for batch in batches:
+        whole.update(batch, LABELS, 0.1)
+    for batch in batches[:stop]:
+        first.update(batch, LABELS, 0.1)
+    second = CollapseMonitor(every=4)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    for batch in batches[stop:]:
+        second.update(batch, LABELS, 0.1)
+    assert second.as_json() == whole.as_json()
+    assert second.events == whole.events
+
+
+def test_callbacks_get_looks_and_events() -> None:
+    events, logged = [], []
+    monitor = CollapseMonitor(
+        every=5, on_event=events.append, log=lambda measures, step: logged.append((step, measures["relative_spread"]))
+    )
+    for batch in shrinking(40):
+        monitor.update(batch, LABELS, 0.1)
+    assert events == monitor.events
+    assert [step for step, _ in logged] == monitor.series["step"]
+    assert [value for _, value in logged] == monitor.series["relative_spread"]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["a loss of Trivet", "another loss"])
+def test_a_watched_loss_updates_by_itself_in_training_only(own: bool) -> None:
+    class Other(nn.Module):
+        def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+            return (embeddings[labels == labels[0]].square()).sum()
+
+    loss: nn.Module = trivet.TripletLoss() if own else Other()
+    monitor = CollapseMonitor()
+    handle = monitor.watch(loss)
+    embeddings = points().requires_grad_()
+    loss(embeddings, LABELS).backward()
+    with torch.no_grad():
+        loss(embeddings, LABELS)
+    loss.eval()
+    loss(embeddings, LABELS)
+    loss.train()
+    loss(embeddings, labels=LABELS)
+    assert monitor.series["step"] == [0, 1]
+    assert math.isnan(monitor.series["active"][0]) == (not own)
+    handle.remove()
+    loss(embeddings, LABELS)
+    assert monitor.series["step"] == [0, 1]
+
+
+def test_no_gradient_is_kept() -> None:
+    monitor = CollapseMonitor(every=50)
+    weight = torch.ones(8, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monitor.update(points() * weight, LABELS, (weight * 2).sum())
+    assert all(not row.requires_grad for row in monitor._pending)

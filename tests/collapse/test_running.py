@@ -1,0 +1,143 @@
+"""The measures of a batch, against loops over its pairs."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from statistics import fmean, median
+
+import pytest
+import torch
+from torch import Tensor
+
+from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
+
+Points = list[list[float]]
+
+
+def batch(seed: int, *, size: int = 24, d: int = 5, classes: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(size, d, generator=generator) + 1
+    labels = torch.randint(0, classes, (size,), generator=generator)
+    return points + labels[:, None], labels, torch.randint(0, 3, (size,), generator=generator)
+
+
+def root_mean_square(lengths: list[float]) -> float:
+    return math.sqrt(fmean(length**2 for length in lengths)) if lengths else math.nan
+
+
+def definition(points: Points, labels: list[int], fine: list[int]) -> dict[str, float]:
+    """The running measures by loops over all pairs."""
+    pairs = [(math.dist(points[i], points[j]), i, j) for i, j in combinations(range(len(points)), 2)]
+    same = [length for length, i, j in pairs if labels[i] == labels[j]]
+    other = [length for length, i, j in pairs if labels[i] != labels[j]]
+    deep = [length for length, i, j in pairs if labels[i] == labels[j] and fine[i] == fine[j]]
+    beside = [length for length, i, j in pairs if labels[i] == labels[j] and fine[i] != fine[j]]
+    centre = [fmean(column) for column in zip(*points, strict=True)]
+    norms = [math.hypot(*point) for point in points]
+    squares = [fmean(length**2 for length in lengths) for lengths in (same, other, deep, beside)]
+    return {
+        "mean_distance": root_mean_square([length for length, _, _ in pairs]),
+        "relative_spread": root_mean_square([math.dist(point, centre) for point in points]) / root_mean_square(norms),
+        "within": root_mean_square(same),
+        "between": root_mean_square(other),
+        "fine_index": math.sqrt(max(0.0, squares[3] - squares[2]) / (squares[1] - squares[0])),
+        "norm": root_mean_square(norms),
+        "norm_tail": max(norms) / sorted(norms)[(len(norms) - 1) // 2],
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_running_measures_equal_the_loops(seed: int) -> None:
+    points, labels, fine = batch(seed)
+    found = dict(zip(RUNNING, running_measures(points, labels, fine).tolist(), strict=True))
+    assert found == pytest.approx(definition(points.tolist(), labels.tolist(), fine.tolist()), rel=1e-4)
+
+
+def test_a_narrow_cone_keeps_its_digits() -> None:
+    points, labels, fine = batch(0)
+    narrow = 100 + 1e-3 * points.double()
+    found = dict(zip(RUNNING, running_measures(narrow, labels, fine).tolist(), strict=True))
+    expected = definition(narrow.tolist(), labels.tolist(), fine.tolist())
+    for name in ("mean_distance", "relative_spread", "within", "between"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-2)
+
+
+def compared_definition(points: Points, labels: list[int], fine: list[int]) -> dict[str, float]:
+    """The compared measures by loops, but for the effective rank."""
+    found: dict[str, list[float]] = {name: [] for name in COMPARED}
+    for a, x in enumerate(points):
+        positives = [i for i in range(len(points)) if i != a and labels[i] == labels[a]]
+        negatives = [i for i in range(len(points)) if labels[i] != labels[a]]
+        if not positives or not negatives:
+            continue
+        near = min(positives, key=lambda i: math.dist(x, points[i]))
+        far = max(math.dist(x, points[i]) for i in positives)
+        negative = min(negatives, key=lambda i: math.dist(x, points[i]))
+        found["recall"].append(math.dist(x, points[near]) < math.dist(x, points[negative]))
+        found["hard"].append(far > math.dist(x, points[negative]))
+        for name, other in (("s_ap", near), ("s_an", negative)):
+            product = sum(u * v for u, v in zip(x, points[other], strict=True))
+            found[name].append(product / (math.hypot(*x) * math.hypot(*points[other])))
+        kinds = {fine[i] == fine[a] for i in positives}
+        if len(kinds) == 2:
+            found["fine_recall"].append(fine[near] == fine[a])
+    return {name: fmean(values) for name, values in found.items() if values}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_compared_measures_equal_the_loops(seed: int) -> None:
+    points, labels, fine = batch(seed)
+    found = dict(zip(COMPARED, compared_measures(points, labels, fine).tolist(), strict=True))
+    centred = points.double() - points.double().mean(dim=0)
+    values = torch.linalg.svdvals(centred)
+    shares = values / values.sum()
+    assert found.pop("effective_rank") == pytest.approx(math.exp(-float((shares * shares.log()).sum())), rel=1e-3)
+    assert found == pytest.approx(compared_definition(points.tolist(), labels.tolist(), fine.tolist()), abs=1e-5)
+
+
+def test_only_the_first_rows_are_compared() -> None:
+    points, labels, _ = batch(0, size=300)
+    assert compared_measures(points, labels).nan_to_num().tolist() == compared_measures(
+        points[:256], labels[:256]
+    ).nan_to_num().tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_too_few_rows_say_nothing(size: int) -> None:
+    points, labels, fine = (part[:size] for part in batch(0))
+    assert len(running_measures(points, labels, fine)) == len(RUNNING)
+    assert math.isnan(float(running_measures(points, labels, fine)[0]))
+    assert all(math.isnan(value) for value in compared_measures(points, labels, fine).tolist())
+
+
+def test_without_labels_only_the_spread_and_the_norm_are_known() -> None:
+    points, _, _ = batch(0)
+    found = dict(zip(RUNNING, running_measures(points, None).tolist(), strict=True))
+    assert {name for name, value in found.items() if not math.isnan(value)} == {
+        "mean_distance",
+        "relative_spread",
+        "norm",
+        "norm_tail",
+    }
+
+
+def test_one_class_has_nothing_between_and_single_items_nothing_within() -> None:
+    points, _, _ = batch(0)
+    one = dict(zip(RUNNING, running_measures(points, torch.zeros(len(points), dtype=torch.int64)).tolist(), strict=True))
+    assert math.isnan(one["between"])
+    assert one["within"] == pytest.approx(one["mean_distance"], rel=1e-5)
+    each = dict(zip(RUNNING, running_measures(points, torch.arange(len(points))).tolist(), strict=True))
+    assert math.isnan(each["within"])
+    assert each["between"] == pytest.approx(each["mean_distance"], rel=1e-5)
+
+
+def test_labels_above_32_bits_stay_apart() -> None:
+    points, labels, fine = batch(0)
+    large = labels.long() * 2**33 + 2**40
+    assert running_measures(points, large, fine).tolist() == pytest.approx(
+        running_measures(points, labels, fine).tolist(), rel=1e-6
+    )
+    assert median(compared_measures(points, large, fine).tolist()) == pytest.approx(
+        median(compared_measures(points, labels, fine).tolist())
+    )
