@@ -1,0 +1,91 @@
+"""What the callbacks of all frameworks do with a monitor: watch a loss, pass on what is new, agree to stop."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trivet.collapse.monitor import CollapseMonitor, Event
+
+Action = Literal["warn", "stop"]
+ACTIONS: tuple[Action, ...] = ("warn", "stop")
+
+
+def check_action(action: str) -> None:
+    """Raises ValueError if `action` is not known."""
+    if action not in ACTIONS:
+        raise ValueError(f'action must be "warn" or "stop": got {action!r}; choose what an event does to the training.')
+
+
+class Watch:
+    """A monitor on a loss while it trains, until `end`; what the monitor saw before is not new.
+
+    Args:
+        step: gives the optimiser steps done.
+
+    Attributes:
+        monitor: it.
+    """
+
+    def __init__(self, monitor: CollapseMonitor, loss: nn.Module, step: Callable[[], int]) -> None:
+        self.monitor = monitor
+        self._handle = monitor.watch(loss, step=step)
+        self._looks, self._events = len(monitor.series["step"]), len(monitor.events)
+        self._asked = 0
+        self._found = False
+
+    def looks(self) -> list[dict[str, float]]:
+        """The looks since the last call: "step" and the measures, those that are finite numbers."""
+        series = self.monitor.series
+        count = len(series["step"])
+        first = self._looks if self._looks <= count else 0  # fewer: the monitor began anew
+        self._looks = count
+        return [
+            {name: values[look] for name, values in series.items() if math.isfinite(values[look])}
+            for look in range(first, count)
+        ]
+
+    def events(self) -> list[Event]:
+        """The events since the last call."""
+        first, self._events = self._events, len(self.monitor.events)
+        return self.monitor.events[first:]
+
+    def agree(self, found: bool, device: torch.device) -> bool:
+        """Whether any process has found something; to be called after each step, by all processes.
+
+        Several processes exchange it at every `monitor.every`-th call alone, so that steps do not wait for each other.
+        """
+        self._found |= found
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return self._found
+        self._asked += 1
+        if self._asked % self.monitor.every:
+            return False
+        processes = torch.tensor(float(self._found), device=device)
+        dist.all_reduce(processes)
+        return processes.item() > 0
+
+    def end(self, *, warn: bool) -> None:
+        """Leave the loss alone; `warn` if it was trained with and no batch of it was seen."""
+        self._handle.remove()
+        if warn and not self.monitor.series["step"]:
+            warnings.warn(
+                "the monitor must see batches: the loss was never called as loss(embeddings, labels) in training; "
+                "give the module that is, and call it rather than its forward.",
+                stacklevel=3,
+            )
+
+
+def warn_of(event: Event, *, stopping: bool) -> None:
+    """Warn of an event: what it is, why, and what to change."""
+    warnings.warn(
+        f"{event.kind} at step {event.step}: {event.rule}. {' '.join(event.changes)} Nothing was suspicious until step "
+        f"{event.healthy}." + (" Training stops." if stopping else ""),
+        stacklevel=3,
+    )
