@@ -307,7 +307,7 @@ def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
 
 
 def trained(folder: Path, runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """The traces of these runs, those that the folder lacks trained first."""
+    """The traces of these runs, those that the folder lacks trained first, under the present rules of the monitor."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for run in runs:
@@ -317,7 +317,7 @@ def trained(folder: Path, runs: Iterable[Run]) -> list[dict[str, Any]]:
             traced = trace(run)
             path.write_text(json.dumps(traced))
             print(f"{path.name}  {run.task.name}, {run.setting.name}: {time.perf_counter() - began:.1f} s", flush=True)
-        found.append(json.loads(path.read_text()) | {"number": run.number})
+        found.append(replayed(json.loads(path.read_text()) | {"number": run.number}))
     return found
 
 
@@ -384,6 +384,20 @@ def fit(traces: Sequence[Mapping[str, Any]], first: int = 4) -> dict[str, Any]:
         "weights": [float(f"{value:.6g}") for value in back @ own],
         "covariance": [[float(f"{cell:.6g}") for cell in line] for line in back @ np.linalg.inv(hessian) @ back.T],
     }
+
+
+def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the events and the forecasts of the present rules, which see the looks one by one."""
+    monitor = CollapseMonitor()
+    series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
+    for look, step in enumerate(series["step"]):
+        risk = monitor.series["risk"]
+        monitor.series = {name: values[: look + 1] for name, values in series.items()}
+        ahead = monitor.forecast()
+        monitor.series["risk"] = [*risk, float("nan") if ahead is None else ahead.probability]
+        values = [monitor.series[name][-1] for name in ("norm", "loss")]
+        monitor._judge(int(step), not_finite=not np.isfinite(values).all())
+    return {**traced, "monitor": monitor.as_json()}
 
 
 def risk_after(traced: Mapping[str, Any], share: float) -> float:

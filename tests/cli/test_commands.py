@@ -83,7 +83,7 @@ def test_train_evaluate_embed(
     assert "all.parquet exists" in err
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["embed"], ["demo"], ["data", "list"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["forecast"], ["embed"], ["demo"], ["data", "list"]])
 def test_help(command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = call(*command, "--help", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0

@@ -103,3 +103,14 @@ def test_settled_is_the_median_of_the_last_three_known_values() -> None:
     values = [5.0, 1.0, math.nan, 3.0, 2.0]
     assert [settled(values, at) for at in range(5)] == [5.0, 3.0, 3.0, 2.0, 2.5]
     assert math.isnan(settled([math.nan], 0))
+
+
+def test_on_one_point_nothing_is_apart() -> None:
+    point = series([0.4, 0.1, 0.0, 0.0, 0.0])
+    point["within"], point["between"], point["hard"] = [0.9, 0.5, 0, 0, 0], [1, 0.6, 0, 0, 0], [0.5, 0.5, 0, 0, 0]
+    found = features(point)
+    assert found is not None
+    assert (found["within_between"], found["hard"]) == (1, 1)
+    ahead = forecast(point)
+    assert ahead is not None
+    assert ahead.probability > 0.95

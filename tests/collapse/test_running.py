@@ -82,7 +82,8 @@ def compared_definition(points: Points, labels: list[int], fine: list[int]) -> d
         kinds = {fine[i] == fine[a] for i in positives}
         if len(kinds) == 2:
             found["fine_recall"].append(fine[near] == fine[a])
-    return {name: fmean(values) for name, values in found.items() if values}
+    items = {"fine_items": len(found["fine_recall"])}
+    return {name: fmean(values) for name, values in found.items() if values} | items
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -98,9 +99,10 @@ def test_compared_measures_equal_the_loops(seed: int) -> None:
 
 def test_only_the_first_rows_are_compared() -> None:
     points, labels, _ = batch(0, size=300)
-    assert compared_measures(points, labels).nan_to_num().tolist() == compared_measures(
-        points[:256], labels[:256]
-    ).nan_to_num().tolist()
+    assert (
+        compared_measures(points, labels).nan_to_num().tolist()
+        == compared_measures(points[:256], labels[:256]).nan_to_num().tolist()
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -124,7 +126,9 @@ def test_without_labels_only_the_spread_and_the_norm_are_known() -> None:
 
 def test_one_class_has_nothing_between_and_single_items_nothing_within() -> None:
     points, _, _ = batch(0)
-    one = dict(zip(RUNNING, running_measures(points, torch.zeros(len(points), dtype=torch.int64)).tolist(), strict=True))
+    one = dict(
+        zip(RUNNING, running_measures(points, torch.zeros(len(points), dtype=torch.int64)).tolist(), strict=True)
+    )
     assert math.isnan(one["between"])
     assert one["within"] == pytest.approx(one["mean_distance"], rel=1e-5)
     each = dict(zip(RUNNING, running_measures(points, torch.arange(len(points))).tolist(), strict=True))

@@ -14,6 +14,7 @@ from trivet.cli.demo import demo
 from trivet.cli.diagnose import diagnose
 from trivet.cli.embed import embed
 from trivet.cli.evaluate import evaluate
+from trivet.cli.forecast import forecast
 from trivet.cli.index import index
 from trivet.cli.search import search
 from trivet.cli.simulate import simulate
@@ -39,7 +40,7 @@ def version(
         raise typer.Exit
 
 
-for command in (demo, train, evaluate, diagnose, embed, index, search):
+for command in (demo, train, evaluate, diagnose, forecast, embed, index, search):
     app.command()(command)
 app.add_typer(simulate, name="simulate")
 app.add_typer(data, name="data")

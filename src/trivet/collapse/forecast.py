@@ -98,7 +98,9 @@ def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
         {name: settled(series[name], at) for name in ("relative_spread", "within", "between", "hard", "s_an")}
         for at in (end, half)
     )
-    if any(math.isnan(value) for value in now.values()) or not now["between"] > 0:
+    if now["between"] == 0:  # on one point no class is apart from another
+        now |= {"within": 1.0, "between": 1.0, "hard": 1.0}
+    if any(math.isnan(value) for value in now.values()):
         return None
     spread, before = (max(one["relative_spread"], LEAST_SPREAD) for one in (now, then))
     return {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.diagnosis import THRESHOLDS, Threshold
-from trivet.collapse.forecast import Forecast, forecast, settled
+from trivet.collapse.forecast import Forecast, forecast
 from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
 from trivet.rows import RowLoss
 
@@ -24,13 +24,16 @@ SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
 
 _CHOSEN = "the first half of the gauntlet (benchmarks/gauntlet.py)"
 ALARMS: dict[str, Threshold] = {
-    "risk": Threshold(0.85, "risk", "from here on, at two looks in a row: the network is about to collapse", _CHOSEN),
+    "risk": Threshold(0.8, "risk", "from here on, at two looks in a row: the network is about to collapse", _CHOSEN),
     "healthy": Threshold(0.5, "risk", "below: nothing is suspicious, and a repair may return here", "our choice"),
-    "lost": Threshold(0.2, "fine_recall", "lost since its best: the classes collapse", _CHOSEN),
+    "lost": Threshold(
+        0.15, "fine_recall", "lost since its best, beyond two standard errors: classes collapse", _CHOSEN
+    ),
     "dead": Threshold(5, "looks", "in a row at which nearly no term has a gradient: the sampler is dead", "our choice"),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
-CALM = 5  # looks whose median stands for a look where classes are judged: few items of a batch have a fine class
+CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
+ERRORS = 2  # standard errors beyond which a loss of fine recall is none of chance
 FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
 
 
@@ -107,7 +110,7 @@ class CollapseMonitor:
         self._updates = 0
         self._pending: list[Tensor] = []  # running measures and loss of the updates since the last look
         self._width: int | None = None
-        self._best = 0.0  # fine recall so far
+        self._best = (0.0, 0.0)  # the best fine recall so far, and its standard error
         self._said: set[str] = set()
 
     def update(
@@ -147,9 +150,7 @@ class CollapseMonitor:
                 self._on_event(event)
         return found
 
-    def watch(
-        self, loss: nn.Module, *, step: Callable[[], int] | None = None
-    ) -> torch.utils.hooks.RemovableHandle:
+    def watch(self, loss: nn.Module, *, step: Callable[[], int] | None = None) -> torch.utils.hooks.RemovableHandle:
         """Update whenever `loss(embeddings, labels)` is called in training; `.remove()` the handle to end that.
 
         Args:
@@ -191,7 +192,7 @@ class CollapseMonitor:
         return {
             "updates": self._updates,
             "width": self._width,
-            "best": self._best,
+            "best": list(self._best),
             "said": sorted(self._said),
             "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
             "pending": [[_finite(value) for value in row.tolist()] for row in self._pending],
@@ -200,7 +201,8 @@ class CollapseMonitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
-        self._updates, self._width, self._best = state["updates"], state["width"], state["best"]
+        self._updates, self._width = state["updates"], state["width"]
+        self._best = (state["best"][0], state["best"][1])
         self._said = set(state["said"])
         self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
         self._pending = [torch.tensor([_number(value) for value in row]) for row in state["pending"]]
@@ -242,7 +244,7 @@ class CollapseMonitor:
                 f"{self._width}; the monitor begins anew."
             )
             self.series = {name: [] for name in SERIES}
-            self._pending, self._best = [], 0.0
+            self._pending, self._best = [], (0.0, 0.0)
         self._width = embeddings.shape[1]
         return True
 
@@ -333,22 +335,27 @@ class CollapseMonitor:
         self._judge_sampler(step, last)
 
     def _judge_classes(self, step: int) -> None:
-        looks, most = len(self.series["step"]), ALARMS["lost"].value
-        kept = settled(self.series["fine_recall"], looks - 1, CALM)
-        if looks < CALM or math.isnan(kept):
+        last = zip(self.series["fine_recall"][-CALM:], self.series["fine_items"][-CALM:], strict=True)
+        known = [(share, items) for share, items in last if items > 0]
+        if len(known) < CALM:
             return
-        self._best = max(self._best, kept)
-        if self._best - kept <= most:
+        items = sum(count for _, count in known)
+        kept = sum(share * count for share, count in known) / items
+        error = math.sqrt(kept * (1 - kept) / items)
+        if kept - error > self._best[0] - self._best[1]:
+            self._best = (kept, error)
+        best, most = self._best[0], ALARMS["lost"].value
+        if best - kept <= most + ERRORS * math.hypot(error, self._best[1]):
             return
         self._tell(
             step,
             "class-collapse",
             {
                 "fine_recall": kept,
-                "best_fine_recall": self._best,
+                "best_fine_recall": best,
                 "within_between": self.series["within"][-1] / self.series["between"][-1],
             },
-            f"the nearest positive is of the same finer class for {kept:.1%} of the items, after {self._best:.1%}: "
+            f"the nearest positive is of the same finer class for {kept:.1%} of the items, after {best:.1%}: "
             f"more than {most:.0%} lost",
             class_advice(None)[1],
         )

@@ -10,7 +10,7 @@ MOST = 256  # rows of a batch of which distances are compared
 RUNNING = ("mean_distance", "relative_spread", "within", "between", "fine_index", "norm", "norm_tail")
 """What `running_measures` gives, in this order."""
 
-COMPARED = ("recall", "fine_recall", "hard", "s_ap", "s_an", "effective_rank")
+COMPARED = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_an", "effective_rank")
 """What `compared_measures` gives, in this order."""
 
 
@@ -69,12 +69,12 @@ def compared_measures(embeddings: Tensor, labels: Tensor, fine: Tensor | None = 
         fine: `(N,)` integer, classes inside the classes, or None.
 
     Returns:
-        `(6,)` float32, named by `COMPARED`: recall, the share of items whose nearest other item is of their class;
+        `(7,)` float32, named by `COMPARED`: recall, the share of items whose nearest other item is of their class;
         fine_recall, the share whose nearest positive is of their fine class, of those that have one of another fine
-        class too; hard, the share whose farthest positive is farther than their nearest negative; s_ap and s_an, the
-        mean cosine similarity to the nearest positive and to the nearest negative; effective_rank, exp of the entropy
-        of the normalised singular values of the centred rows, in [1, d]. Items without a positive or a negative are
-        left out.
+        class too, and fine_items, how many these are; hard, the share whose farthest positive is farther than their
+        nearest negative; s_ap and s_an, the mean cosine similarity to the nearest positive and to the nearest
+        negative; effective_rank, exp of the entropy of the normalised singular values of the centred rows, in [1, d].
+        Items without a positive or a negative are left out.
 
     Source:
         s_ap, s_an: Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 3; effective rank: Roy,
@@ -105,13 +105,14 @@ def compared_measures(embeddings: Tensor, labels: Tensor, fine: Tensor | None = 
     def cosine(other: Tensor) -> Tensor:
         return mean((points * points[other]).sum(dim=1) / (norms * norms[other]))
 
-    fine_recall = unknown
+    fine_recall, fine_items = unknown, unknown
     if fine is not None:
         inner = fine[:MOST]
         deep = (inner[:, None] == inner) & positive
         mixed = deep.any(dim=1) & (positive & ~deep).any(dim=1)
         found = inner[nearest_positive.indices] == inner
-        fine_recall = (found & mixed).sum() / mixed.sum()
+        fine_items = mixed.sum().float()
+        fine_recall = (found & mixed).sum() / fine_items
     products = centred @ centred.T if count <= centred.shape[1] else centred.T @ centred
     values = torch.linalg.eigvalsh(products.double()).clamp_min(0).sqrt()
     shares = values / values.sum()
@@ -120,6 +121,7 @@ def compared_measures(embeddings: Tensor, labels: Tensor, fine: Tensor | None = 
         [
             mean(nearest_positive.values < nearest_negative.values),
             fine_recall,
+            fine_items,
             mean(farthest > nearest_negative.values),
             cosine(nearest_positive.indices),
             cosine(nearest_negative.indices),

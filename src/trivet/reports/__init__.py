@@ -3,6 +3,7 @@
 from trivet.reports.demo import write_demo_report
 from trivet.reports.diagnosis import write_diagnosis_report
 from trivet.reports.evaluation import write_evaluation_report
+from trivet.reports.forecast import write_forecast_report
 from trivet.reports.picture import Panel, scatter_svg
 from trivet.reports.run import write_run_report
 from trivet.reports.sheet import write_sheet
@@ -14,6 +15,7 @@ __all__ = [
     "write_demo_report",
     "write_diagnosis_report",
     "write_evaluation_report",
+    "write_forecast_report",
     "write_run_report",
     "write_sheet",
     "write_simulation_report",

@@ -1,0 +1,184 @@
+"""`trivet forecast`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trivet.cli.output import DataRoot, Json, command_line, print_json
+
+AXES = ("classes", "samples", "dim")
+
+
+def forecast(
+    config: Annotated[Path, typer.Argument(help="The settings, a TOML file.", show_default=False)],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="axis=values", help="More axes of --grid.", show_default=False)
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps of the probe, at least 5. Default: 5 % of training.steps, from 20 to 60."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Probe so many runs, with this and the next seeds.")] = 1,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Map batch shapes by dimensions: --grid classes=2,4,8 samples=2,8 dim=4,32,128, in one text or in "
+            "several; an axis left out stays as in the settings."
+        ),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with the forecast, or the heat map, here.")] = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Foretell from a few real steps, and from a bound, whether a run would collapse; nothing is kept of them."""
+    if more and not grid:
+        raise ValueError(
+            f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
+        )
+    axes = parse_grid([*(grid or []), *(more or [])])
+    if report is not None and (report.is_dir() or not report.parent.is_dir()):
+        raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")
+    from trivet.reports import write_forecast_report  # here: they load the training stack
+    from trivet.training.config import RunConfig
+    from trivet.training.forecast import forecast_grid, forecast_run
+    from trivet.training.progress import Display
+
+    settings = RunConfig.read(config, set or [])
+    with Display() as display:
+        if grid:
+            found = forecast_grid(
+                settings,
+                classes=axes.get("classes", ()),
+                samples=axes.get("samples", ()),
+                dims=axes.get("dim", ()),
+                steps=steps,
+                seeds=seeds,
+                data_root=data_root,
+                progress=display.update,
+            )
+        else:
+            found = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root, progress=display.update)
+    if report is not None:
+        found["report"] = str(report)
+        about = {
+            "config": config.stem,
+            "command": command_line(),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "trivet": metadata.version("trivet"),
+        }
+        write_forecast_report(found | about, report)
+    if json:
+        print_json(found)
+    elif grid:
+        _print_map(found)
+    else:
+        _print_one(found)
+    return 0
+
+
+def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
+    """Axis -> values, of texts such as "classes=2,4 dim=32".
+
+    Raises:
+        ValueError: if an axis is unknown or given twice, or a value is not a whole number.
+    """
+    from trivet.mining.names import check_name  # here: it loads torch, which `--help` does not need
+
+    axes: dict[str, list[int]] = {}
+    for part in (part for text in texts for part in text.split()):
+        axis, equals, values = part.partition("=")
+        if not equals or not values:
+            raise ValueError(f"--grid needs axis=value,value,...: got {part!r}; write classes=2,4,8 for instance.")
+        check_name(axis, AXES, name="the axis of --grid")
+        if axis in axes:
+            raise ValueError(f"--grid must name each axis once: got {axis} twice; write all its values together.")
+        for value in values.split(","):
+            if not (value.isascii() and value.isdigit()):
+                raise ValueError(
+                    f"--grid {axis} must hold whole numbers above 0: got {value!r} in {part}; write {axis}=2,4 for "
+                    "instance."
+                )
+        axes[axis] = [int(value) for value in values.split(",")]
+    return axes
+
+
+def _print_one(found: Mapping[str, Any]) -> None:
+    console = Console()
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    say(found["verdict"], "bold")
+    if found["forecast"] is not None:
+        evidence = (
+            f"{name.replace('_', ' ')} {_number(value)}" for name, value in found["forecast"]["evidence"].items()
+        )
+        say(f"  Evidence: {', '.join(evidence)}")
+    for one in found["seeds"]:
+        for event in one["events"]:
+            kind = event["kind"].replace("-", " ")
+            say(f"  Seen at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}")
+    for number, change in enumerate(found["changes"], 1):
+        say(f"  Change {number}: {change}")
+    say(found["bound"]["sentence"])
+    _print_end(console, found)
+
+
+def _print_map(found: Mapping[str, Any]) -> None:
+    from trivet.reports.forecast import heat_maps  # here: it loads plotly
+
+    console = Console()
+    told = [cell for cell in found["cells"] if cell["forecast"] is not None]
+    console.print(
+        f"Collapse by step {found['of']}, per cent with 90 % intervals, told by {found['steps']} steps", highlight=False
+    )
+    for shown in heat_maps(found):
+        table = Table(title=Text(shown["title"]), title_justify="left")
+        table.add_column("batch")
+        for column in shown["columns"]:
+            table.add_column(
+                f"{column} {'samples' if shown['across'].startswith('samples') else 'dim'}", justify="right"
+            )
+        for head, _, cells in shown["rows"]:
+            texts = (f"{cell['text']} ({cell['ends']})" if cell["ends"] else cell["text"] for cell in cells)
+            table.add_row(head, *texts)
+        console.print(table)
+    if told:
+        vacuous = sum(cell["bound"]["vacuous"] for cell in told)
+        bound = (
+            f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous, it says nothing, in {vacuous} of {len(told)}"
+        )
+        console.print(Text(bound), soft_wrap=True)
+    if any(cell["outlook"] != "unlikely" for cell in told):
+        best = min(told, key=lambda cell: float(cell["forecast"]["interval"][1]))
+        shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"
+        console.print(Text(f"Surest not to collapse: {shape}"), soft_wrap=True)
+    for reason in dict.fromkeys(cell["reason"] for cell in found["cells"] if cell["reason"]):
+        console.print(Text(f"Left out, {_shapes(found['cells'], reason)}: {reason}"), soft_wrap=True)
+    _print_end(console, found)
+
+
+def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
+    shapes = [f"{cell['classes']} x {cell['samples']}, {cell['dim']}" for cell in cells if cell["reason"] == reason]
+    return shapes[0] if len(shapes) == 1 else f"{len(shapes)} shapes"
+
+
+def _print_end(console: Console, found: Mapping[str, Any]) -> None:
+    if "report" in found:
+        console.print(f"Report: {found['report']}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
