@@ -11,9 +11,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from trivet.batching import BatchConfig
-from trivet.data import DataConfig
+from trivet.data import DataConfig, NoiseConfig
 from trivet.models import ModelConfig
 from trivet.training import EvaluationConfig, TrainingConfig
+from trivet.training.guard import GuardConfig
 from trivet.training.loss import LossConfig
 
 HEAD = """# Settings
@@ -31,6 +32,8 @@ def kind(field: FieldInfo) -> str:
     if "Literal" in text:
         values = [v for part in (field.annotation, *get_args(field.annotation)) for v in get_args(part)]
         return " or ".join(sorted({json.dumps(v) for v in values if isinstance(v, str | int)}))
+    if "NoiseConfig" in text:
+        return "section"
     names = {"str": "text", "float": "number", "int": "whole number", "bool": "true or false", "Path": "path"}
     for name, word in names.items():
         if text == name:
@@ -64,8 +67,9 @@ def settings() -> str:
     """The whole document."""
     parts = [HEAD]
     sections: dict[str, type[Any]] = {
-        "data": DataConfig, "batch": BatchConfig, "model": ModelConfig, "training": TrainingConfig,
-        "evaluation": EvaluationConfig,
+        "data": DataConfig, "data.noise": NoiseConfig, "batch": BatchConfig, "model": ModelConfig,
+        "training": TrainingConfig, "evaluation": EvaluationConfig,
+        "guard": GuardConfig,
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")

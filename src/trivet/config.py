@@ -112,9 +112,11 @@ def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, ty
         field = holder.model_fields.get(part) if holder else None
         if field is None:
             continue
-        annotation = field.annotation
-        choices = {member.model_fields["name"].default: member for member in get_args(annotation) if _is_model(member)}
-        holder = annotation if isinstance(annotation, type) and _is_model(annotation) else None if choices else holder
+        members = [member for member in (field.annotation, *get_args(field.annotation)) if _is_model(member)]
+        if len(members) == 1:  # a section, or one that may be missing
+            holder = members[0]
+        elif members:
+            holder, choices = None, {member.model_fields["name"].default: member for member in members}
     return ".".join(path), holder
 
 

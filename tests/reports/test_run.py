@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from trivet.reports import write_run_report
 from trivet.reports.page import duration, image, moment, number, percent, points
+from watched import HOSTILE, Watched
 
 
 def page_text(record: dict[str, Any], folder: Path) -> str:
@@ -231,3 +234,120 @@ def test_verdicts_stand_on_top_of_the_results(tmp_path: Path) -> None:
     text = page_text(record, tmp_path)
     assert text.index("Class collapse, full") < text.index("After training, the nearest neighbour")
     assert "Items of a class are 0.02 × as far apart." in text
+
+
+def event(step: int, kind: str = "network-collapse") -> dict[str, Any]:
+    return {
+        "step": step,
+        "kind": kind,
+        "evidence": {"relative_spread": 0.012, "norm": None},
+        "rule": "forecast of 89%",
+        "changes": ["Take semi-hard negatives."],
+        "forecast": 0.887,
+        "healthy": 20,
+    }
+
+
+def watched(*attempts: list[dict[str, Any]], **guard: Any) -> dict[str, Any]:
+    """A record with these events in each attempt, of which each begins at step 0 and is looked at every 10 steps."""
+    steps = [0, 10, 20, 30, 40]
+    series = {"step": steps, "recall": [0.5, 0.6, 0.7, 0.8, 0.9], "relative_spread": [0.5, 0.4, 0.3, 0.2, None]}
+    seen = [{"series": series, "events": events, "forecast": {"probability": 0.03}} for events in attempts]
+    return {
+        "guard": {"action": "warn", "repairs": [], "settings": {}, "not_repaired": [], **guard},
+        "monitor": {"attempts": seen},
+    }
+
+
+REPAIR = {
+    "step": 20,
+    "returned_to": 10,
+    "kind": "network-collapse",
+    "changes": {"loss.negatives": ["hard", "semihard-hardest"], "loss.temperature": [1.0, None]},
+    "why": "The hardest are escaped.",
+}
+
+
+def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
+    text = page_text(watched([]), tmp_path)
+    said = (
+        "The monitor saw no collapse: 5 looks at the batches, the last at step 40. Its last forecast of a collapse of"
+    )
+    assert f"{said} the network: 3.0 %." in text
+    assert "What to change" not in text
+    assert "No events in the record: nothing watched this run." in page_text({}, tmp_path)
+
+
+def test_an_event_is_a_card(tmp_path: Path) -> None:
+    text = page_text(watched([event(30), event(40, "dead-sampler")]), tmp_path)
+    assert "Network collapse At step 30: forecast of 89%." in text
+    assert "Take semi-hard negatives." in text
+    assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
+    assert "forecast of a collapse of the network 0.887" in text
+    assert text.index("At step 30") < text.index("Dead sampler At step 40")
+    assert "Before and after" not in text
+
+
+def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
+    record = watched([event(30)], action="stop", stopped_by="network collapse seen at step 30: forecast of 89%")
+    text = page_text(record | {"status": "stopped"}, tmp_path)
+    top = "The guard stopped this training: network collapse seen at step 30: forecast of 89%."
+    assert text.index(top) < text.index("What happened")
+    assert "The guard stopped the training here." in text
+
+
+def test_repairs_stand_beside_what_came_before(tmp_path: Path) -> None:
+    left = {"step": 30, "kind": "dead-sampler", "why": "no change is left that may help"}
+    record = watched([event(20)], [event(30, "dead-sampler")], repairs=[REPAIR], not_repaired=[left])
+    text = page_text(record, tmp_path)
+    assert "Repair 1: back to step 10. The hardest are escaped." in text
+    assert "Dead sampler not repaired: no change is left that may help." in text
+    rows = text[text.index("Before and after") :]
+    assert "0 0 to 40 – 70.0 0.3 90.0 –" in rows
+    changes = "loss.negatives: hard → semihard-hardest loss.temperature: 1.0 → none"
+    assert f"1 0 to 40 {changes} 80.0 0.2 90.0 –" in rows
+
+
+def test_curves_show_the_last_attempt_and_the_others_apart(tmp_path: Path) -> None:
+    curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    record = watched([event(20), event(20, "dead-sampler")], [event(40)], repairs=[REPAIR]) | {"curves": curves}
+    text = page_text(record, tmp_path)
+    assert "Grey: attempts before a repair." in text
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    found = re.search(r'"curves":(\[.*?\]),"maps"', html)
+    assert found is not None
+    (curve,) = json.loads(found[1])
+    assert (curve["step"], curve["series"]) == ([10, 20], {"loss": [4, 5]})
+    assert curve["past"] == [{"attempt": 0, "step": [10, 20, 30], "series": {"loss": [1, 2, 3]}}]
+    assert curve["marks"] == [
+        {"step": 20, "text": "network collapse, dead sampler", "past": True},
+        {"step": 40, "text": "network collapse", "past": False},
+    ]
+    with pytest.raises(ValueError, match="5 steps, 5 loss, 1 attempts"):
+        write_run_report({"curves": curves | {"attempt": [0]}}, tmp_path / "report.html")
+
+
+def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
+    def record(names: list[str]) -> dict[str, Any]:
+        changes = {name: [name, {"name": name}] for name in names}
+        repair = REPAIR | {"why": names[0], "changes": changes, "kind": names[1]}
+        bad = event(20) | {"kind": names[2], "rule": names[3], "changes": names, "evidence": {names[1]: 1.0}}
+        left = {"step": 30, "kind": names[0], "why": names[1]}
+        curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
+        found = watched([bad], [bad], repairs=[repair], not_repaired=[left], stopped_by=names[4])
+        return found | {"curves": curves, "status": "stopped"}
+
+    write_run_report(record(HOSTILE), tmp_path / "hostile.html")
+    write_run_report(record([f"name {k}" for k in range(len(HOSTILE))]), tmp_path / "tame.html")
+    hostile, tame = watch(tmp_path / "hostile.html"), watch(tmp_path / "tame.html")
+    elements = "() => document.querySelectorAll('*:not(.plot *)').length"
+    assert hostile.page.evaluate(elements) == tame.page.evaluate(elements)
+    assert hostile.page.locator(".plot a, .plot img, main img").count() == 0
+    assert HOSTILE[3] in hostile.page.locator("#events").inner_text()
+    assert tame.page.locator("[data-curve] .shapelayer path").count() == 2
+    assert tame.page.locator("[data-curve] .annotation").first.text_content() == "name 2"
+    assert tame.page.locator("[data-curve] .scatter").count() == 2
+    hostile.page.set_viewport_size({"width": 390, "height": 800})
+    assert hostile.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert hostile.offences == []
+    assert tame.offences == []

@@ -56,7 +56,7 @@ def test_run_folder(finished: Path) -> None:
     assert record["curves"]["step"] == [2, 4, 6, 8, 10, 12]
     assert record["validation"]["step"] == [6, 12]
     assert [row["name"] for row in record["evaluation"]["seen"]] == ["trained", "untrained network", "raw inputs"]
-    assert [file.name for file in RunFolder.open(finished).checkpoints()] == [
+    assert [file.name for file in RunFolder.open(finished).checkpoints()[-2:]] == [
         "step-00000010.safetensors",
         "step-00000012.safetensors",
     ]
@@ -285,9 +285,9 @@ def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path) -> None:
 
 def test_loss_record_is_what_is_logged(finished: Path) -> None:
     header, first, *_ = (finished / "metrics.csv").read_text().splitlines()
-    assert header == "step,loss,active,hard,d_ap,d_an,dropped,recall@1/parity,recall@1/digit"
-    step, loss, active, hard, d_ap, d_an, dropped, *recalls = first.split(",")
-    assert step == "2"
+    assert header == "step,attempt,loss,active,hard,d_ap,d_an,dropped,recall@1/parity,recall@1/digit"
+    step, attempt, loss, active, hard, d_ap, d_an, dropped, *recalls = first.split(",")
+    assert (step, attempt) == ("2", "0")
     assert 0 < float(loss) < 2
     assert 0 <= float(active) <= 1
     assert 0 <= float(hard) <= 1

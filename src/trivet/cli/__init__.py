@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from trivet.cli.audit import audit
 from trivet.cli.data import data
 from trivet.cli.demo import demo
 from trivet.cli.diagnose import diagnose
@@ -40,7 +41,7 @@ def version(
         raise typer.Exit
 
 
-for command in (demo, train, evaluate, diagnose, forecast, embed, index, search):
+for command in (demo, train, evaluate, diagnose, audit, forecast, embed, index, search):
     app.command()(command)
 app.add_typer(simulate, name="simulate")
 app.add_typer(data, name="data")

@@ -50,6 +50,12 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         },
         "intervals": record.get("intervals", {}).get(first, {}),
         "collapse": record.get("collapse", {}),
+        "events": [
+            {"attempt": number} | event
+            for number, attempt in enumerate((record.get("monitor") or {}).get("attempts", []))
+            for event in attempt["events"]
+        ],
+        "guard": record.get("guard", {}),
         "seconds": record["seconds"],
         "warnings": record["warnings"],
         "report": str(folder / "report.html"),
@@ -77,9 +83,25 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
                 )
             table.add_section()
         console.print(table)
-    for warning in record["warnings"]:
+    for warning in [*record["warnings"], *_happened(record)]:
         console.print(f"Note: {warning}", markup=False)
     console.print(f"Run: {folder}\nReport: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _happened(record: Mapping[str, Any]) -> list[str]:
+    """What the monitor of a run saw, and what its guard did, a line each."""
+    from trivet.training.guard import Repair, changes_said  # here: `--help` needs no settings
+
+    guard: Mapping[str, Any] = record.get("guard") or {}
+    lines = []
+    for number, attempt in enumerate((record.get("monitor") or {}).get("attempts", [])):
+        for event in attempt["events"]:
+            lines.append(f"{event['kind'].replace('-', ' ')} seen at step {event['step']}: {event['rule']}")
+        for repair in guard.get("repairs", [])[number : number + 1]:
+            changed = changes_said(Repair.from_json(repair))
+            lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")
+    kinds = (f"{left['kind'].replace('-', ' ')} not repaired: {left['why']}" for left in guard.get("not_repaired", []))
+    return [*lines, *kinds]
 
 
 def print_folds(result: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,25 @@ def train(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml.")
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Decisions on training labels, a csv file id,decision,label as trivet audit writes it: keep, relabel "
+            "or drop. The same as --set data.decisions=FILE."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that the run folder holds.")] = False,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the run in this folder from its last checkpoint.")
     ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="With --resume: return to the last healthy checkpoint before the first event that the monitor saw, "
+            "change the least that may prevent it, and train on from there.",
+        ),
+    ] = False,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -36,14 +52,17 @@ def train(
     from trivet.training.config import RunConfig
 
     if resume is not None:
-        if config is not None or set or output is not None or force or folds is not None:
+        if config is not None or set or labels is not None or output is not None or force or folds is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file and other options.")
         folder = resume
-        record = run.resume(folder, data_root=data_root, command=command_line(), progress=True)
+        record = run.resume(folder, repair=repair, data_root=data_root, command=command_line(), progress=True)
     else:
+        if repair:
+            raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
         if config is None:
             raise ValueError("train needs a settings file, such as examples/omniglot.toml, or --resume RUN.")
-        settings = RunConfig.read(config, set or [])
+        decisions = [] if labels is None else [f"data.decisions={dumps(str(labels))}"]
+        settings = RunConfig.read(config, [*(set or []), *decisions])
         folder = output or Path("runs") / config.stem
         if folds is not None:
             result = run.cross_validate(
@@ -53,6 +72,8 @@ def train(
                 print_json(result)
             else:
                 print_folds(result)
+            if "stopped_by" in result:
+                typer.echo(f"trivet: the guard stopped {result['runs'][-1]}: {result['stopped_by']}.", err=True)
             return 0 if result["status"] == "finished" else 1
         record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
     if json:
@@ -61,5 +82,9 @@ def train(
         print_run(record, folder)
     if record["status"] == "finished":
         return 0
-    typer.echo(f"trivet: stopped after step {record['step']}; go on with trivet train --resume {folder}", err=True)
+    if record["status"] == "stopped":
+        why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
+        typer.echo(f"trivet: {why} to mend it, trivet train --resume {folder} --repair", err=True)
+    else:
+        typer.echo(f"trivet: stopped after step {record['step']}; go on with trivet train --resume {folder}", err=True)
     return 1

@@ -3,9 +3,11 @@
 from trivet.data.augment import Augment, augmentation
 from trivet.data.catalogue import Available, available, load
 from trivet.data.config import DataConfig
-from trivet.data.dataset import Dataset, Inputs, Skipped, Splits
+from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
+from trivet.data.decisions import Decision, read_decisions, write_decisions
 from trivet.data.download import download
 from trivet.data.folder import load_images
+from trivet.data.noise import NoiseConfig, noise_summary
 from trivet.data.root import find_root
 from trivet.data.vectors import Vectors, class_numbers, read_vectors
 
@@ -14,9 +16,12 @@ __all__ = [
     "Available",
     "DataConfig",
     "Dataset",
+    "Decision",
     "Inputs",
+    "NoiseConfig",
     "Skipped",
     "Splits",
+    "TrainingNoise",
     "Vectors",
     "augmentation",
     "available",
@@ -25,5 +30,8 @@ __all__ = [
     "find_root",
     "load",
     "load_images",
+    "noise_summary",
+    "read_decisions",
     "read_vectors",
+    "write_decisions",
 ]

@@ -10,10 +10,12 @@ import numpy as np
 
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Splits, check_evaluable, check_trainable
+from trivet.data.decisions import apply_decisions
 from trivet.data.digits import load_digits
 from trivet.data.folder import load_folder
 from trivet.data.images import Progress
 from trivet.data.mnist import load_fashion_mnist, load_mnist
+from trivet.data.noise import add_noise
 from trivet.data.omniglot import load_omniglot
 from trivet.data.root import find_root
 from trivet.evaluation.folds import class_folds
@@ -39,7 +41,8 @@ def available() -> list[Available]:
 
 
 def load(config: DataConfig, data_root: Path | None, progress: Progress | None = None) -> Splits:
-    """Load a data set and split it.
+    """Load a data set, split it, put in the label noise and carry out the decisions that `config` asks for, in this
+    order; the same each time.
 
     Args:
         config: which data, and how they are prepared and split.
@@ -48,8 +51,8 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
 
     Raises:
         ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
-            a training class has one image only, there is only one training class, or an evaluation split has fewer than
-            two images.
+            a training class has one image only, there is only one training class, an evaluation split has fewer than
+            two images, or `config.noise` or `config.decisions` does not fit the data.
     """
     if config.name == "digits":
         splits = load_digits(config)
@@ -63,7 +66,9 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
         splits = hold_out_fold(splits, config.folds, config.fold)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
-    return splits
+    if config.noise is not None:
+        splits = add_noise(splits, config.noise)
+    return splits if config.decisions is None else apply_decisions(splits, config.decisions)
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from trivet.config import Config
+from trivet.data.noise import NoiseConfig
 
 FOLDER_ONLY = ("root", "levels", "split", "holdout", "seed", "allow_corrupt", "memory_gb")
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
@@ -41,6 +42,12 @@ class DataConfig(Config):
         'which is not trained on but evaluated, as "validation".',
     )
     fold: int = Field(0, ge=0, description="Which of the folds is held out, from 0.")
+    noise: NoiseConfig | None = Field(None, description="Wrong labels on purpose, a section of its own: [data.noise].")
+    decisions: Path | None = Field(
+        None,
+        description="A csv file id,decision,label of training labels to keep, to change (relabel) or to leave out "
+        "(drop), as trivet audit writes it; trivet train --labels FILE sets it.",
+    )
     root: Path | None = Field(None, description="folder only: the folder of images, relative to the current folder.")
     levels: tuple[str, ...] | None = Field(
         None, description='folder only: names of the nested folder levels, coarse first, such as ["make", "model"].'

@@ -79,6 +79,23 @@ class Dataset:
 
 
 @dataclass(frozen=True, eq=False)
+class TrainingNoise:
+    """Label noise in the training items.
+
+    Attributes:
+        kind: as in the settings.
+        topline: whether clean items were left out instead.
+        true_labels: `(N,)`, what the labels of the trained level were.
+        dropped: items left out because no other was labelled as their class.
+    """
+
+    kind: str
+    topline: bool
+    true_labels: np.ndarray
+    dropped: int
+
+
+@dataclass(frozen=True, eq=False)
 class Splits:
     """What is trained on and what is evaluated.
 
@@ -87,11 +104,15 @@ class Splits:
         evaluation: split name -> items, the main one first. "seen": other items of the trained classes; "unseen":
             classes that are not trained on; "mixed": some of both; "val": a second given folder.
         level: the label level trained on.
+        noise: what was done to the labels of `train` at that level; None if they are as they were found.
+        decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
     """
 
     train: Dataset
     evaluation: Mapping[str, Dataset]
     level: str
+    noise: TrainingNoise | None = None
+    decisions: Mapping[str, int] | None = None
 
 
 def choose_level(wanted: str | None, levels: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """Records in, one self-contained HTML page out: nothing is measured here and nothing is fetched."""
 
+from trivet.reports.audit import write_audit_report
 from trivet.reports.demo import write_demo_report
 from trivet.reports.diagnosis import write_diagnosis_report
 from trivet.reports.evaluation import write_evaluation_report
@@ -12,6 +13,7 @@ from trivet.reports.simulation import write_simulation_report
 __all__ = [
     "Panel",
     "scatter_svg",
+    "write_audit_report",
     "write_demo_report",
     "write_diagnosis_report",
     "write_evaluation_report",

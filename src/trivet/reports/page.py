@@ -29,19 +29,22 @@ def write_page(
     plots: Mapping[str, Any] | None = None,
     *,
     script: str | Sequence[str] = ("dots.js", "plots.js"),
+    plotly: bool = True,
 ) -> None:
     """Write the page to `path`, whole or not at all; folders are made as needed.
 
     Args:
         context: what the template shows; every text is escaped there.
         plots: what the script draws, as JSON; None for a page without scripts.
-        script: the files beside the templates that draw, in their order; paper.js comes before them.
+        script: the files beside the templates that draw, in their order.
+        plotly: whether they draw with it: it and paper.js then come before them, 4 MB in all.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    names = ["paper.js", *([script] if isinstance(script, str) else script)]
-    scripts = [] if plots is None else [get_plotlyjs(), *map(_source, names)]
+    names = [script] if isinstance(script, str) else list(script)
+    drawing = [get_plotlyjs(), _source("paper.js")] if plotly else []
+    scripts = [] if plots is None else [*drawing, *map(_source, names)]
     # Only these scripts may run, whatever else gets into the page, and nothing may be requested.
     allowed = " ".join(_fingerprint(script) for script in scripts) or "'none'"
     policy = "; ".join(

@@ -10,7 +10,7 @@ from typing import Any
 
 from trivet.reports.diagnosis import SCRIPTS, diagnosis_parts, drawn_scatter, history_parts, item_parts
 from trivet.reports.items import MOST_DOTS, embedding_map, gallery, is_number, thin, triplet_dots
-from trivet.reports.page import MISSING, percent, same_length, write_page
+from trivet.reports.page import MISSING, number, percent, same_length, value, write_page
 
 _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
@@ -50,7 +50,9 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         ],
         "tables": {split: _tables(rows) for split, rows in evaluation.items()},
         "collapse": record.get("collapse") or {},
+        "happened": _happened(record),
         "curves": curves,
+        "abandoned": any(curve["past"] for curve in curves),
         "thinned": any(curve["thinned"] for curve in curves),
         "maps": maps,
         "scatter": scatter,
@@ -222,24 +224,141 @@ def _curves(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
     if any(training.get("dropped") or []):
         wanted.append(("Dropped anchors", training, {"dropped": training["dropped"]}, None))
+    marks = _marks(record)
     curves = []
     for title, part, series, limits in wanted:
         steps = part.get("step") or []
+        attempts = part.get("attempt") or [0] * len(steps)
         series = {name: values for name, values in series.items() if values and any(is_number(v) for v in values)}
         if not series:
             continue
-        same_length(f"the curves {title!r}", {"steps": len(steps)} | {name: len(v) for name, v in series.items()})
-        keep = thin(len(steps), _MOST_STEPS)
+        lengths = {name: len(v) for name, v in series.items()}
+        same_length(f"the curves {title!r}", {"steps": len(steps)} | lengths | {"attempts": len(attempts)})
+        rows = {attempt: [i for i, one in enumerate(attempts) if one == attempt] for attempt in sorted(set(attempts))}
+        *past, (_, last) = [(attempt, _thinned(steps, series, index)) for attempt, index in rows.items()]
         curves.append(
             {
                 "title": title,
-                "step": [steps[i] for i in keep],
-                "series": {name: [values[i] for i in keep] for name, values in series.items()},
+                **last,
                 "limits": limits,
-                "thinned": len(keep) < len(steps),
+                "thinned": any(len(index) > _MOST_STEPS for index in rows.values()),
+                "past": [{"attempt": attempt, **drawn} for attempt, drawn in past],
+                "marks": marks,
             }
         )
     return curves
+
+
+def _thinned(steps: Sequence[Any], series: Mapping[str, Any], index: Sequence[int]) -> dict[str, Any]:
+    keep = [index[k] for k in thin(len(index), _MOST_STEPS)]
+    return {
+        "step": [steps[i] for i in keep],
+        "series": {name: [values[i] for i in keep] for name, values in series.items()},
+    }
+
+
+def _attempts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return (record.get("monitor") or {}).get("attempts") or []
+
+
+def _words(kind: object) -> str:
+    return str(kind).replace("-", " ")
+
+
+def _marks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The vertical marks of the curves: the events of each step, and whether they belong to an abandoned attempt."""
+    attempts = _attempts(record)
+    found: dict[tuple[Any, bool], list[str]] = {}
+    for place, attempt in enumerate(attempts):
+        for event in attempt.get("events") or []:
+            found.setdefault((event.get("step"), place < len(attempts) - 1), []).append(_words(event.get("kind")))
+    return [{"step": step, "text": ", ".join(words), "past": past} for (step, past), words in found.items()]
+
+
+def _happened(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the monitor saw and what the guard did; None where the record does not say."""
+    attempts, guard = _attempts(record), record.get("guard") or {}
+    if not attempts:
+        return None
+    if not any(attempt.get("events") for attempt in attempts):
+        return {"quiet": _quiet(attempts[-1]), "seen": None, "attempts": []}
+    repairs = guard.get("repairs") or []
+    sections = {}
+    for place, attempt in enumerate(attempts):
+        events = attempt.get("events") or []
+        if not events:
+            continue
+        notes = [
+            f"{_words(left.get('kind')).capitalize()} not repaired: {left.get('why')}." for left in _left(guard, place)
+        ]
+        if place < len(repairs):
+            repair = repairs[place]
+            notes.append(f"Repair {place + 1}: back to step {number(repair.get('returned_to'))}. {repair.get('why')}")
+        elif guard.get("stopped_by"):
+            notes.append("The guard stopped the training here.")
+        label = f"Attempt {place}" if len(attempts) > 1 else "Events"
+        sections[label] = {"verdicts": [_as_verdict(event) for event in events], "notes": notes}
+    table = [_attempt_row(place, attempt, repairs) for place, attempt in enumerate(attempts)] if repairs else []
+    return {"quiet": None, "seen": diagnosis_parts(sections, compare=False)[0], "attempts": table}
+
+
+def _left(guard: Mapping[str, Any], place: int) -> list[Mapping[str, Any]]:
+    """What was not repaired, which can only have been in the last attempt."""
+    return (guard.get("not_repaired") or []) if place == len(guard.get("repairs") or []) else []
+
+
+def _as_verdict(event: Mapping[str, Any]) -> dict[str, Any]:
+    evidence = dict(event.get("evidence") or {})
+    if event.get("forecast") is not None:
+        evidence["forecast_of_a_collapse_of_the_network"] = event["forecast"]
+    return {
+        "kind": event.get("kind"),
+        "rule": f"at step {number(event.get('step'))}: {event.get('rule')}",
+        "evidence": evidence,
+        "changes": event.get("changes"),
+    }
+
+
+def _quiet(attempt: Mapping[str, Any]) -> str:
+    steps = (attempt.get("series") or {}).get("step") or []
+    said = f"The monitor saw no collapse: {number(len(steps))} looks at the batches"
+    said += f", the last at step {number(round(steps[-1]))}." if steps else "."
+    probability = (attempt.get("forecast") or {}).get("probability")
+    if probability is not None:
+        said += f" Its last forecast of a collapse of the network: {percent(probability)}\u00a0%."
+    return said
+
+
+def _attempt_row(place: int, attempt: Mapping[str, Any], repairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A row of the table of attempts: what was changed before, and how it stood at its first event and at its end."""
+    series, events = attempt.get("series") or {}, attempt.get("events") or []
+    steps = series.get("step") or []
+    seen = [k for k, step in enumerate(steps) if events and step <= events[0].get("step")]
+
+    def at(look: int | None, name: str) -> float | None:
+        values = series.get(name) or []
+        return values[look] if look is not None and values and is_number(values[look]) else None
+
+    changes = repairs[place - 1].get("changes") or {} if place else {}
+    looks = {"event": seen[-1] if seen else None, "end": len(steps) - 1 if steps else None}
+    return {
+        "attempt": place,
+        "steps": f"{number(round(steps[0]))} to {number(round(steps[-1]))}" if steps else MISSING,
+        "changes": [f"{name}: {_setting(old)} → {_setting(new)}" for name, (old, new) in changes.items()],
+        "cells": [
+            show(at(look, name))
+            for look in looks.values()
+            for name, show in (("recall", percent), ("relative_spread", _3))
+        ],
+    }
+
+
+def _setting(found: object) -> str:
+    return "none" if found is None else value(found)
+
+
+def _3(spread: float | None) -> str:
+    return MISSING if spread is None else f"{spread:.3g}"
 
 
 def _data_rows(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,11 +17,12 @@ from trivet.training.files import RunFolder, write_whole
 
 
 class Progress(NamedTuple):
-    """How far a run is: optimiser steps done, seconds of training, and what `training.history` saw."""
+    """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, state of the guard."""
 
     step: int
     seconds: float
     moments: Sequence[dict[str, Any]] = ()
+    guard: Mapping[str, Any] = MappingProxyType({})
 
 
 def save_checkpoint(
@@ -31,18 +33,30 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     *,
     fingerprint: str,
+    healthy: int,
 ) -> None:
-    """Write a checkpoint, whole or not at all; the last two are kept.
+    """Write a checkpoint, whole or not at all; the last two are kept, and those that a repair may return to.
 
     Args:
         fingerprint: of the settings and the data, see `load_checkpoint`.
+        healthy: the last step at which all was well; the newest checkpoint up to it is kept, and that of step 0.
     """
     state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
     tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
-    data = save(tensors, metadata={"progress": json.dumps(progress), "fingerprint": fingerprint})
+    *done, guard = progress
+    metadata = {"progress": json.dumps(done), "guard": json.dumps(guard), "fingerprint": fingerprint}
+    data = save(tensors, metadata=metadata)
     write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
-    for old in run.checkpoints()[:-2]:
-        old.unlink()
+    files = run.checkpoints()
+    kept = {*files[-2:], *[file for file in files if step_of(file) <= healthy][-1:]}
+    for old in files:
+        if old not in kept and step_of(old):
+            old.unlink()
+
+
+def step_of(path: Path) -> int:
+    """The step of a checkpoint, from its name."""
+    return int(path.stem.removeprefix("step-"))
 
 
 def load_checkpoint(
@@ -67,13 +81,37 @@ def load_checkpoint(
     return progress
 
 
+def read_progress(path: Path) -> Progress:
+    """How far the run was.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    return _read(path)[1]
+
+
+def load_weights(path: Path, model: nn.Module, loss: nn.Module) -> Sequence[dict[str, Any]]:
+    """Restore the model, and the loss as `load_loss` does; returns what `training.history` had seen.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    _, progress, state = _read(path)
+    model.load_state_dict(state["model"])
+    _restore_loss(state, loss)
+    return progress.moments
+
+
 def load_loss(path: Path, loss: nn.Module) -> None:
     """Restore the loss alone, whatever the settings of the run are now; one of other classes stays as it is.
 
     Raises:
         ValueError: if the file is broken.
     """
-    _, _, state = _read(path)
+    _restore_loss(_read(path)[2], loss)
+
+
+def _restore_loss(state: Mapping[str, Any], loss: nn.Module) -> None:
     own = loss.state_dict()
     kept: dict[str, Tensor] = state.get("loss", {})
     if {name: value.shape for name, value in kept.items()} == {name: value.shape for name, value in own.items()}:
@@ -85,7 +123,8 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata()
-            progress = Progress(*json.loads(metadata["progress"]))
+            guard = json.loads(metadata.get("guard", "{}"))
+            progress = Progress(*json.loads(metadata["progress"]))._replace(guard=guard)
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(

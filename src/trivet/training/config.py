@@ -10,6 +10,7 @@ from trivet.batching import BatchConfig
 from trivet.config import Config
 from trivet.data import DataConfig
 from trivet.models import ModelConfig
+from trivet.training.guard import GuardConfig
 from trivet.training.loss import LossConfig
 
 
@@ -59,3 +60,4 @@ class RunConfig(Config):
     loss: LossConfig
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    guard: GuardConfig = GuardConfig()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -16,10 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from trivet.data import Splits
 from trivet.training.config import RunConfig
+from trivet.training.guard import with_changes
 
 CONFIG, METRICS, RECORD, REPORT, LOCK = "config.toml", "metrics.csv", "record.json", "report.html", ".lock"
-NAMES = frozenset((CONFIG, METRICS, RECORD, REPORT, LOCK, "checkpoints", "model", "embeddings"))
+NOISE, DECISIONS = "noise.csv", "applied_decisions.csv"
+NAMES = frozenset((CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, "checkpoints", "model", "embeddings"))
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -54,6 +58,30 @@ def write_embeddings(
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink)
     write_whole(path, sink.getvalue().to_pybytes())
+
+
+def write_noise(path: Path, splits: Splits) -> None:
+    """Write the training items with a wrong label as `id,label,true_label`, if the data have label noise.
+
+    Raises:
+        ValueError: if the file is there and says otherwise: a run must go on with the labels it began with.
+    """
+    if splits.noise is None:
+        return
+    names, labels, truth = splits.train.names[splits.level], splits.train.labels[splits.level], splits.noise.true_labels
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("id", "label", "true_label"))
+    table.writerows(
+        (splits.train.ids[i], names[labels[i]], names[truth[i]]) for i in np.flatnonzero(labels != truth).tolist()
+    )
+    data = text.getvalue().encode()
+    if path.is_file() and path.read_bytes() != data:
+        raise ValueError(
+            f"a run must go on with the labels it began with: {path} lists other wrong labels than the settings give "
+            "for these data; restore the data and config.toml, or start a new run."
+        )
+    write_whole(path, data)
 
 
 @contextmanager
@@ -149,9 +177,16 @@ class RunFolder:
         """The name of the folder."""
         return self.path.resolve().name
 
+    def given(self) -> RunConfig:
+        """The settings of the run as its user gave them, but with its own copy of a decision file."""
+        config = RunConfig.read(self.path / CONFIG)
+        if config.data.decisions is None:
+            return config
+        return config.model_copy(update={"data": config.data.model_copy(update={"decisions": self.path / DECISIONS})})
+
     def config(self) -> RunConfig:
-        """The settings of the run."""
-        return RunConfig.read(self.path / CONFIG)
+        """The settings in force: those given, with what repairs have changed since."""
+        return with_changes(self.given(), (self.record().get("guard") or {}).get("settings") or {})
 
     def record(self) -> dict[str, Any]:
         """What is known of the run so far; empty where nothing, or nothing readable, was written."""
@@ -169,35 +204,44 @@ class RunFolder:
 
 
 class Metrics:
-    """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty."""
+    """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty.
 
-    def __init__(self, path: Path, columns: list[str], *, upto: int = 0) -> None:
-        """Start the file, or keep its rows of steps 1 to `upto` to go on after them."""
-        self.columns = ["step", *columns]
+    Attributes:
+        attempt: of the rows to come; each repair begins another, and the rows before it stay.
+    """
+
+    def __init__(self, path: Path, columns: list[str], *, upto: int = 0, attempt: int = 0) -> None:
+        """Start the file, or keep its rows up to a step of an attempt, and all of those before, to go on after them."""
+        self.columns = ["step", "attempt", *columns]
+        self.attempt = attempt
         self._path = path
-        self.rows = [row for row in self._read() if row["step"] <= upto] if upto else []
+        self.rows = (
+            [row for row in self._read() if (row["attempt"], row["step"]) <= (attempt, upto)] if upto or attempt else []
+        )
         write_whole(path, "\n".join([",".join(self.columns), *map(self._line, self.rows), ""]).encode())
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Append a row."""
-        row = {"step": step, **values}
+        row = {"step": step, "attempt": self.attempt, **values}
         self.rows.append(row)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(self._line(row) + "\n")
 
     def series(self, *columns: str) -> dict[str, list[float | None]]:
-        """The rows that have the first column, as one list per column, with their steps; None where a row has none."""
+        """The rows that have the first column: one list per column, step and attempt too; None where a row has none."""
         rows = [row for row in self.rows if columns[0] in row]
-        return {column: [row.get(column) for row in rows] for column in ("step", *columns)}
+        return {column: [row.get(column) for row in rows] for column in ("step", "attempt", *columns)}
 
     def _line(self, row: Mapping[str, float]) -> str:
         return ",".join(repr(row[column]) if column in row else "" for column in self.columns)
 
     def _read(self) -> list[dict[str, float]]:
+        whole = self.columns[:2]
         try:
             with self._path.open(encoding="utf-8", newline="") as file:
                 return [
-                    {key: int(text) if key == "step" else float(text) for key, text in row.items() if text}
+                    {"attempt": 0}  # of a file from before there were attempts
+                    | {key: int(text) if key in whole else float(text) for key, text in row.items() if text}
                     for row in csv.DictReader(file)
                 ]
         except (FileNotFoundError, ValueError, TypeError) as error:

@@ -17,14 +17,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from trivet.batching import PKBatches
+from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.training.config import TrainingConfig
 
 
-class Batches(IterableDataset[tuple[Tensor, Tensor]]):
-    """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step."""
+class Batches(IterableDataset[tuple[Tensor, ...]]):
+    """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step.
+
+    Args:
+        fine: a level inside the classes of `level`; its labels then follow as a third tensor.
+    """
 
     def __init__(
         self,
@@ -36,11 +41,13 @@ class Batches(IterableDataset[tuple[Tensor, Tensor]]):
         seed: int,
         start: int,
         steps: int,
+        fine: str | None = None,
     ) -> None:
-        self.dataset, self.level, self.batches, self.augment = dataset, level, batches, augment
+        self.dataset, self.batches, self.augment = dataset, batches, augment
+        self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
@@ -48,7 +55,11 @@ class Batches(IterableDataset[tuple[Tensor, Tensor]]):
             images = self.dataset.inputs.batch(index)
             if self.augment is not None:
                 images = self.augment(images, torch.Generator().manual_seed(step_seed(self.seed, step, 1)))
-            yield images, torch.from_numpy(self.dataset.labels[self.level][index])
+            yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
+
+
+class NotFiniteError(ValueError):
+    """Embeddings that are not finite, which no loss takes."""
 
 
 def step_seed(seed: int, step: int, stream: int) -> int:
@@ -63,6 +74,11 @@ class Task(lightning.LightningModule):
         step: optimiser steps done, those before a resume included.
         value: the loss of the last step.
         after_step: called between two steps.
+        events: what the monitor said of the last batch.
+
+    Args:
+        monitor: sees each batch; None for none.
+        since: the step at which the optimiser began, from which the warm-up counts.
     """
 
     def __init__(
@@ -73,12 +89,15 @@ class Task(lightning.LightningModule):
         *,
         seed: int,
         after_step: Callable[[], None] = lambda: None,
+        monitor: CollapseMonitor | None = None,
+        since: int = 0,
     ) -> None:
         super().__init__()
         self.model, self.loss, self.config, self.seed = model, loss, config, seed
-        self.after_step = after_step
+        self.after_step, self.monitor, self.since = after_step, monitor, since
         self.on_start: Callable[[], None] = lambda: None
-        self.step = 0
+        self.step = since
+        self.events: list[Event] = []
         self.optimizer = make_optimizer(model, loss, config)
 
     @property
@@ -94,15 +113,35 @@ class Task(lightning.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Dropout and the like draw from the global generator: seeded by the step, they are the same after a resume.
         torch.manual_seed(step_seed(self.seed, self.step, 2))
-        factor = rate_factor(self.step, self.config)
+        factor = rate_factor(self.step, self.config, since=self.since)
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        images, labels = batch
-        value: Tensor = self.loss(self.model(images), labels)
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        images, labels, *fine = batch
+        embeddings: Tensor = self.model(images)
+        try:
+            value: Tensor = self.loss(embeddings, labels)
+        except ValueError as error:
+            if torch.isfinite(embeddings).all():
+                raise
+            raise NotFiniteError(*error.args) from None
         self._value = value.detach()
+        if self.monitor is not None:
+            with torch.autocast(device_type=embeddings.device.type, enabled=False):
+                self.events = self.monitor.update(
+                    embeddings.detach(),
+                    labels,
+                    self._value,
+                    fine=fine[0] if fine else None,
+                    active=self._active,
+                    step=self.step,
+                )
         return value
+
+    def _active(self) -> float:
+        assert self.loss.last is not None
+        return self.loss.last.active_fraction
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.step += 1
@@ -127,20 +166,27 @@ def make_optimizer(model: Embedder, loss: RowLoss, config: TrainingConfig) -> to
     return optimizer
 
 
-def rate_factor(step: int, config: TrainingConfig) -> float:
-    """What the learning rate is multiplied with at a step: a linear rise, then constant or half a cosine to 0."""
-    if step < config.warmup_steps:
-        return (step + 1) / (config.warmup_steps + 1)
+def rate_factor(step: int, config: TrainingConfig, *, since: int = 0) -> float:
+    """What the learning rate is multiplied with at a step: a linear rise, then constant or half a cosine to 0.
+
+    Args:
+        since: the step from which the rise counts; the cosine counts from the first in any case.
+    """
+    rise = min(1.0, (step - since + 1) / (config.warmup_steps + 1))
     if config.schedule == "constant":
-        return 1.0
-    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    return float(0.5 * (1 + np.cos(np.pi * done)))
+        return rise
+    done = max(0, step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return rise * float(0.5 * (1 + np.cos(np.pi * done)))
 
 
 def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
-    """Train to the last step of `batches`; returns False if Ctrl-C or a termination signal stopped it before.
+    """Train to the last step of `batches`, or until `after_step` sets `task.trainer.should_stop`.
 
-    The step in progress is finished, so the model is left between two steps. A second Ctrl-C ends at once.
+    Returns False if Ctrl-C or a termination signal stopped it before the last step. The step in progress is finished,
+    so the model is left between two steps. A second Ctrl-C ends at once.
+
+    Raises:
+        NotFiniteError: if the loss refused embeddings that are not finite.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     loader = DataLoader(batches, batch_size=None, num_workers=workers)
@@ -161,7 +207,7 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
         # Lightning 2.6 uses a name that torch 2.15 has deprecated.
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         trainer.fit(task, loader)
-    return task.step >= batches.steps
+    return task.step >= batches.steps or not signals.came
 
 
 class _Signals:
@@ -169,7 +215,7 @@ class _Signals:
 
     def __init__(self, trainer: lightning.Trainer) -> None:
         self._trainer = trainer
-        self._came = False
+        self.came = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -187,7 +233,7 @@ class _Signals:
             signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self._came:
+        if self.came:
             raise KeyboardInterrupt
-        self._came = True
+        self.came = True
         self._trainer.should_stop = True

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import hashlib
 import json
+import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning
 import numpy as np
@@ -19,25 +21,48 @@ import torch
 
 import trivet
 from trivet.batching import PKBatches
-from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images
+from trivet.collapse.monitor import Event
+from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images, noise_summary
 from trivet.evaluation import recall_at_k, standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.mining.names import check_name
 from trivet.models import Embedder, build, load_model, save
 from trivet.reports import write_run_report
 from trivet.rows import RowLoss
-from trivet.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from trivet.training.checkpoint import (
+    Progress,
+    load_checkpoint,
+    load_weights,
+    read_progress,
+    save_checkpoint,
+    step_of,
+)
 from trivet.training.config import RunConfig
 from trivet.training.diagnose import diagnosis_section, of_dataset, some_items
 from trivet.training.embedding import embed, label_names
-from trivet.training.files import METRICS, RECORD, REPORT, Metrics, RunFolder, write_embeddings, write_json
-from trivet.training.fit import Batches, Task, fit, step_seed
+from trivet.training.files import (
+    DECISIONS,
+    METRICS,
+    NOISE,
+    RECORD,
+    REPORT,
+    Metrics,
+    RunFolder,
+    write_embeddings,
+    write_json,
+    write_noise,
+    write_whole,
+)
+from trivet.training.fit import Batches, NotFiniteError, Task, fit, step_seed
+from trivet.training.guard import Guard, changes_said, said, with_changes
 from trivet.training.history import History
 from trivet.training.measure import measure_splits
 from trivet.training.progress import Display
 
+Status = Literal["finished", "interrupted", "stopped"]
 FOLDS = "folds.json"
 STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
+log = logging.getLogger("trivet")
 
 
 def train(
@@ -52,7 +77,8 @@ def train(
     """Train, evaluate and report; returns the record, which is also written to the run folder.
 
     A run that is stopped by Ctrl-C is left with a checkpoint, its model, a record of status "interrupted" and a
-    report, but without an evaluation.
+    report, but without an evaluation. One that its guard stopped has the status "stopped" and all that a finished run
+    has. What the guard saw and did is logged as warnings of the logger "trivet", at once, and in the record.
 
     Args:
         path: the run folder; it must be new unless `force` is set.
@@ -67,8 +93,12 @@ def train(
     config = resolved(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = _Job(RunFolder(path), config, splits, display)  # before the folder is made: settings may not fit the data
+        job = Job(RunFolder(path), config, splits, display)  # before the folder is made: settings may not fit the data
+        # Before, too: it may lie in the run that is replaced.
+        decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
         with job.run.new(config, force=force):
+            if decisions is not None:
+                write_whole(path / DECISIONS, decisions)
             job.start(command)
             return job.finish(job.fit())
 
@@ -92,8 +122,9 @@ def cross_validate(
         data_root, force, command, progress: as in `train`.
 
     Returns:
-        {"folds": k, "runs": [PATH], "status": "finished" or "interrupted", "evaluation": {LEVEL: {MEASURE: {"mean",
-        "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run was interrupted.
+        {"folds": k, "runs": [PATH], "status": "finished", "interrupted" or "stopped", "evaluation": {LEVEL: {MEASURE:
+        {"mean", "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run did not finish, and with
+        the event that "stopped_by" it where the guard stopped one.
 
     Raises:
         ValueError, OSError: as `train`.
@@ -118,7 +149,8 @@ def cross_validate(
         )
         result["runs"].append(str(run))
         if record["status"] != "finished":
-            return result | {"status": record["status"]}
+            why = record["guard"].get("stopped_by")
+            return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
         found.append(record["evaluation"]["validation"][0]["levels"])
     result["evaluation"] = {
         level: {
@@ -137,19 +169,30 @@ def _over_folds(values: list[float]) -> dict[str, Any]:
     return {"mean": mean, "interval": interval_json(interval), "values": values}
 
 
-def resume(path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False) -> dict[str, Any]:
+def resume(
+    path: Path,
+    *,
+    repair: bool = False,
+    data_root: Path | None = None,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
     """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
 
+    Args:
+        repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
+            what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
+
     Raises:
-        ValueError, OSError: as `train`; also if the folder holds no run.
+        ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
     """
     run = RunFolder.open(path)
-    config = run.config()
+    config = run.given()
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = _Job(run, config, splits, display)
+        job = Job(run, config, splits, display)
         with run.locked():
-            job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None)
+            job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None, repair=repair)
             return job.finish(job.fit())
 
 
@@ -160,15 +203,22 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         ValueError, OSError: as `train`; also if the folder holds no run with a model.
     """
     run = RunFolder.open(path)
-    config = run.config()
+    config = run.given()
     with Display(show=progress) as display, run.locked():
         model = trained_model(run)
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         record = run.record() or _first_record(run, config, splits, "")
         if record["status"] == "running":  # the record was lost: what is left tells
-            done = f"step-{config.training.steps:08d}.safetensors" in [file.name for file in run.checkpoints()]
+            checkpoints = run.checkpoints()
+            done = bool(checkpoints) and step_of(checkpoints[-1]) == config.training.steps
             record["status"] = "finished" if done else "interrupted"
-        _evaluate(run, record, config, splits, model, display)
+            if checkpoints:
+                guard = Guard(config, ())
+                guard.restore(read_progress(checkpoints[-1]).guard)
+                record |= {"guard": guard.as_json(), "monitor": guard.seen()}
+        config = with_changes(config, (record.get("guard") or {}).get("settings") or {})
+        untrained = build(config.model, splits.train.inputs.shape, config.seed)
+        _evaluate(run, record, config, splits, model, untrained, display)
         return record
 
 
@@ -186,19 +236,24 @@ def trained_model(run: RunFolder) -> Embedder:
 
 
 def fingerprint(config: RunConfig, splits: Splits) -> str:
-    """What a checkpoint depends on: the settings, but for those that change no step before it, and the items."""
+    """What a checkpoint depends on: the settings, but for those that change no step before it, and the items.
+
+    Of decisions on labels it is what they did to these, and not where their file lies.
+    """
     changes_nothing = {"steps"} if config.training.schedule == "constant" else set()
     changes_nothing |= {"log_every", "checkpoint_every", "workers"}
-    settings = config.model_dump(mode="json", exclude={"evaluation": True, "training": changes_nothing})
-    text = json.dumps([settings, splits.train.ids], sort_keys=True)
+    left_out: dict[str, Any] = {"evaluation": True, "guard": True, "training": changes_nothing, "data": {"decisions"}}
+    settings = config.model_dump(mode="json", exclude=left_out)
+    decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
+    text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def resolved(config: RunConfig) -> RunConfig:
     """The settings with paths made absolute, so that the run folder can be used from anywhere."""
-    if config.data.root is None:
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"root": config.data.root.resolve()})})
+    paths = {name: getattr(config.data, name) for name in ("root", "decisions")}
+    whole = {name: path.resolve() for name, path in paths.items() if path is not None}
+    return config.model_copy(update={"data": config.data.model_copy(update=whole)})
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:
@@ -214,11 +269,19 @@ def easy_positive_warnings(config: RunConfig) -> list[str]:
     return []
 
 
-class _Job:
-    """The parts of a run while it trains."""
+class Job:
+    """The parts of a run while it trains.
+
+    Attributes:
+        config: the settings of the user.
+        settings: those in force, which repairs change.
+        model: may be changed or replaced before `start`; a repair loads weights into it and never builds another.
+        guard: what was seen, and done about it.
+    """
 
     metrics: Metrics
     record: dict[str, Any]
+    task: Task
 
     def __init__(self, run: RunFolder, config: RunConfig, splits: Splits, display: Display) -> None:
         self.run, self.config, self.splits, self.display = run, config, splits, display
@@ -228,31 +291,62 @@ class _Job:
         if not isinstance(config.evaluation.nmi_plus, int):
             for level in config.evaluation.nmi_plus:
                 check_name(level, splits.train.labels, name="the level of evaluation.nmi_plus")
-        train_labels = splits.train.labels[splits.level]
-        self.batches = PKBatches(
-            train_labels,
-            num_classes=config.batch.num_classes,
-            samples_per_class=config.batch.samples_per_class,
-            seed=config.seed,
-        )
+        sizes = np.unique(splits.train.labels[splits.level], return_counts=True)[1]
+        self.guard = Guard(config, sizes.tolist())
+        levels = list(splits.train.labels)
+        self.fine = levels[-1] if levels[-1] != splits.level else None
         self.model = build(config.model, splits.train.inputs.shape, config.seed)
-        self.loss: RowLoss = config.loss.build(
-            num_classes=len(splits.train.names[splits.level]),
-            embedding_dim=config.model.embedding_dim,
-            generator=torch.Generator().manual_seed(step_seed(config.seed, 0, 3)),
-        )
-        self.task = Task(self.model, self.loss, config.training, seed=config.seed, after_step=self.after_step)
+        self._put_in_force(config)
         self.split, held_out = next(iter(splits.evaluation.items()))
         order = np.random.default_rng(config.seed).permutation(len(held_out))
         self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
-        self.history = History(splits.train, splits.level, config)
         self.seconds_before = 0.0
         self.recall: dict[str, float] = {}
+        self.stopped_by: Event | None = None
 
-    def start(self, command: str, checkpoint: Path | None = None) -> None:
-        """Begin at the first step, or where a checkpoint was left."""
+    def _put_in_force(self, settings: RunConfig) -> None:
+        """Build what depends on the settings that repairs change, but for the task."""
+        self.settings, train, level = settings, self.splits.train, self.splits.level
+        self.batches = PKBatches(
+            train.labels[level],
+            num_classes=settings.batch.num_classes,
+            samples_per_class=settings.batch.samples_per_class,
+            seed=settings.seed,
+        )
+        self.model.normalize = settings.model.normalize
+        self.loss: RowLoss = settings.loss.build(
+            num_classes=len(train.names[level]),
+            embedding_dim=settings.model.embedding_dim,
+            generator=torch.Generator().manual_seed(step_seed(settings.seed, 0, 3)),
+        )
+        self.history = History(train, level, settings)
+
+    def _begin(self) -> None:
+        """An optimiser that has done nothing yet, watched by the monitor of the guard."""
+        self.task = Task(
+            self.model,
+            self.loss,
+            self.settings.training,
+            seed=self.settings.seed,
+            after_step=self.after_step,
+            monitor=self.guard.monitor,
+            since=self.guard.since,
+        )
+
+    def start(self, command: str, checkpoint: Path | None = None, *, repair: bool = False) -> None:
+        """Begin at the first step, or where a checkpoint was left.
+
+        Args:
+            repair: ask for a repair of the first event that the monitor saw, to be made before training goes on.
+        """
+        write_noise(self.run.path / NOISE, self.splits)
+        self.untrained = copy.deepcopy(self.model)
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in self.sample.labels)]
         if checkpoint is not None:
+            self.guard.restore(read_progress(checkpoint).guard)
+            if self.guard.repairs:
+                self._put_in_force(self.guard.settings)
+            self._begin()
             done = load_checkpoint(checkpoint, self.model, self.loss, self.task.optimizer, fingerprint=self.fingerprint)
             if done.step > self.config.training.steps:
                 raise ValueError(
@@ -262,39 +356,130 @@ class _Job:
             self.task.step, self.seconds_before = done.step, done.seconds
             self.history.restore(done.moments)
         else:
+            self._begin()
             self.history.look(0, self.model)
-        self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step)
+        if repair:
+            self._ask_for_repair()
+        self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step, attempt=self.guard.attempt)
         self.record = _first_record(self.run, self.config, self.splits, command)
         self.record["model"] = {"parameters": self.model.num_parameters}
         self.record["data"]["coverage"] = dict(self.batches.coverage(0)._asdict())
-
-    def fit(self) -> bool:
-        """Train; returns whether the last step was reached."""
-        steps = self.config.training.steps
         self.began = time.perf_counter()
-        if self.task.step >= steps:
-            return True
+        if checkpoint is None and self.guard.action != "warn":
+            self.checkpoint()  # what a repair can always return to
+
+    def _ask_for_repair(self) -> None:
+        events, checkpoints = self.guard.monitor.events, self._checkpoints()
+        if not checkpoints:
+            raise ValueError(
+                f"a repair needs a checkpoint to return to: {self.run.path} has none; train anew with "
+                "--set guard.action=repair."
+            )
+        if self.guard.pending is None and not events:
+            raise ValueError(
+                f"a repair needs an event to be repaired: the monitor saw none in {self.run.path}; leave out --repair."
+            )
+        event = self.guard.pending or events[0]
+        plan = self.guard.plan(event, checkpoints)
+        if isinstance(plan, str):
+            raise ValueError(
+                f"{self.run.path} cannot be repaired: {plan} ({said(event)}); train anew with other settings, or with "
+                "--set guard.action=repair."
+            )
+        self.guard.asked, self.guard.pending = True, event
+
+    def _checkpoints(self) -> list[int]:
+        return [step_of(file) for file in self.run.checkpoints()]
+
+    def fit(self) -> Status:
+        """Train, with the repairs that are made on the way; returns how it ended."""
+        self.began = time.perf_counter()
+        going = True
+        while going and self.stopped_by is None:
+            if self.guard.pending is not None:
+                self._repair(self.guard.pending)
+            if self.task.step >= self.config.training.steps:
+                break
+            going = self._fit()
+        self.checkpoint()
+        if self.stopped_by is not None:
+            return "stopped"
+        return "finished" if going else "interrupted"
+
+    def _fit(self) -> bool:
+        """Train to the last step or an event that asks for more; returns False if a signal stopped it before."""
         batches = Batches(
             self.splits.train,
             self.splits.level,
             self.batches,
-            augmentation(self.config.data),
-            seed=self.config.seed,
+            augmentation(self.settings.data),
+            seed=self.settings.seed,
             start=self.task.step,
-            steps=steps,
+            steps=self.settings.training.steps,
+            fine=self.fine,
         )
         try:
-            finished = fit(self.task, batches, workers=self.config.training.workers)
-        except Exception:  # whatever it was: the record says that the run failed, and the fault goes on its way
-            self.record["status"] = "failed"
-            self.write_record()
+            return fit(self.task, batches, workers=self.settings.training.workers)
+        except NotFiniteError:
+            self._meet(self.guard.refused(self.task.step))
+            if self.guard.pending is not None or self.stopped_by is not None:
+                return True
+            self._failed()
             raise
+        except Exception:  # whatever it was: the record says that the run failed, and the fault goes on its way
+            self._failed()
+            raise
+
+    def _failed(self) -> None:
+        self.record["status"] = "failed"
+        self.write_record()
+
+    def _meet(self, events: Sequence[Event]) -> None:
+        """Say each event and do what the guard is for; training goes on unless it asks for more."""
+        for event in events:
+            log.warning(said(event))
+            if self.guard.pending is not None or self.stopped_by is not None:
+                continue  # the first decides
+            if self.guard.action == "stop":
+                self.stopped_by = event
+            elif self.guard.action == "repair":
+                plan = self.guard.plan(event, self._checkpoints())
+                if isinstance(plan, str):
+                    log.warning(self.guard.leave(event, plan))
+                else:
+                    self.guard.pending = event
+
+    def _repair(self, event: Event) -> None:
+        """Go back to the last healthy checkpoint, with settings that may prevent the event."""
+        plan = self.guard.plan(event, self._checkpoints())
+        if isinstance(plan, str):  # the settings of the guard were changed before the run was resumed
+            self.guard.pending = None
+            log.warning(self.guard.leave(event, plan))
+            return
+        self.guard.begin(plan)
+        self._put_in_force(self.guard.settings)
+        moments = load_weights(self._checkpoint(plan.returned_to), self.model, self.loss)
+        self.history.restore(moments)
+        self._begin()
+        self.metrics.attempt = self.guard.attempt
+        self.record["data"]["coverage"] = dict(self.batches.coverage(0)._asdict())
+        log.warning(f"repair {self.guard.attempt}: back to step {plan.returned_to} with {changes_said(plan)}")
         self.checkpoint()
-        return finished
+        # Last: until these are gone, a killed run goes on from before the event, and comes to the same repair.
+        for file in self.run.checkpoints():
+            if step_of(file) > plan.returned_to:
+                file.unlink()
+        self.write_record()
+
+    def _checkpoint(self, step: int) -> Path:
+        return next(file for file in self.run.checkpoints() if step_of(file) == step)
 
     def after_step(self) -> None:
-        """Log, look at recall@1 and leave a checkpoint where the settings say so."""
-        config, step = self.config, self.task.step
+        """Meet events, log, look at recall@1 and leave a checkpoint where the settings say so."""
+        config, step = self.settings, self.task.step
+        self._meet(self.task.events)
+        if self.guard.pending is not None or self.stopped_by is not None:
+            self.task.trainer.should_stop = True
         self.history.look(step, self.model)
         last = step == config.training.steps
         values: dict[str, float] = {}
@@ -306,7 +491,7 @@ class _Job:
         if values:
             self.metrics.add(step, values)
             self.display.update("training", step, config.training.steps, self._note())
-        if step % config.training.checkpoint_every == 0 and not last:
+        if step % config.training.checkpoint_every == 0 and not last and self.guard.pending is None:
             self.checkpoint()
             self.write_record()
 
@@ -323,11 +508,12 @@ class _Job:
         """Leave a checkpoint of the current step."""
         save_checkpoint(
             self.run,
-            Progress(self.task.step, self.seconds, self.history.moments),
+            Progress(self.task.step, self.seconds, self.history.moments, self.guard.state()),
             self.model,
             self.loss,
             self.task.optimizer,
             fingerprint=self.fingerprint,
+            healthy=self.guard.healthy,
         )
 
     @property
@@ -344,22 +530,28 @@ class _Job:
             "split": self.split,
             "items": len(self.sample),
             "step": looks.pop("step"),
+            "attempt": looks.pop("attempt"),
             "recall@1": {column.removeprefix("recall@1/"): values for column, values in looks.items()},
         }
         self.record["history"] = self.history.as_json()
+        stopped = {} if self.stopped_by is None else {"stopped_by": said(self.stopped_by)}
+        self.record["guard"] = self.guard.as_json() | stopped
+        self.record["monitor"] = self.guard.seen()
         self.record["seconds"]["training"] = round(self.seconds, 3)
         write_json(self.run.path / RECORD, self.record)
 
-    def finish(self, finished: bool) -> dict[str, Any]:
-        """Write the model and, after the last step, evaluate it."""
-        save(self.model, self.config.model, self.splits.train.inputs.shape, self.run.path / "model")
-        self.record["status"] = "finished" if finished else "interrupted"
+    def finish(self, status: Status) -> dict[str, Any]:
+        """Write the model and, unless a signal interrupted the training, evaluate it."""
+        settings = self.settings
+        save(self.model, settings.model, self.splits.train.inputs.shape, self.run.path / "model")
+        self.record["status"] = status
         self.record["step"] = self.task.step
         self.write_record()
-        if finished:
-            _evaluate(self.run, self.record, self.config, self.splits, self.model, self.display)
-        else:
+        if status == "interrupted":
             write_run_report(self.record, self.run.path / REPORT)
+        else:
+            self.untrained.normalize = settings.model.normalize
+            _evaluate(self.run, self.record, settings, self.splits, self.model, self.untrained, self.display)
         return self.record
 
 
@@ -379,8 +571,10 @@ def step_values(loss: RowLoss, value: float) -> dict[str, float]:
 
 
 def look(model: Embedder, sample: Dataset, distance: Any) -> dict[str, float]:
-    """Recall@1 of a sample at each level."""
+    """Recall@1 of a sample at each level; nothing where embeddings are not finite."""
     embeddings = embed(model, sample.inputs)
+    if not np.isfinite(embeddings).all():
+        return {}
     return {
         level: recall_at_k(embeddings, labels, (1,), distance=distance)[1] for level, labels in sample.labels.items()
     }
@@ -402,6 +596,8 @@ def _first_record(run: RunFolder, config: RunConfig, splits: Splits, command: st
             "train": _counts(splits.train),
             "evaluation": {name: _counts(dataset) for name, dataset in splits.evaluation.items()},
             "skipped": [{"id": skip.id, "reason": skip.reason} for skip in splits.train.skipped],
+            "noise": noise_summary(splits),
+            "decisions": splits.decisions,
         },
         "warnings": easy_positive_warnings(config),
         "seconds": {},
@@ -430,7 +626,13 @@ def _counts(dataset: Dataset) -> dict[str, Any]:
 
 
 def _evaluate(
-    run: RunFolder, record: dict[str, Any], config: RunConfig, splits: Splits, model: Embedder, display: Display
+    run: RunFolder,
+    record: dict[str, Any],
+    config: RunConfig,
+    splits: Splits,
+    model: Embedder,
+    untrained: Embedder,
+    display: Display,
 ) -> None:
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
@@ -453,10 +655,14 @@ def _evaluate(
         points = config.evaluation.map_points if name == "train" else 0
         diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
 
-    untrained = build(config.model, splits.train.inputs.shape, config.seed)
     model = model.cpu()
     began = time.perf_counter()
     embeddings = embed(model, trained.inputs, lambda done, total: display.update("diagnosis", done, total))
+    if not np.isfinite(embeddings).all():
+        record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
+        write_json(run.path / RECORD, record)
+        write_run_report(record, run.path / REPORT)
+        return
     keep("train", embeddings)
     diagnose("train", embeddings, embed(untrained, trained.inputs))
     seconds = time.perf_counter() - began

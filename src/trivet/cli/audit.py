@@ -1,0 +1,140 @@
+"""`trivet audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trivet.cli.output import DataRoot, Json, command_line, print_json
+
+
+def audit(
+    embeddings: Annotated[
+        Path,
+        typer.Argument(
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet; or a run folder: its training items.",
+            show_default=False,
+        ),
+    ],
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            "--labels",
+            help="The label column to audit. Default: the first; of a run, that it was trained on.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all items here, most suspect first: id,label,proposed_label,probability_wrong,evidence."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page here: the most suspect items beside their neighbours.")
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="Write a file id,decision,label here, to be filled in and given to trivet train --labels."),
+    ] = None,
+    relabel_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Fill it in: relabel where the probability to be wrong is higher than this, keep elsewhere. Default: "
+            "no decision is made."
+        ),
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a run: train so many networks anew, each without a fold of the items, to judge that fold by it. 0 "
+            "judges by the network of the run, in which labels learned by heart hide. Default: 5."
+        ),
+    ] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(help="Nearest items that an item is judged by.", show_default=False)
+    ] = None,
+    distance: Annotated[
+        Literal["cosine", "euclidean"] | None, typer.Option(help="Default: that of the run; cosine for a file.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of a file, take the rows of this split only.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Of a file, the column that the page shows of each row. Default: text.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="Print so many of the most suspect items.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Of the folds, and of what is drawn for the estimate.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Say how many labels are wrong, and rank the items by the probability that theirs is; no file is changed."""
+    from trivet.training.audit import Outputs, Request, audit_path  # here: it loads the training stack
+    from trivet.training.progress import Display
+
+    request = Request(
+        level=level,
+        split=split,
+        text=text,
+        distance=distance,
+        neighbours=neighbours,
+        folds=folds,
+        seed=seed,
+        data_root=data_root,
+    )
+    outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
+    with Display() as display:
+        result = audit_path(embeddings, request, outputs, command=command_line(), progress=display.update)
+    if json:
+        print_json(result)
+    else:
+        print_audit(result, top)
+    return 0
+
+
+def print_audit(result: Mapping[str, Any], top: int) -> None:
+    """The noise rate, the most suspect items as a table, and where everything was written."""
+    console = Console()
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    rate = result["noise_rate"]
+    low, high = (100 * end for end in rate["interval"])
+    say(f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)", "bold")
+    name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
+    how = f"out of {result['folds']} folds" if result["folds"] else "in one embedding"
+    say(
+        f"{name}, by {result['level']}: {result['items']} items of {result['classes']} classes, judged {how} by "
+        f"{result['neighbours']} neighbours each; {result['above_half']} have a probability above 50 % to be wrong"
+    )
+    if top:
+        table = Table()
+        words, numbers = ("id", "label", "proposed"), ("wrong, %", "neighbours of its label", "margin", "mode, %")
+        for column in (*words, *numbers):
+            table.add_column(column, justify="left" if column in words else "right", overflow="fold")
+        for one in result["suspects"][:top]:
+            margin = one["positive_margin"]
+            table.add_row(
+                *(Text(one[column]) for column in ("id", "label", "proposed_label")),
+                _cents(one["probability_wrong"]),
+                f"{round(one['neighbour_agreement'] * result['neighbours'])} of {result['neighbours']}",
+                "–" if margin is None else f"{margin:.3f}",
+                f"{100 * one['mode_share']:.0f}",
+            )
+        console.print(table)
+    for note in result["notes"]:
+        say(f"Note: {note}")
+    for key, said in (("out", "Suspects"), ("decisions", "Decisions"), ("report", "Report")):
+        if key in result:
+            say(f"{said}: {result[key]}")
+
+
+def _cents(probability: float) -> str:
+    """Per cent with a decimal; what is not quite 100 is not said to be."""
+    return ">99.9" if 0.9995 <= probability < 1 else f"{100 * probability:.1f}"

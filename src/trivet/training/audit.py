@@ -1,0 +1,570 @@
+"""Audit of labels: which are probably wrong, what they should be, and the files and the page that say so."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import trivet
+from trivet import label_noise
+from trivet.batching import PKBatches
+from trivet.config import nearest
+from trivet.data import Dataset, Splits, Vectors, augmentation, class_numbers, load, read_vectors, write_decisions
+from trivet.evaluation.inputs import Metric, as_points
+from trivet.label_noise import NoiseEstimate, Suspects
+from trivet.models import Embedder, build
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed, label_names
+from trivet.training.files import RunFolder, write_whole
+from trivet.training.fit import Batches, Task, fit, step_seed
+from trivet.training.measure import thumbnail
+from trivet.training.run import trained_model
+
+FOLDS = 5
+TEXT = "text"  # the column that is shown of each row of a file, if it is there
+PAGE_ITEMS, PAGE_NEIGHBOURS = 200, 8  # at most so many are shown
+MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
+COLUMNS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a file or run.
+
+    Attributes:
+        level: the label level that is audited; None for the first of a file, and for that a run was trained on.
+        split: of a file, the rows of that split only.
+        text: of a file, the column that is shown of each row; None for "text", if it is there.
+        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
+        neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
+        folds: of a run, see `audit_path`; 0 to judge by the model of the run itself, None for 5.
+        seed: of the folds, and of what the estimate draws.
+        data_root: where data sets lie, see `trivet.data.find_root`.
+    """
+
+    level: str | None = None
+    split: str | None = None
+    text: str | None = None
+    distance: Metric | None = None
+    neighbours: int | None = None
+    folds: int | None = None
+    seed: int = 0
+    data_root: Path | None = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files that an audit writes; None for those that are not asked for.
+
+    Attributes:
+        out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`.
+        decisions: a csv file `id,decision,label` to be filled in, the label being the proposed one.
+        relabel_above: in it, items with a higher probability are to be relabelled and the others kept; None leaves
+            all decisions empty.
+        report: a page.
+        force: replace files that an earlier audit wrote.
+    """
+
+    out: Path | None = None
+    decisions: Path | None = None
+    relabel_above: float | None = None
+    report: Path | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Labelled items, and embeddings to judge them by.
+
+    Attributes:
+        name: of the file or the run.
+        split: the split that the items are of, or None.
+        level: the label level that is audited.
+        ids: N texts.
+        labels: `(N,)` class names.
+        embeddings: one for each fold, `(N, d)` floating point, of all items.
+        fold: `(N,)` the fold in which each item is judged.
+        distance: how the embeddings are compared.
+        folds: in which a network was trained without the items it judges; 0 for none.
+        picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
+        texts: `(N,)` what is shown of each item instead, or None.
+        notes: what a reader must know.
+    """
+
+    name: str
+    split: str | None
+    level: str
+    ids: Sequence[str]
+    labels: npt.NDArray[np.str_]
+    embeddings: Sequence[npt.NDArray[Any]]
+    fold: Integers
+    distance: Metric
+    folds: int
+    picture: Callable[[int], str] | None = None
+    texts: npt.NDArray[np.str_] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def audit_path(
+    path: Path,
+    request: Request,
+    outputs: Outputs,
+    *,
+    command: str = "",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Audit the labels of a file of embeddings, or of the training items of a run, and write what is asked for.
+
+    A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
+    say. So a run is audited out of fold: the training items are dealt into folds, each class evenly, and for each fold
+    a network is trained anew by the settings of the run on the items of the others. It embeds all items, and those of
+    the fold are judged in this embedding, which has not seen their labels. Embeddings of different folds are never
+    compared. Nothing in the run folder changes.
+
+    Returns:
+        {"noise_rate": {"estimate", "interval" (95 %)}, "suspects": [{"id", "label", "proposed_label",
+        "probability_wrong", "evidence", "neighbour_agreement", "positive_margin", "mode_share"}], most suspect first,
+        "above_half": how many have a probability above 1/2, "name", "split", "level", "items", "classes", "distance",
+        "folds", "neighbours", "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50
+        classes, "notes"}, and of what was written the names, under "out", "decisions" and "report". Numbers that
+        cannot be measured are None. With folds the noise rate is the mean of theirs, each weighted by its items, and
+        so are the ends of its interval.
+
+    Raises:
+        ValueError: if the file, the run or an output cannot be used, or what is asked does not fit.
+        OSError: if an output cannot be written.
+    """
+    check_outputs(path, outputs)
+    items = _of_run(path, request, progress) if path.is_dir() else _of_file(path, request)
+    if progress is not None:
+        progress("judging", 0, len(items.embeddings))
+    found = judge(items, neighbours=request.neighbours, seed=request.seed, progress=progress)
+    result = summary(items, found)
+    if outputs.out is not None:
+        write_whole(outputs.out, _csv(result["suspects"]).encode())
+        result["out"] = str(outputs.out)
+    if outputs.decisions is not None:
+        rows = _decided(result["suspects"], outputs.relabel_above)
+        write_whole(outputs.decisions, write_decisions(rows).encode())
+        result["decisions"] = str(outputs.decisions)
+    if outputs.report is not None:
+        from trivet.reports import write_audit_report  # here: few audits have a report
+
+        created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        page = {name: part for name, part in result.items() if name != "suspects"} | {
+            "shown": _shown(items, found, result["suspects"]),
+            "class_names": class_numbers(items.labels)[1],
+            "command": command,
+            "created": created,
+            "trivet": trivet.__version__,
+        }
+        write_audit_report(page, outputs.report)
+        result["report"] = str(outputs.report)
+    return result
+
+
+def check_outputs(path: Path, outputs: Outputs) -> None:
+    """Check that writing what is asked for can change nobody's file.
+
+    Raises:
+        ValueError: if two outputs are one file, a folder is not there, or a file is and may not be replaced: without
+            `force`, or if an audit does not write such files.
+    """
+    if outputs.relabel_above is not None:
+        if outputs.decisions is None:
+            raise ValueError("--relabel-above fills in a decision file: name one with --decisions FILE.")
+        if not 0 <= outputs.relabel_above <= 1:
+            raise ValueError(f"--relabel-above must be a probability from 0 to 1: got {outputs.relabel_above}.")
+    marks = {
+        "out": (outputs.out, ",".join(COLUMNS)),
+        "decisions": (outputs.decisions, "id,decision,label"),
+        "report": (outputs.report, "<!DOCTYPE html>"),
+    }
+    given = {option: (file, mark) for option, (file, mark) in marks.items() if file is not None}
+    if len({file.resolve() for file, _ in given.values()}) < len(given):
+        raise ValueError(f"outputs must be different files: got {', '.join(str(file) for file, _ in given.values())}.")
+    for option, (file, mark) in given.items():
+        if file.is_dir() or not file.parent.is_dir():
+            raise ValueError(f"an output must be a file in a folder that exists: got {file}; make the folder first.")
+        if not file.exists():
+            continue
+        if not outputs.force:
+            raise ValueError(f"an audit changes no file: {file} exists; choose another --{option}, or add --force.")
+        with file.open("rb") as start:
+            if not start.read(len(mark)) == mark.encode():
+                raise ValueError(
+                    f"an audit replaces only what an audit wrote: {file} does not begin with {mark!r}; choose another "
+                    f"--{option}."
+                )
+
+
+def judge(items: Items, *, neighbours: int | None = None, seed: int = 0, progress: Progress | None = None) -> Suspects:
+    """What `trivet.label_noise.find_suspects` says of each item in the embedding of its fold.
+
+    `proposed` indexes the class names in the order of `class_numbers`. The estimate is the mean of those of the folds,
+    weighted by their items, and so are the ends of its intervals: folds share most items, so it is hardly more certain
+    than one of them.
+
+    Raises:
+        ValueError: as `find_suspects`.
+    """
+    (classes,), _ = class_numbers(items.labels)
+    chosen = {} if neighbours is None else {"neighbours": neighbours}
+    parts = []
+    for number, embeddings in enumerate(items.embeddings):
+        parts.append(label_noise.find_suspects(embeddings, classes, seed=seed, distance=items.distance, **chosen))
+        if progress is not None:
+            progress("judging", number + 1, len(items.embeddings))
+
+    def of_its_fold(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.stack(arrays)[items.fold, np.arange(len(classes))]
+
+    probability = of_its_fold([part.probability_wrong for part in parts])
+    return Suspects(
+        probability_wrong=probability,
+        proposed=of_its_fold([part.proposed for part in parts]),
+        order=np.argsort(-probability, kind="stable"),
+        neighbour_agreement=of_its_fold([part.neighbour_agreement for part in parts]),
+        positive_margin=of_its_fold([part.positive_margin for part in parts]),
+        mode_share=of_its_fold([part.mode_share for part in parts]),
+        neighbours=of_its_fold([part.neighbours for part in parts]),
+        noise=_pooled([part.noise for part in parts], np.bincount(items.fold, minlength=len(parts))),
+    )
+
+
+def _pooled(estimates: Sequence[NoiseEstimate], sizes: Integers) -> NoiseEstimate:
+    if len(estimates) == 1:
+        return estimates[0]
+    share = sizes / sizes.sum()
+
+    def mean(values: Iterable[Any]) -> Any:
+        return np.tensordot(share, np.stack([np.asarray(value, np.float64) for value in values]), axes=1)
+
+    low, high = mean(one.interval for one in estimates).tolist()
+    return NoiseEstimate(
+        rate=float(mean(one.rate for one in estimates)),
+        interval=(low, high),
+        transition=mean(one.transition for one in estimates),
+        transition_low=mean(one.transition_low for one in estimates),
+        transition_high=mean(one.transition_high for one in estimates),
+        priors=mean(one.priors for one in estimates),
+        neighbours=estimates[0].neighbours,
+        method=estimates[0].method,
+    )
+
+
+def summary(items: Items, found: Suspects) -> dict[str, Any]:
+    """The result of `audit_path` without the names of files."""
+    (classes,), names = class_numbers(items.labels)
+    noise = found.noise
+    evidence = _evidence(found, classes, names)
+    suspects = [
+        {
+            "id": items.ids[i],
+            "label": names[classes[i]],
+            "proposed_label": names[found.proposed[i]],
+            "probability_wrong": round(float(found.probability_wrong[i]), 6),
+            "evidence": "; ".join(evidence(i)),
+            "neighbour_agreement": _short(found.neighbour_agreement[i]),
+            "positive_margin": _short(found.positive_margin[i]),
+            "mode_share": _short(found.mode_share[i]),
+        }
+        for i in found.order.tolist()
+    ]
+    few = len(names) <= MOST_CLASSES
+    matrices = {"matrix": noise.transition, "low": noise.transition_low, "high": noise.transition_high}
+    return {
+        "noise_rate": {"estimate": noise.rate, "interval": list(noise.interval)},
+        "suspects": suspects,
+        "above_half": int((found.probability_wrong > 0.5).sum()),
+        "name": items.name,
+        "split": items.split,
+        "level": items.level,
+        "items": len(classes),
+        "classes": len(names),
+        "distance": items.distance,
+        "folds": items.folds,
+        "neighbours": found.neighbours.shape[1],
+        "method": noise.method,
+        "transition": {
+            "classes": list(names),
+            **{name: [[_short(entry) for entry in row] for row in matrix] for name, matrix in matrices.items()},
+        }
+        if few
+        else None,
+        "notes": list(items.notes),
+    }
+
+
+def _evidence(found: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
+    """Position of an item -> what speaks for its label and against it."""
+    beside = classes[found.neighbours]  # (N, k)
+
+    def words(i: int) -> list[str]:
+        counts = Counter(beside[i].tolist())
+        own = counts.pop(int(classes[i]), 0)
+        near = f"{own} of {beside.shape[1]} neighbours {'has' if own == 1 else 'have'} its label"
+        if counts:
+            other, count = counts.most_common(1)[0]
+            near += f", {count} {'has' if count == 1 else 'have'} {names[other]}"
+        gap, share = float(found.positive_margin[i]), float(found.mode_share[i])
+        if not np.isfinite(gap):
+            margin = "no other item has its label"
+        else:
+            nearest_is = (
+                "another label is nearer" if gap < 0 else "none is nearer" if gap == 0 else "its label is nearer"
+            )
+            margin = f"positive margin {gap:.3f}: {nearest_is}"
+        return [near, margin, f"its mode holds {100 * share:.0f} % of its label"]
+
+    return words
+
+
+def _csv(suspects: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows([one[column] for column in COLUMNS] for one in suspects)
+    return text.getvalue()
+
+
+def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iterable[tuple[str, str, str]]:
+    for one in suspects:
+        decision = "" if above is None else "relabel" if one["probability_wrong"] > above else "keep"
+        yield one["id"], decision, one["proposed_label"]
+
+
+def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The most suspect items with their nearest neighbours, as a page shows them."""
+    (classes,), names = class_numbers(items.labels)
+    evidence = _evidence(found, classes, names)
+    pictures: dict[int, str] = {}
+    points: dict[int, torch.Tensor] = {}
+
+    def item(i: int) -> dict[str, Any]:
+        if items.picture is not None and i not in pictures:
+            pictures[i] = items.picture(i)
+        return {
+            "id": items.ids[i],
+            "label": str(items.labels[i]),
+            "thumbnail": pictures.get(i),
+            "text": None if items.texts is None else str(items.texts[i]),
+        }
+
+    def beside(i: int) -> list[dict[str, Any]]:
+        fold = int(items.fold[i])
+        if fold not in points:
+            points[fold] = as_points(items.embeddings[fold], distance=items.distance)
+        near = found.neighbours[i, :PAGE_NEIGHBOURS]
+        apart = torch.linalg.vector_norm(points[fold][torch.from_numpy(near)] - points[fold][i], dim=1).tolist()
+        cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
+        return [
+            item(j) | ({"similarity": round(1 - gap**2 / 2, 4)} if cosine else {"distance": round(gap, 4)})
+            for j, gap in zip(near.tolist(), apart, strict=True)
+        ]
+
+    return [
+        item(i)
+        | {
+            "proposed": one["proposed_label"],
+            "probability": one["probability_wrong"],
+            "evidence": evidence(i),
+            "neighbours": beside(i),
+        }
+        for i, one in zip(found.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
+    ]
+
+
+def _of_file(path: Path, request: Request) -> Items:
+    if request.folds:
+        raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
+    vectors = _read(path, request)
+    text = request.text if request.text is not None else TEXT if TEXT in vectors.labels else None
+    level = request.level or next((level for level in vectors.labels if level != text), None)
+    if level is None:
+        raise ValueError(
+            f"an audit needs a label for each row: {vectors.name} has no label column; add one, or name it with "
+            "--level."
+        )
+    notes = [
+        "If the network that made these embeddings was trained on these labels, it may have learned wrong ones by "
+        "heart, and they hide; an audit of its run judges each item by a network that has not seen its label."
+    ]
+    if vectors.ids is None:
+        notes.append("The file has no column id, so rows are named by their number, counted from 0.")
+    return Items(
+        name=vectors.name,
+        split=request.split,
+        level=level,
+        ids=list(map(str, range(len(vectors)))) if vectors.ids is None else vectors.ids.tolist(),
+        labels=vectors.labels[level],
+        embeddings=[vectors.embeddings],
+        fold=np.zeros(len(vectors), np.int64),
+        distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
+        folds=0,
+        texts=None if text is None else vectors.labels[text],
+        notes=tuple(notes),
+    )
+
+
+def _read(path: Path, request: Request) -> Vectors:
+    """The rows with all columns that may be levels, or with those that are named if others are at fault."""
+    named = [column for column in (request.level, request.text) if column is not None]
+    try:
+        vectors = read_vectors(path, split=request.split)
+    except ValueError:
+        if request.level is None:
+            raise
+        return read_vectors(path, levels=named, split=request.split)
+    lacking = [column for column in named if column not in vectors.labels]
+    return read_vectors(path, levels=[*vectors.labels, *lacking], split=request.split) if lacking else vectors
+
+
+def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
+    if request.split is not None or request.text is not None:
+        raise ValueError("an audit of a run is of its training images: leave out --split and --text.")
+    run = RunFolder.open(path)
+    config = run.config()
+    splits = load(
+        config.data, request.data_root, progress and (lambda done, total: progress("reading images", done, total))
+    )
+    train = splits.train
+    level = request.level or splits.level
+    if level not in train.labels:
+        raise ValueError(
+            f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
+        )
+    folds = FOLDS if request.folds is None else request.folds
+    notes = []
+    if folds:
+        embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed, progress=progress)
+    else:
+        embeddings = [
+            embed(
+                trained_model(run), train.inputs, progress and (lambda done, total: progress("embedding", done, total))
+            )
+        ]
+        fold = np.zeros(len(train), np.int64)
+        notes.append(
+            "The items were judged by the network that was trained on them, which may have learned wrong labels by "
+            "heart, and these hide; leave out --folds 0 to judge each by a network that has not seen its label."
+        )
+    if level != splits.level:
+        notes.append(
+            f"The run was trained by {splits.level}, and trivet train --labels takes decisions on that level only."
+        )
+    return Items(
+        name=run.name,
+        split="train",
+        level=level,
+        ids=train.ids,
+        labels=np.array(label_names(train)[level]),
+        embeddings=embeddings,
+        fold=fold,
+        distance=request.distance or config.evaluation.distance,
+        folds=folds,
+        picture=lambda i: thumbnail(train, i),
+        notes=tuple(notes),
+    )
+
+
+def out_of_fold(
+    config: RunConfig, splits: Splits, folds: int, *, seed: int = 0, progress: Progress | None = None
+) -> tuple[list[npt.NDArray[Any]], Integers]:
+    """Embeddings of all training items by networks that were each trained without a fold of them.
+
+    Items of a class that the other folds have less than two of are left out of the training, too: alone they have no
+    positive.
+
+    Args:
+        folds: at least 2.
+        seed: of the folds.
+
+    Returns:
+        For each fold the embeddings `(N, d)` of all items; and the fold of each item `(N,)`.
+
+    Raises:
+        ValueError: if there are fewer folds than two or more than items, or too few classes are left to train on.
+    """
+    train, labels = splits.train, splits.train.labels[splits.level]
+    if not 2 <= folds <= len(train):
+        raise ValueError(
+            f"folds must be from 2 to the number of items, {len(train)}, or 0 for none: got {folds}; with 5 each "
+            "network is trained on four fifths of the items."
+        )
+    fold = stratified_folds(labels, folds, seed=seed)
+    found = []
+    for number in range(folds):
+        counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
+        kept = np.flatnonzero((fold != number) & (counts[labels] > 1))
+        most, needed = int((counts > 1).sum()), config.batch.num_classes
+        if most < needed:
+            raise ValueError(
+                f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
+                f"without fold {number + 1} of {folds} there are {most}; take more folds, or --folds 0."
+            )
+        model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}", progress)
+        found.append(embed(model, train.inputs))
+        if not np.isfinite(found[-1]).all():
+            raise ValueError(
+                f"embeddings must be finite: those of network {number + 1} of {folds} are not; train with a lower "
+                "training.learning_rate, or audit with --folds 0."
+            )
+    return found, fold
+
+
+def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Integers:
+    """The fold 0 .. folds - 1 of each item `(N,)`, at random: sizes differ by at most one, in all and in each class."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
+    fold = np.empty(len(labels), np.int64)
+    fold[order] = np.arange(len(labels)) % folds
+    return fold
+
+
+def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
+    """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    steps = config.training.steps
+
+    def say() -> None:
+        if progress is not None:
+            progress(title, task.step, steps)
+
+    task = Task(
+        build(config.model, items.inputs.shape, config.seed),
+        config.loss.build(
+            num_classes=len(items.names[splits.level]),
+            embedding_dim=config.model.embedding_dim,
+            generator=torch.Generator().manual_seed(step_seed(config.seed, 0, 3)),
+        ),
+        config.training,
+        seed=config.seed,
+        after_step=say,
+    )
+    batches = PKBatches(
+        items.labels[splits.level],
+        num_classes=config.batch.num_classes,
+        samples_per_class=config.batch.samples_per_class,
+        seed=config.seed,
+    )
+    ordered = Batches(items, splits.level, batches, augmentation(config.data), seed=config.seed, start=0, steps=steps)
+    if not fit(task, ordered, workers=config.training.workers):
+        raise KeyboardInterrupt
+    return task.model.cpu().eval()
+
+
+def _short(value: float) -> float | None:
+    return round(float(value), 6) if np.isfinite(value) else None

@@ -1,0 +1,439 @@
+"""What a run does about what its monitor sees: warn, stop, or go back and change the least that may help."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median_low
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event, EventKind
+from trivet.config import Config
+
+if TYPE_CHECKING:  # the settings of a run hold those of its guard
+    from trivet.training.config import RunConfig
+
+MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
+SAMPLES = 8  # of a class in a batch, for easy positives; with fewer than half of it they choose among too few
+WARMUP = 0.05  # of the steps
+
+Action = Literal["warn", "stop", "repair"]
+Settings = dict[str, Any]
+"""All settings of a run as its TOML file has them: section -> key -> value."""
+
+
+class GuardConfig(Config):
+    """What is done when the monitor sees a collapse coming, or another event."""
+
+    action: Action = Field(
+        "warn",
+        description="warn: say so, and train on. stop: end the training, evaluate and report. repair: return to the "
+        "last healthy checkpoint, change the least that may help, and train on from there.",
+    )
+    every: int = Field(10, ge=1, description="Steps between two looks of the monitor at its rules.")
+    max_repairs: int = Field(3, ge=1, le=3, description="Repairs of one run, at most.")
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A return to a checkpoint with other settings.
+
+    Attributes:
+        step: optimiser steps done when the event was seen.
+        returned_to: the step of the checkpoint.
+        kind: what the event was.
+        changes: setting -> [old, new], named section.key; None where a setting is absent.
+        why: a sentence.
+    """
+
+    step: int
+    returned_to: int
+    kind: EventKind
+    changes: dict[str, list[Any]]
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Repair:
+        """What `as_json` gave."""
+        return cls(**values)
+
+
+class Guard:
+    """What was seen of a run, and what was done about it. A checkpoint keeps its state.
+
+    Attributes:
+        given: the settings of the user, which repairs leave as they are.
+        asked: whether a repair was asked for when the run was resumed, whatever the settings say.
+        monitor: of the attempt that goes on.
+        repairs: those made so far.
+        abandoned: what the monitor saw of each attempt before a repair.
+        unrepaired: events that were to be repaired and were not: {"step", "kind", "why"}.
+        pending: the event that the next repair is for.
+    """
+
+    def __init__(self, given: RunConfig, class_sizes: Sequence[int]) -> None:
+        self.given, self._class_sizes = given, class_sizes
+        self.asked = False
+        self.monitor = CollapseMonitor(every=given.guard.every)
+        self.repairs: list[Repair] = []
+        self.abandoned: list[dict[str, Any]] = []
+        self.unrepaired: list[dict[str, Any]] = []
+        self.pending: Event | None = None
+
+    @property
+    def action(self) -> Action:
+        """What to do about an event."""
+        return "repair" if self.asked else self.given.guard.action
+
+    @property
+    def attempt(self) -> int:
+        """From 0; each repair begins another."""
+        return len(self.repairs)
+
+    @property
+    def since(self) -> int:
+        """The step at which this attempt began."""
+        return self.repairs[-1].returned_to if self.repairs else 0
+
+    @property
+    def settings(self) -> RunConfig:
+        """The settings in force."""
+        return with_changes(self.given, self.changed())
+
+    @property
+    def healthy(self) -> int:
+        """The last step at which nothing was suspicious; after an event, that to which it may be repaired."""
+        events, series = self.monitor.events, self.monitor.series
+        if events:
+            return self._latest(self.pending or events[0])
+        calm = ALARMS["healthy"].value
+        looks = zip(series["step"], series["risk"], strict=False)
+        return max((int(step) for step, risk in looks if not risk >= calm), default=self.since)
+
+    def _latest(self, event: Event) -> int:
+        # An attempt that was unhealthy from its first look on began at a checkpoint that was so, too.
+        return event.healthy if event.healthy > self.since or not self.since else self.since - 1
+
+    def changed(self) -> dict[str, Any]:
+        """Setting -> value of what repairs changed; None for a setting that is gone."""
+        return {name: new for repair in self.repairs for name, (_, new) in repair.changes.items()}
+
+    def plan(self, event: Event, checkpoints: Sequence[int]) -> Repair | str:
+        """The repair for an event, or why there is none.
+
+        Args:
+            checkpoints: the steps of which there is one.
+        """
+        if self.attempt >= self.given.guard.max_repairs:
+            return f"guard.max_repairs = {self.given.guard.max_repairs} repairs were made"
+        latest = self._latest(event)
+        returned_to = max((step for step in checkpoints if step <= latest), default=None)
+        if returned_to is None:
+            return f"there is no checkpoint of step {latest} or before, when all was well"
+        found = repaired(self.settings, event.kind, self.repairs, class_sizes=self._class_sizes)
+        if found is None:
+            return "no change is left that may help"
+        _, changes, why = found
+        return Repair(event.step, returned_to, event.kind, changes, why)
+
+    def refused(self, step: int) -> list[Event]:
+        """Note that the loss took no embeddings at a step, as they were not finite; returns the event if it is new."""
+        if any(event.kind == "not-finite" for event in self.monitor.events):
+            return []
+        event = Event(
+            step,
+            "not-finite",
+            {},
+            "embeddings are not finite",
+            ("Lower the learning rate, or warm it up.", "Clip the norm of the gradient.", "Look for broken inputs."),
+            None,
+            self.healthy,
+        )
+        self.monitor.events.append(event)
+        return [event]
+
+    def begin(self, repair: Repair) -> None:
+        """Note a repair; a new monitor watches from here on."""
+        self.abandoned.append(self.monitor.as_json())
+        self.repairs.append(repair)
+        self.monitor, self.pending = CollapseMonitor(every=self.given.guard.every), None
+
+    def leave(self, event: Event, why: str) -> str:
+        """Note that an event is not repaired; returns a line that says so."""
+        self.unrepaired.append({"step": event.step, "kind": event.kind, "why": why})
+        return f"not repaired: {said(event)}; {why}"
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs, as JSON."""
+        return {
+            "asked": self.asked,
+            "repairs": [repair.as_json() for repair in self.repairs],
+            "abandoned": self.abandoned,
+            "unrepaired": self.unrepaired,
+            "pending": None if self.pending is None else self.pending.as_json(),
+            "monitor": self.monitor.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`; an empty one, of a checkpoint without a guard, changes nothing."""
+        if not state:
+            return
+        self.repairs = [Repair.from_json(repair) for repair in state["repairs"]]
+        self.abandoned, self.unrepaired = list(state["abandoned"]), list(state["unrepaired"])
+        self.pending = None if state["pending"] is None else _event(state["pending"])
+        self.asked = state["asked"]
+        self.monitor.load_state_dict(state["monitor"])
+
+    def as_json(self) -> dict[str, Any]:
+        """The section "guard" of a record: {"action", "repairs", "settings", "not_repaired"}."""
+        return {
+            "action": self.action,
+            "repairs": [repair.as_json() for repair in self.repairs],
+            "settings": self.changed(),
+            "not_repaired": self.unrepaired,
+        }
+
+    def seen(self) -> dict[str, Any]:
+        """The section "monitor" of a record: {"attempts": [{"series", "events", "forecast"}, ...]}."""
+        return {"attempts": [*self.abandoned, self.monitor.as_json()]}
+
+
+def _event(values: Mapping[str, Any]) -> Event:
+    evidence = {name: math.nan if value is None else value for name, value in values["evidence"].items()}
+    return Event(**{**values, "evidence": evidence, "changes": tuple(values["changes"])})
+
+
+def said(event: Event) -> str:
+    """An event in one line."""
+    return f"{event.kind.replace('-', ' ')} seen at step {event.step}: {event.rule}"
+
+
+def changes_said(repair: Repair) -> str:
+    """The changes of a repair in one line."""
+    return ", ".join(
+        f"{name} left out" if new is None else f"{name} = {json.dumps(new, ensure_ascii=False)}"
+        for name, (_, new) in repair.changes.items()
+    )
+
+
+def with_changes(config: RunConfig, changed: Mapping[str, Any]) -> RunConfig:
+    """The settings with others in place of some.
+
+    Args:
+        changed: section.key -> value, None to leave the setting out.
+
+    Raises:
+        ValueError: if they do not go together.
+    """
+    if not changed:
+        return config
+    values = _settings(config)
+    for name, value in changed.items():
+        section, _, key = name.partition(".")
+        if value is None:
+            values[section].pop(key, None)
+        else:
+            values[section][key] = value
+    return type(config).parse(values, source="the settings after a repair")
+
+
+def repaired(
+    config: RunConfig, kind: EventKind, done: Sequence[Repair], *, class_sizes: Sequence[int]
+) -> tuple[RunConfig, dict[str, list[Any]], str] | None:
+    """The least change of the settings that may prevent an event, by the ladder of its kind.
+
+    The first rung that applies to the settings as they are is taken; one that makes settings which are refused is
+    passed over, and one that was taken for such an event before comes last.
+
+    Args:
+        config: the settings in force.
+        done: the repairs made so far.
+        class_sizes: training items of each class.
+
+    Returns:
+        The new settings, what is different, setting -> [old, new], and why, a sentence; None if no rung is left.
+    """
+    tried = {repair.why for repair in done if repair.kind == kind}
+    again = None
+    for rung in LADDERS[kind]:
+        values = _settings(config)
+        why = rung(values, class_sizes)
+        if why is None:
+            continue
+        try:
+            new = type(config).parse(values, source="the settings after a repair")
+        except ValueError:
+            continue
+        changes = _difference(_settings(config), _settings(new))
+        if changes and why not in tried:
+            return new, changes, why
+        again = again or ((new, changes, why) if changes else None)
+    return again
+
+
+def _settings(config: RunConfig) -> Settings:
+    return config.model_dump(mode="json", exclude_none=True)
+
+
+def _difference(old: Settings, new: Settings) -> dict[str, list[Any]]:
+    return {
+        f"{section}.{key}": [old[section].get(key), new[section].get(key)]
+        for section, values in old.items()
+        if isinstance(values, dict)
+        for key in {**values, **new[section]}
+        if old[section].get(key) != new[section].get(key)
+    }
+
+
+Rung = Callable[[Settings, Sequence[int]], str | None]
+"""Changes the settings in place and says why; None where it does not apply."""
+
+
+def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    loss, negatives = values["loss"], _name(values["loss"]["negatives"])
+    alone = loss["reduction"] == "max"
+    # All negatives, weighted by this loss, are the nearest alone.
+    hard = negatives in ("hard", "multi-similarity") or (negatives == "all" and loss["name"] == "multi-similarity")
+    if alone:
+        loss["reduction"] = "mean"
+    if hard:
+        loss["negatives"] = "semihard-hardest"
+        if loss.get("margin") == 0:  # the negative lies farther than the positive already: nothing would be learned
+            loss["margin"] = MARGIN
+        return (
+            "The hardest negatives of a batch are escaped by shrinking everything; those beyond the positive are not."
+        )
+    return (
+        "The largest term of a batch alone is lowered by shrinking everything; the mean of all is not."
+        if alone
+        else None
+    )
+
+
+def _easy(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _name(values["loss"]["positives"]) == "easy":
+        return None
+    values["loss"]["positives"] = "easy"
+    _more_samples(values, SAMPLES, class_sizes)
+    return "Easy positives pull an item to its nearest of the class alone, and leave the rest where it is."
+
+
+def _easy_if_hard(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _name(values["loss"]["positives"]) not in ("hard", "multi-similarity"):
+        return None
+    return _easy(values, class_sizes)
+
+
+def _semihard(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _name(values["loss"]["negatives"]) not in ("random", "all"):
+        return None
+    values["loss"]["negatives"] = "semihard"
+    return "Semi-hard negatives are near enough to matter, so that less of the loss is left to pulling positives."
+
+
+def _second_order(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["loss"]["name"] != "nca":
+        return None
+    _other_loss(values, "second-order")
+    return "The gradient of the second-order loss is small where positive and negative are alike, as near a collapse."
+
+
+_SELECTIVELY = "The selectively contrastive loss does not pull the positive while the negative is nearer."
+
+
+def _selectively(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["loss"]["name"] not in ("nca", "second-order"):
+        return None
+    _other_loss(values, "selectively-contrastive")
+    return _SELECTIVELY
+
+
+def _selectively_pairs(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["loss"]["name"] != "contrastive":
+        return None
+    _other_loss(values, "selectively-contrastive")
+    return _SELECTIVELY
+
+
+def _slower(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    training = values["training"]
+    training["learning_rate"] = float(f"{training['learning_rate'] / 10:.6g}")
+    training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
+    return "Smaller steps, and a warm-up, do not leap to where there is no way back from."
+
+
+def _slower_and_normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["loss"].get("normalize") is False and not values["model"]["normalize"]:
+        values["loss"]["normalize"] = True
+    return _slower(values, class_sizes)
+
+
+def _normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["model"]["normalize"]:
+        return None
+    values["model"]["normalize"] = True
+    return "Embeddings of length 1 can neither all shrink to the origin nor grow without bound."
+
+
+def _larger_k(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _name(values["loss"]["positives"]) != "easy":
+        return None
+    _more_samples(values, 2 * values["batch"]["samples_per_class"], class_sizes)
+    return "With more items of a class in a batch the nearest positive is nearer, and less is pulled together."
+
+
+def _harder(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _name(values["loss"]["negatives"]) in ("semihard-hardest", "violating", "hard"):
+        return None
+    values["loss"]["negatives"] = "semihard-hardest"
+    return "The nearest of the farther negatives is the one that is most likely to have a gradient, and seldom missing."
+
+
+def _wider(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if "margin" not in values["loss"]:
+        return None
+    values["loss"]["margin"] = max(MARGIN, 2 * values["loss"]["margin"])
+    return "A larger margin leaves more triplets something to learn."
+
+
+def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _name(values["loss"]["negatives"]) in ("violating", "hard"):
+        return None
+    values["loss"]["negatives"] = "violating"
+    return "Any negative that violates the margin is taken, also one nearer than the positive."
+
+
+# The least change first.
+LADDERS: dict[EventKind, tuple[Rung, ...]] = {
+    "network-collapse": (_choose, _easy_if_hard, _second_order, _selectively, _slower),
+    "class-collapse": (_easy, _semihard, _selectively_pairs, _larger_k, _slower),
+    "dead-sampler": (_harder, _wider, _violating),
+    "exploding-norm": (_slower_and_normalized, _normalized),
+    "not-finite": (_slower,),
+}
+
+
+def _name(selector: str | Mapping[str, Any]) -> str:
+    return selector if isinstance(selector, str) else str(selector["name"])
+
+
+def _more_samples(values: Settings, samples: int, class_sizes: Sequence[int]) -> None:
+    """At least `samples` of a class in a batch of about the same size, as far as half of the classes have so many."""
+    batch = values["batch"]
+    size, now = batch["num_classes"] * batch["samples_per_class"], batch["samples_per_class"]
+    batch["samples_per_class"] = max(now, min(samples, median_low(class_sizes)))
+    batch["num_classes"] = max(2, min(batch["num_classes"], round(size / batch["samples_per_class"])))
+
+
+def _other_loss(values: Settings, name: str) -> None:
+    """Another loss for the same choice; what that loss has no option for is left out."""
+    kept = ("positives", "negatives", "trim", "trim_positives_only", "disjoint")
+    values["loss"] = {"name": name} | {key: values["loss"][key] for key in kept if key in values["loss"]}

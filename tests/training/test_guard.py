@@ -1,0 +1,617 @@
+"""What a run does about an event: it says so, stops, or goes back and changes the least that may help."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from trivet.cli import main
+from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.data import load
+from trivet.models import Embedder, load_model
+from trivet.reports import write_run_report
+from trivet.training import RunConfig, run
+from trivet.training.checkpoint import step_of
+from trivet.training.embedding import embed
+from trivet.training.files import RECORD, REPORT, RunFolder, write_json
+from trivet.training.fit import NotFiniteError, Task, rate_factor
+from trivet.training.guard import Guard, Repair, repaired, with_changes
+from trivet.training.progress import Display
+from trivet.training.run import Job, evaluate_run, resume, train
+
+EVALUATE = run._evaluate
+KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
+SIZES = (30, 30, 30, 30, 30, 30)
+SETTINGS: dict[str, Any] = {
+    "seed": 1,
+    "data": {"name": "digits", "level": "digit"},
+    "batch": {"num_classes": 4, "samples_per_class": 4},
+    "model": {"name": "mlp", "width": 16, "embedding_dim": 4, "normalize": False},
+    "loss": {"name": "triplet", "positives": "hard", "negatives": "hard", "margin": 0.0, "distance": "euclidean"},
+    "training": {"steps": 16, "log_every": 1, "checkpoint_every": 4, "warmup_steps": 2, "accelerator": "cpu"},
+    "evaluation": {"every": 8, "map_points": 10, "sample": 50, "nmi_plus": 2},
+}  # fmt: skip
+
+
+def config(**changes: dict[str, Any]) -> RunConfig:
+    merged = {
+        key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value
+        for key, value in {**SETTINGS, "guard": {}}.items()
+    }
+    return RunConfig.parse(merged, source="test")
+
+
+def with_loss(name: str, **loss: Any) -> RunConfig:
+    return RunConfig.parse({**SETTINGS, "loss": {"name": name, **loss}}, source="test")
+
+
+class Scripted(CollapseMonitor):
+    """Sees what it is told to: first look of an attempt -> (updates until the event, its kind, how healthy before)."""
+
+    script: dict[int, tuple[int, Any, int]] = {}  # noqa: RUF012  # told by each test
+
+    def update(self, *args: Any, **kwargs: Any) -> list[Event]:
+        before, step = len(self.events), kwargs["step"]
+        super().update(*args, **kwargs)
+        del self.events[before:]
+        self.series["risk"] = [0.0] * len(self.series["step"])
+        first = int(self.series["step"][0])
+        after, kind, calm = self.script.get(first, (-1, None, 0))
+        if step - first != after:
+            return []
+        event = Event(step, kind, {"relative_spread": 0.01}, "told to", ("Change it.",), 0.9, step - calm)
+        self.events.append(event)
+        return [event]
+
+
+def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> None:
+    """In place of an evaluation, which takes longer than the training here."""
+    write_json(run.path / RECORD, record)
+    write_run_report(record, run.path / REPORT)
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[type[Scripted]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trivet.training.guard.CollapseMonitor", Scripted)
+        patch.setattr("trivet.training.run._evaluate", unmeasured)
+        yield Scripted
+
+
+ONCE = {0: (9, "network-collapse", 3)}  # seen at step 9, healthy at 6: the checkpoint is that of step 4
+
+
+@pytest.fixture(scope="module")
+def runs(scripted: type[Scripted], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run for each action, with an event at step 9."""
+    scripted.script = ONCE
+    found = {}
+    for action in ("warn", "stop", "repair"):
+        found[action] = tmp_path_factory.mktemp("runs") / action
+        with pytest.MonkeyPatch.context() as patch:
+            if action == "stop":
+                patch.setattr("trivet.training.run._evaluate", EVALUATE)
+            train(config(guard={"action": action}), found[action])
+    return found
+
+
+def steps_of(path: Path) -> list[int]:
+    return [step_of(file) for file in RunFolder(path).checkpoints()]
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "record.json").read_text())
+    return found
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["trivet", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code
+
+
+def same_weights(one: Path, two: Path) -> None:
+    first, second = (load_file(path / "model" / "model.safetensors") for path in (one, two))
+    assert first.keys() == second.keys()
+    for key in first:
+        np.testing.assert_array_equal(first[key], second[key], err_msg=key)
+
+
+# The ladder.
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "changes"),
+    [
+        ({"negatives": "hard", "margin": 0.3}, "network-collapse", {"loss.negatives": ["hard", "semihard-hardest"]}),
+        (
+            {"negatives": "hard", "margin": 0.0},
+            "network-collapse",
+            {"loss.negatives": ["hard", "semihard-hardest"], "loss.margin": [0.0, 0.2]},
+        ),
+        (
+            {"negatives": {"name": "hard", "k": 2}},
+            "network-collapse",
+            {"loss.negatives": [{"name": "hard", "k": 2}, "semihard-hardest"]},
+        ),
+        ({"negatives": "semihard", "reduction": "max"}, "network-collapse", {"loss.reduction": ["max", "mean"]}),
+        (
+            {"positives": "hard", "negatives": "semihard-hardest"},
+            "network-collapse",
+            {"loss.positives": ["hard", "easy"], "batch.samples_per_class": [4, 8], "batch.num_classes": [4, 2]},
+        ),
+        (
+            {"positives": "random", "negatives": "semihard"},
+            "network-collapse",
+            {"training.learning_rate": [1e-3, 1e-4]},
+        ),
+        (
+            {"positives": "random", "negatives": "semihard"},
+            "class-collapse",
+            {"loss.positives": ["random", "easy"], "batch.samples_per_class": [4, 8], "batch.num_classes": [4, 2]},
+        ),
+        ({"positives": "easy", "negatives": "random"}, "class-collapse", {"loss.negatives": ["random", "semihard"]}),
+        (
+            {"positives": "easy", "negatives": "hard"},
+            "class-collapse",
+            {"batch.samples_per_class": [4, 8], "batch.num_classes": [4, 2]},
+        ),
+        ({"negatives": "semihard"}, "dead-sampler", {"loss.negatives": ["semihard", "semihard-hardest"]}),
+        ({"negatives": "semihard-hardest", "margin": 0.0}, "dead-sampler", {"loss.margin": [0.0, 0.2]}),
+        ({"negatives": "semihard-hardest", "margin": 0.4}, "dead-sampler", {"loss.margin": [0.4, 0.8]}),
+        ({}, "exploding-norm", {"training.learning_rate": [1e-3, 1e-4]}),
+        ({}, "not-finite", {"training.learning_rate": [1e-3, 1e-4]}),
+    ],
+)
+def test_the_least_change_is_made_first(loss: dict[str, Any], kind: Any, changes: dict[str, list[Any]]) -> None:
+    before = with_loss("triplet", **loss)
+    found = repaired(before, kind, [], class_sizes=SIZES)
+    assert found is not None
+    after, changed, why = found
+    assert changed == changes
+    assert why.endswith(".")
+    assert with_changes(before, {name: new for name, (_, new) in changed.items()}) == after
+
+
+def test_the_ladder_of_the_first_order_loss_ends_with_a_lower_rate_and_a_warm_up() -> None:
+    """Second order, then selectively contrastive; what the next loss has no option for is left out."""
+    settings = RunConfig.parse({**SETTINGS, "loss": {"name": "nca"}, "training": {"steps": 400}}, source="test")
+    taken = []
+    for _ in range(4):
+        found = repaired(settings, "network-collapse", [], class_sizes=SIZES)
+        assert found is not None
+        settings, changes, _ = found
+        taken.append(changes)
+    assert taken[0] == {"loss.negatives": ["hard", "semihard-hardest"]}
+    assert taken[1] == {"loss.name": ["nca", "second-order"], "loss.temperature": [1.0, None]}
+    assert taken[2]["loss.name"] == ["second-order", "selectively-contrastive"]
+    assert taken[2]["loss.temperature"] == [None, 0.1]
+    assert taken[3] == {"training.learning_rate": [1e-3, 1e-4], "training.warmup_steps": [0, 20]}
+    assert settings.loss.negatives == "semihard-hardest"
+
+
+def test_pairs_are_chosen_selectively_once_positives_are_easy() -> None:
+    settings = with_loss("contrastive", margin=0.5, positives="easy", negatives="semihard")
+    found = repaired(settings, "class-collapse", [], class_sizes=SIZES)
+    assert found is not None
+    assert found[1]["loss.name"] == ["contrastive", "selectively-contrastive"]
+
+
+def test_embeddings_inside_the_loss_are_normalised_when_norms_explode() -> None:
+    settings = with_loss("margin", normalize=False)
+    found = repaired(settings, "exploding-norm", [], class_sizes=SIZES)
+    assert found is not None
+    assert found[1]["loss.normalize"] == [False, True]
+
+
+def test_a_change_that_did_not_help_comes_last() -> None:
+    settings, done = config(), []
+    taken = []
+    for _ in range(3):
+        found = repaired(settings, "exploding-norm", done, class_sizes=SIZES)
+        assert found is not None
+        settings, changes, why = found
+        done.append(Repair(5, 0, "exploding-norm", changes, why))
+        taken.append(changes)
+    assert taken == [
+        {"training.learning_rate": [1e-3, 1e-4]},
+        {"model.normalize": [False, True]},
+        {"training.learning_rate": [1e-4, 1e-5]},
+    ]
+
+
+def test_a_change_that_a_loss_refuses_is_passed_over() -> None:
+    """A proxy loss has no selectors to change."""
+    for kind in ("network-collapse", "class-collapse"):
+        found = repaired(with_loss("proxy-nca"), kind, [], class_sizes=SIZES)
+        assert found is not None
+        assert list(found[1]) == ["training.learning_rate"]
+    assert repaired(with_loss("proxy-nca"), "dead-sampler", [], class_sizes=SIZES) is None
+
+
+@pytest.mark.parametrize(("sizes", "samples"), [((30, 30, 30), 8), ((6, 6, 30), 6), ((3, 3, 30), 4)])
+def test_no_more_of_a_class_than_half_of_the_classes_have(sizes: tuple[int, ...], samples: int) -> None:
+    found = repaired(with_loss("triplet"), "class-collapse", [], class_sizes=sizes)
+    assert found is not None
+    assert found[0].batch.samples_per_class == samples
+    assert found[0].batch.num_classes == max(2, round(16 / samples))
+
+
+def test_a_batch_keeps_two_classes() -> None:
+    settings = config(batch={"num_classes": 2, "samples_per_class": 6}, loss={"positives": "easy"})
+    found = repaired(settings, "class-collapse", [], class_sizes=SIZES)
+    assert found is not None
+    assert found[1] == {"batch.samples_per_class": [6, 12]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    ["triplet", "margin", "multi-similarity", "nca", "second-order", "selectively-contrastive", "n-pair", "proxy-nca"],
+)
+def test_every_rung_gives_settings_that_can_be_used(name: str, kind: Any) -> None:
+    settings, done = with_loss(name), []
+    for _ in range(5):
+        found = repaired(settings, kind, done, class_sizes=SIZES)
+        if found is None:
+            break
+        after, changes, why = found
+        assert after != settings
+        assert after == with_changes(settings, {key: new for key, (_, new) in changes.items()})
+        assert after.batch.batch_size <= 2 * settings.batch.batch_size
+        after.loss.build(num_classes=6, embedding_dim=4, generator=torch.Generator())
+        settings = after
+        done.append(Repair(1, 0, kind, json.loads(json.dumps(changes)), why))
+    assert (
+        with_changes(with_loss(name), {key: new for one in done for key, (_, new) in one.changes.items()}) == settings
+    )
+
+
+def event(step: int, healthy: int, kind: Any = "network-collapse") -> Event:
+    return Event(step, kind, {}, "told to", (), None, healthy)
+
+
+def test_a_repair_returns_to_the_newest_healthy_checkpoint() -> None:
+    guard = Guard(config(), SIZES)
+    plan = guard.plan(event(90, healthy=60), [0, 40, 60, 80])
+    assert isinstance(plan, Repair)
+    assert (plan.step, plan.returned_to, plan.kind) == (90, 60, "network-collapse")
+    assert (
+        guard.plan(event(90, healthy=30), [40, 80]) == "there is no checkpoint of step 30 or before, when all was well"
+    )
+    guard.begin(plan)
+    later = guard.plan(event(95, healthy=75), [0, 40, 60, 70])
+    assert isinstance(later, Repair)
+    assert later.returned_to == 70
+
+
+def test_a_checkpoint_from_which_nothing_was_healthy_is_not_returned_to_again() -> None:
+    guard = Guard(config(), SIZES)
+    guard.begin(Repair(90, 60, "network-collapse", {"loss.margin": [0.0, 0.2]}, "why."))
+    plan = guard.plan(event(80, healthy=60), [0, 40, 60, 80])
+    assert isinstance(plan, Repair)
+    assert plan.returned_to == 40
+
+
+def test_a_guard_that_has_nothing_left_says_so() -> None:
+    guard = Guard(config(guard={"max_repairs": 1}), SIZES)
+    guard.begin(Repair(90, 0, "network-collapse", {"loss.margin": [0.0, 0.2]}, "why."))
+    assert guard.plan(event(50, healthy=10), [0]) == "guard.max_repairs = 1 repairs were made"
+    guard = Guard(with_loss("proxy-nca"), SIZES)
+    assert guard.plan(event(50, 10, "dead-sampler"), [0]) == "no change is left that may help"
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_warm_up_counts_from_where_the_optimiser_began(schedule: Any) -> None:
+    training = config(training={"steps": 100, "warmup_steps": 9, "schedule": schedule}).training
+    cosine = [1.0 if schedule == "constant" else 0.5 * (1 + np.cos(np.pi * max(0, s - 9) / 91)) for s in range(100)]
+    for since in (0, 40):
+        for step in range(since, 100):
+            rise = min(1, (step - since + 1) / 10)
+            assert rate_factor(step, training, since=since) == pytest.approx(rise * cosine[step], rel=1e-12)
+
+
+# What a run does.
+
+
+def test_a_warning_is_said_at_once_and_kept(
+    scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scripted.script = ONCE
+    record = read(runs["warn"])
+    assert record["status"] == "finished"
+    assert record["guard"] == {"action": "warn", "repairs": [], "settings": {}, "not_repaired": []}
+    (attempt,) = record["monitor"]["attempts"]
+    (seen,) = attempt["events"]
+    assert (seen["step"], seen["kind"], seen["healthy"]) == (9, "network-collapse", 6)
+    assert attempt["series"]["step"] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert steps_of(runs["warn"]) == [4, 12, 16]  # the last two, and the newest from before the event
+    with caplog.at_level(logging.WARNING, logger="trivet"):
+        train(config(training={"steps": 10}), tmp_path / "run")
+    assert caplog.messages == ["network collapse seen at step 9: told to"]
+
+
+def test_a_monitor_changes_no_weight(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
+    scripted.script = {}
+    train(config(guard={"every": 1}), tmp_path / "run")
+    same_weights(tmp_path / "run", runs["warn"])
+
+
+def test_a_stopped_run_is_evaluated(runs: dict[str, Path]) -> None:
+    path = runs["stop"]
+    record = read(path)
+    assert (record["status"], record["step"]) == ("stopped", 10)
+    assert record["guard"]["stopped_by"] == "network collapse seen at step 9: told to"
+    assert record["evaluation"]["seen"][0]["name"] == "trained"
+    assert steps_of(path) == [0, 4, 8, 10]
+    assert "The guard stopped this training: network collapse seen at step 9" in (path / "report.html").read_text()
+    assert load_model(path / "model").num_parameters > 0
+
+
+def test_a_stopped_run_goes_on_where_it_is(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
+    scripted.script = ONCE
+    shutil.copytree(runs["stop"], tmp_path / "run")
+    record = resume(tmp_path / "run")
+    assert record["status"] == "finished"
+    same_weights(tmp_path / "run", runs["warn"])
+
+
+def test_a_repair_goes_back_and_on(runs: dict[str, Path]) -> None:
+    path = runs["repair"]
+    record = read(path)
+    assert record["status"] == "finished"
+    (repair,) = record["guard"]["repairs"]
+    assert (repair["step"], repair["returned_to"], repair["kind"]) == (9, 4, "network-collapse")
+    assert repair["changes"] == {"loss.negatives": ["hard", "semihard-hardest"], "loss.margin": [0.0, 0.2]}
+    assert record["guard"]["settings"] == {"loss.negatives": "semihard-hardest", "loss.margin": 0.2}
+    assert record["guard"]["not_repaired"] == []
+    first, second = record["monitor"]["attempts"]
+    assert [one["kind"] for one in first["events"]] == ["network-collapse"]
+    assert second["events"] == []
+    assert second["series"]["step"][0] == 4
+    assert record["curves"]["step"] == [*range(1, 11), *range(5, 17)]
+    assert record["curves"]["attempt"] == [0] * 10 + [1] * 12
+    assert record["validation"]["attempt"] == [0, 1, 1]
+    assert [moment["step"] for moment in record["history"]["moments"]] == [0, 1, 2, 5, 10, 16]
+    assert steps_of(path) == [0, 12, 16]
+    folder = RunFolder(path)
+    assert folder.given() == config(guard={"action": "repair"})
+    assert folder.config() == with_changes(folder.given(), record["guard"]["settings"])
+
+
+def test_an_attempt_begins_with_the_weights_of_its_checkpoint(
+    scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """The rows of the abandoned attempt are those of a run that was only warned; the others begin after step 4."""
+    rows = [line.split(",") for line in (runs["repair"] / "metrics.csv").read_text().splitlines()[1:]]
+    warned = [line.split(",") for line in (runs["warn"] / "metrics.csv").read_text().splitlines()[1:]]
+    assert [row for row in rows if row[1] == "0"] == warned[:10]
+    scripted.script = {}
+    train(config(training={"steps": 4}, guard={"action": "repair"}), tmp_path / "run")
+    job = Job(RunFolder(tmp_path / "run"), RunFolder(runs["repair"]).config(), splits(), Display(show=False))
+    job.model.load_state_dict(load_model(tmp_path / "run" / "model").state_dict())
+    batch = job.batches.batch(*divmod(4, job.batches.steps_per_epoch))
+    images, labels = job.splits.train.inputs.batch(batch), job.splits.train.labels["digit"][batch]
+    value = job.loss(job.model.train()(images), torch.from_numpy(labels))
+    assert [row[2] for row in rows if row[:2] == ["5", "1"]] == [repr(float(value.detach()))]
+
+
+def splits() -> Any:
+    return load(config().data, None)
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize(
+    ("attempt", "step", "left"),
+    [(0, 7, [0, 4]), (1, 4, [0, 4, 8]), (1, 7, [0, 4]), (1, 13, [0, 8, 12])],
+    ids=["before the event", "in the repair", "after the repair", "long after it"],
+)
+def test_a_killed_run_comes_to_the_same_repair_and_result(
+    attempt: int,
+    step: int,
+    left: list[int],
+    scripted: type[Scripted],
+    runs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted.script = ONCE
+    path = tmp_path / "repair"
+    after_step, checkpoint = Job.after_step, Job.checkpoint
+
+    def dies(self: Job) -> None:
+        if (self.guard.attempt, self.task.step) == (attempt, step):
+            raise Killed
+        after_step(self)
+
+    def dies_before_anything_is_deleted(self: Job) -> None:
+        checkpoint(self)
+        if (self.guard.attempt, self.task.step) == (1, 4) == (attempt, step):
+            raise Killed
+
+    monkeypatch.setattr(Job, "after_step", dies)
+    monkeypatch.setattr(Job, "checkpoint", dies_before_anything_is_deleted)
+    with pytest.raises(Killed):
+        train(config(guard={"action": "repair"}), path)
+    monkeypatch.undo()
+    assert steps_of(path) == left
+    resume(path)
+    same_weights(path, runs["repair"])
+    assert (path / "metrics.csv").read_bytes() == (runs["repair"] / "metrics.csv").read_bytes()
+    old, new = read(runs["repair"]), read(path)
+    for key in ("guard", "monitor", "curves", "validation", "history"):
+        assert old[key] == new[key], key
+
+
+def test_at_most_three_repairs_and_the_last_event_is_not_silent(
+    scripted: type[Scripted], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each attempt is healthy for a step only, so each returns to the step before."""
+    scripted.script = {0: (6, "network-collapse", 1), 4: (3, "network-collapse", 2)}
+    with caplog.at_level(logging.WARNING, logger="trivet"):
+        record = train(config(training={"checkpoint_every": 4}, guard={"action": "repair"}), tmp_path / "run")
+    assert record["status"] == "finished"
+    guard = record["guard"]
+    assert [(repair["step"], repair["returned_to"]) for repair in guard["repairs"]] == [(6, 4), (7, 4), (7, 4)]
+    why = "guard.max_repairs = 3 repairs were made"
+    assert guard["not_repaired"] == [{"step": 7, "kind": "network-collapse", "why": why}]
+    assert caplog.messages[-1] == f"not repaired: network collapse seen at step 7: told to; {why}"
+    assert [message.partition(" ")[0] for message in caplog.messages].count("repair") == 3
+    assert set(record["curves"]["attempt"]) == {0, 1, 2, 3}
+    assert len(record["monitor"]["attempts"]) == 4
+    assert guard["settings"] == {
+        "loss.negatives": "semihard-hardest", "loss.margin": 0.2, "loss.positives": "easy",
+        "batch.samples_per_class": 8, "batch.num_classes": 2, "training.learning_rate": 1e-4,
+    }  # fmt: skip
+
+
+def refuses(monkeypatch: pytest.MonkeyPatch, *, above: float) -> None:
+    """Embeddings are not finite from step 6 on where the learning rate is larger."""
+    training_step = Task.training_step
+
+    def step(self: Task, batch: Any, batch_idx: int) -> Any:
+        if self.step >= 6 and self.config.learning_rate > above:
+            raise NotFiniteError("embeddings must be finite: rows 0")
+        return training_step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Task, "training_step", step)
+
+
+def test_what_is_not_finite_is_repaired(
+    scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.script = {}
+    refuses(monkeypatch, above=5e-4)
+    record = train(config(guard={"action": "repair"}), tmp_path / "run")
+    (repair,) = record["guard"]["repairs"]
+    assert record["status"] == "finished"
+    assert (repair["step"], repair["returned_to"], repair["kind"]) == (6, 4, "not-finite")
+    assert repair["changes"] == {"training.learning_rate": [1e-3, 1e-4]}
+
+
+def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real thing: without a healthy network to evaluate, a stopped run says so; a warning saves nothing."""
+    scripted.script = {}
+    monkeypatch.setattr("trivet.training.run._evaluate", EVALUATE)
+    diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}}
+    record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
+    assert (record["status"], record["step"]) == ("stopped", 1)
+    assert record["guard"]["stopped_by"] == "not finite seen at step 1: embeddings are not finite"
+    assert "evaluation" not in record
+    assert record["warnings"] == ["The embeddings are not finite, so nothing was evaluated."]
+    for action in ("warn", "repair"):
+        with pytest.raises(ValueError, match="embeddings must be finite"):
+            train(config(**diverging, guard={"action": action}), tmp_path / action)
+        record = read(tmp_path / action)
+        assert record["status"] == "failed"
+        assert [one["kind"] for one in record["monitor"]["attempts"][-1]["events"]] == ["not-finite"]
+    assert len(record["guard"]["repairs"]) == 3
+    assert record["guard"]["not_repaired"][0]["why"] == "guard.max_repairs = 3 repairs were made"
+
+
+def test_a_repair_can_be_asked_for_later(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
+    """It comes to the weights of a run whose settings asked for it from the start, from a stopped or finished one."""
+    scripted.script = ONCE
+    for action in ("stop", "warn"):
+        path = tmp_path / action
+        shutil.copytree(runs[action], path)
+        record = resume(path, repair=True)
+        assert record["status"] == "finished"
+        assert record["guard"]["action"] == "repair"
+        assert record["guard"]["repairs"] == read(runs["repair"])["guard"]["repairs"]
+        assert RunFolder(path).given() == config(guard={"action": action})
+        same_weights(path, runs["repair"])
+    assert resume(path)["guard"]["action"] == "repair"
+    (path / "record.json").unlink()
+    assert evaluate_run(path)["guard"]["repairs"] == record["guard"]["repairs"]
+
+
+def test_a_repair_that_cannot_be_made_is_one_sentence(
+    scripted: type[Scripted],
+    runs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scripted.script = ONCE
+    for name in ("without", "late", "quiet"):
+        shutil.copytree(runs["warn"], tmp_path / name)
+    shutil.rmtree(tmp_path / "without" / "checkpoints")
+    (tmp_path / "late" / "checkpoints" / "step-00000004.safetensors").unlink()
+    (tmp_path / "quiet" / "checkpoints" / "step-00000016.safetensors").unlink()
+    (tmp_path / "quiet" / "checkpoints" / "step-00000012.safetensors").unlink()
+    before = (tmp_path / "late" / "metrics.csv").read_bytes()
+    expected = {
+        "without": "a repair needs a checkpoint to return to: {} has none; train anew with",
+        "late": "{} cannot be repaired: there is no checkpoint of step 6 or before, when all was well",
+        "quiet": "a repair needs an event to be repaired: the monitor saw none in {}; leave out --repair.",
+    }
+    for name, sentence in expected.items():
+        assert call(monkeypatch, "train", "--resume", tmp_path / name, "--repair") == 2
+        out, err = capsys.readouterr()
+        assert sentence.format(tmp_path / name) in err
+        assert (out, err.count("\n")) == ("", 1)
+    assert (tmp_path / "late" / "metrics.csv").read_bytes() == before
+    assert call(monkeypatch, "train", "x.toml", "--repair") == 2
+    assert "--repair goes with --resume RUN" in capsys.readouterr().err
+
+
+def test_commands_say_what_happened(
+    scripted: type[Scripted],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scripted.script = ONCE
+    (tmp_path / "run.toml").write_text(config(training={"steps": 12}).to_toml())
+    path = tmp_path / "run"
+    command = ["train", tmp_path / "run.toml", "-o", path]
+    assert call(monkeypatch, *command, "--set", "guard.action=stop", "--json") == 1
+    out, err = capsys.readouterr()
+    summary = json.loads(out)
+    assert summary["status"] == "stopped"
+    assert [(one["attempt"], one["kind"], one["step"]) for one in summary["events"]] == [(0, "network-collapse", 9)]
+    assert err.splitlines()[-1] == (
+        "trivet: the guard stopped the training after step 10: network collapse seen at step 9: told to; "
+        f"to mend it, trivet train --resume {path} --repair"
+    )
+    assert call(monkeypatch, "train", "--resume", path, "--repair") == 0
+    out, err = capsys.readouterr()
+    assert "Note: repair 1: back to step 4 with loss.negatives" in out
+    assert call(monkeypatch, *command, "--force", "--set", "guard.action=restart") == 2
+    assert "guard.action = 'restart' is not known" in capsys.readouterr().err
+
+
+def test_a_model_changed_before_the_start_stays_so(scripted: type[Scripted], tmp_path: Path) -> None:
+    scripted.script = ONCE
+    settings = config(guard={"action": "repair"})
+    job = Job(RunFolder(tmp_path / "run"), settings, splits(), Display(show=False))
+    before = embed(job.model, job.sample.inputs)
+
+    class Scaled(Embedder):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return 3 * super().forward(images)
+
+    changed = Scaled(job.model.body, input_shape=job.model.input_shape, normalize=False)
+    job.model = changed
+    with job.run.new(settings, force=False):
+        job.start("")
+        assert job.fit() == "finished"
+    assert job.guard.attempt == 1
+    assert job.model is changed
+    np.testing.assert_allclose(embed(job.untrained, job.sample.inputs), 3 * before, rtol=1e-6)
