@@ -298,14 +298,20 @@ def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
 
 def test_repairs_stand_beside_what_came_before(tmp_path: Path) -> None:
     left = {"step": 30, "kind": "dead-sampler", "why": "no change is left that may help"}
-    record = watched([event(20)], [event(30, "dead-sampler")], repairs=[REPAIR], not_repaired=[left])
+    second = REPAIR | {"changes": {"training.learning_rate": [0.001, 0.0001]}, "why": "Smaller steps."}
+    repairs = [REPAIR, second]
+    record = watched([event(20)], [event(20)], [event(30, "dead-sampler")], repairs=repairs, not_repaired=[left])
     text = page_text(record, tmp_path)
     assert "Repair 1: back to step 10. The hardest are escaped." in text
-    assert "Dead sampler not repaired: no change is left that may help." in text
+    assert text.index("Repair 2: back to step 10. Smaller steps.") < text.index("Attempt 2")
+    unrepaired = "Dead sampler not repaired: no change is left that may help."
+    assert text.count(unrepaired) == 1
+    assert text.index("Attempt 2") < text.index(unrepaired)
     rows = text[text.index("Before and after") :]
     assert "0 0 to 40 – 70.0 0.3 90.0 –" in rows
     changes = "loss.negatives: hard → semihard-hardest loss.temperature: 1.0 → none"
-    assert f"1 0 to 40 {changes} 80.0 0.2 90.0 –" in rows
+    assert f"1 0 to 40 {changes} 70.0 0.3 90.0 –" in rows
+    assert "2 0 to 40 training.learning_rate: 0.001 → 0.0001 80.0 0.2 90.0 –" in rows
 
 
 def test_curves_show_the_last_attempt_and_the_others_apart(tmp_path: Path) -> None:
@@ -331,10 +337,10 @@ def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable
     def record(names: list[str]) -> dict[str, Any]:
         changes = {name: [name, {"name": name}] for name in names}
         repair = REPAIR | {"why": names[0], "changes": changes, "kind": names[1]}
-        bad = event(20) | {"kind": names[2], "rule": names[3], "changes": names, "evidence": {names[1]: 1.0}}
+        bad = event(20) | {"kind": names[3], "rule": names[2], "changes": names, "evidence": {names[1]: 1.0}}
         left = {"step": 30, "kind": names[0], "why": names[1]}
         curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
-        found = watched([bad], [bad], repairs=[repair], not_repaired=[left], stopped_by=names[4])
+        found = watched([bad], [bad], repairs=[repair], not_repaired=[left], stopped_by=names[1])
         return found | {"curves": curves, "status": "stopped"}
 
     write_run_report(record(HOSTILE), tmp_path / "hostile.html")
@@ -343,11 +349,11 @@ def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable
     elements = "() => document.querySelectorAll('*:not(.plot *)').length"
     assert hostile.page.evaluate(elements) == tame.page.evaluate(elements)
     assert hostile.page.locator(".plot a, .plot img, main img").count() == 0
-    assert HOSTILE[3] in hostile.page.locator("#events").inner_text()
+    assert HOSTILE[2] in hostile.page.locator("#events").inner_text()
     assert tame.page.locator("[data-curve] .shapelayer path").count() == 2
-    assert tame.page.locator("[data-curve] .annotation").first.text_content() == "name 2"
+    assert tame.page.locator("[data-curve] .annotation").first.text_content() == "name 3"
     assert tame.page.locator("[data-curve] .scatter").count() == 2
-    hostile.page.set_viewport_size({"width": 390, "height": 800})
-    assert hostile.page.evaluate("document.documentElement.scrollWidth") <= 390
+    tame.page.set_viewport_size({"width": 390, "height": 800})
+    assert tame.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert hostile.offences == []
     assert tame.offences == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
-from trivet import label_noise
 from trivet.data import load, read_decisions, read_vectors
-from trivet.label_noise import NoiseEstimate, Suspects
 from trivet.training import RunConfig, audit
-from trivet.training.audit import Items, Outputs, Request, audit_path, judge, out_of_fold, stratified_folds
-from trivet.training.embedding import embed
-from trivet.training.fit import Batches
+from trivet.training.audit import Items, Outputs, Request, audit_path, judge, stratified_folds, summary
+from trivet.training.embedding import embed, label_names
+from trivet.training.fit import Batches, Task
 from trivet.training.run import train
 
 NAMES = "abc"
@@ -42,24 +40,24 @@ def settings(root: Path, steps: int = 4, **data: Any) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes of 24 pictures that resemble each other, and two of each to evaluate."""
+    """Three classes of 40 pictures that resemble each other, and two of each to evaluate."""
     root, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
     for name in NAMES:
         pattern = random.integers(0, 200, (8, 8))
-        for number in range(26):
-            file = root / ("train" if number < 24 else "test") / name / f"{number:02}.png"
+        for number in range(42):
+            file = root / ("train" if number < 40 else "test") / name / f"{number:02}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray((pattern + random.integers(0, 55, (8, 8))).astype(np.uint8)).save(file)
     return root
 
 
 NOISE = {"kind": "symmetric", "rate": 0.15, "exact": True}
-STEPS, WRONG = 200, 11
+STEPS, WRONG = 200, 18
 
 
 @pytest.fixture(scope="module")
 def run(pictures: Path) -> Path:
-    """A run that has learned some of the 11 wrong labels of its 72 training items by heart."""
+    """A run that has learned some of the 18 wrong labels of its 120 training items by heart."""
     path = pictures.parent / "run"
     record = train(settings(pictures, steps=STEPS, noise=NOISE), path)
     assert record["data"]["noise"]["wrong"] == WRONG
@@ -68,14 +66,25 @@ def run(pictures: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def audited(run: Path) -> tuple[dict[str, Any], Outputs]:
-    """What an audit of it out of three folds says, and the files that it wrote."""
+    """What an audit of it out of fold says, and the files that it wrote."""
     before, folder = contents(run), run.parent
     outputs = Outputs(
         out=folder / "suspects.csv", decisions=folder / "decisions.csv", relabel_above=0.5, report=folder / "page.html"
     )
-    found = audit_path(run, Request(folds=3), outputs, command="trivet audit run")
+    found = audit_path(run, Request(), outputs, command="trivet audit run")
     assert contents(run) == before
     return found, outputs
+
+
+class Shifted(torch.nn.Module):
+    """The first 8 pixels, plus a number."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = torch.nn.Parameter(torch.tensor(float(number)))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(1)[:, :8] + self.number
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -96,37 +105,40 @@ def test_folds_are_even_in_all_and_in_each_class() -> None:
     assert (fold != stratified_folds(labels, 4, seed=1)).any()
 
 
-def test_each_network_is_trained_without_the_items_it_judges(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(pictures)
     splits = load(config.data, None)
     trained: list[Batches] = []
 
-    def only_look(task: Any, batches: Batches, *, workers: int) -> bool:
+    def mark(task: Task, batches: Batches, *, workers: int) -> bool:
+        """In place of training, shift the network by how many were trained."""
         trained.append(batches)
+        task.model = Shifted(len(trained))
         return True
 
-    monkeypatch.setattr(audit, "fit", only_look)
-    embeddings, fold = out_of_fold(config, splits, 4, seed=1)
-    assert [one.shape for one in embeddings] == [(72, 8)] * 4
+    monkeypatch.setattr(audit, "fit", mark)
+    embeddings, fold = audit.out_of_fold(config, splits, 4, seed=1)
     np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, seed=1))
     for number, batches in enumerate(trained):
         assert set(batches.dataset.ids) == {splits.train.ids[i] for i in np.flatnonzero(fold != number)}
         assert (batches.start, batches.steps, batches.seed) == (0, 4, 0)
+    pixels = splits.train.inputs.batch(np.arange(120)).flatten(1)[:, :8].numpy()
+    np.testing.assert_allclose(embeddings, pixels + fold[:, None] + 1)
 
     # Without a fold the pair has one item left, which is not trained on either.
-    few = np.concatenate([np.arange(24), np.arange(24, 26), np.arange(48, 72)])
+    few = np.concatenate([np.arange(42), np.arange(80, 120)])
     smaller = replace(splits, train=splits.train.subset(few))
     two = config.model_copy(update={"batch": config.batch.model_copy(update={"num_classes": 2})})
     trained.clear()
-    _, fold = out_of_fold(two, smaller, 3)
-    pair = set(smaller.train.ids[24:26])
+    audit.out_of_fold(two, smaller, 3)
+    pair = set(smaller.train.ids[40:42])
     seen = [len(pair & set(batches.dataset.ids)) for batches in trained]
     assert sorted(seen) == [0, 0, 2]
     with pytest.raises(ValueError, match=r"needs 3 classes of two items.*without fold \d of 3 there are 2"):
-        out_of_fold(config, smaller, 3)
-    for folds in (1, 51):
-        with pytest.raises(ValueError, match=r"folds must be from 2 to the number of items, 50"):
-            out_of_fold(config, smaller, folds)
+        audit.out_of_fold(config, smaller, 3)
+    for folds in (1, 42):
+        with pytest.raises(ValueError, match=r"folds must be from 2 to half the number of items, 41"):
+            audit.out_of_fold(config, smaller, folds)
 
 
 def test_a_network_is_trained_as_the_run_trained_its_own(pictures: Path, run: Path) -> None:
@@ -141,49 +153,24 @@ def test_a_network_is_trained_as_the_run_trained_its_own(pictures: Path, run: Pa
     assert steps == [("title", step, STEPS) for step in range(1, STEPS + 1)]
 
 
-def estimate(rate: float) -> NoiseEstimate:
-    matrix = np.array([[1 - rate, rate], [rate, 1 - rate]])
-    return NoiseEstimate(
-        rate, (rate - 0.1, rate + 0.2), matrix, matrix - 0.1, matrix + 0.2, np.array([0.5, 0.5]), 1, "m"
-    )
-
-
-def test_each_item_is_judged_in_the_embedding_of_its_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first fold says 0.1, 0.2, ... and the second 0.9, 0.8, ...; the same goes for all else."""
-    asked: list[Mapping[str, Any]] = []
-
-    def fake(embeddings: np.ndarray, labels: np.ndarray, **options: Any) -> Suspects:
-        asked.append({"labels": labels.tolist(), **options})
-        fold = int(embeddings[0, 0])
-        chance = np.arange(1, 6) / 10 if fold == 0 else 1 - np.arange(1, 6) / 10
-        whole = np.full(5, fold)
-        others = np.full((5, 2), fold)
-        return Suspects(
-            probability_wrong=chance, proposed=whole, order=np.argsort(-chance), neighbour_agreement=whole / 2,
-            positive_margin=whole - 0.5, mode_share=whole / 4, neighbours=others, noise=estimate(0.1 + 0.2 * fold),
-        )  # fmt: skip
-
-    monkeypatch.setattr(label_noise, "find_suspects", fake)
-    fold = np.array([0, 1, 1, 0, 1])
+def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
+    """Each network may turn space over: nothing is said that depends on it."""
+    splits = load(RunConfig.read(run / "config.toml").data, None)
+    points = splits.train.inputs.batch(np.arange(120)).flatten(1).numpy()
+    fold = stratified_folds(splits.train.labels["class"], 2, seed=0)
     items = Items(
-        name="x", split=None, level="l", ids=list("vwxyz"), labels=np.array(["b", "b", "a", "a", "a"]),
-        embeddings=[np.full((5, 2), 0.0), np.full((5, 2), 1.0)], fold=fold, distance="cosine", folds=2,
+        name="x", split=None, level="class", ids=splits.train.ids, labels=np.array(label_names(splits.train)["class"]),
+        embeddings=points, fold=fold, distance="euclidean",
     )  # fmt: skip
-    found = judge(items, neighbours=2, seed=7)
-    assert asked == [{"labels": [1, 1, 0, 0, 0], "neighbours": 2, "seed": 7, "distance": "cosine"}] * 2
-    np.testing.assert_allclose(found.probability_wrong, [0.1, 0.8, 0.7, 0.4, 0.5])
-    np.testing.assert_array_equal(found.order, [1, 2, 4, 3, 0])
-    for values in (found.proposed, found.neighbour_agreement * 2, found.positive_margin + 0.5, found.mode_share * 4):
-        np.testing.assert_array_equal(values, fold)
-    np.testing.assert_array_equal(found.neighbours, np.stack([fold, fold], axis=1))
-    # Two items are judged at 0.1 and three at 0.3.
-    assert found.noise.rate == pytest.approx(0.22)
-    assert found.noise.interval == pytest.approx((0.12, 0.42))
-    np.testing.assert_allclose(found.noise.transition, [[0.78, 0.22], [0.22, 0.78]])
-    np.testing.assert_allclose(found.noise.transition_high, [[0.98, 0.42], [0.42, 0.98]])
-    del asked[0]["neighbours"]
-    assert judge(replace(items, embeddings=items.embeddings[:1], fold=0 * fold, folds=0)).noise.rate == 0.1
-    assert "neighbours" not in asked[-1]  # its own default holds
+    turned = replace(items, embeddings=np.where(fold[:, None] == 0, points, -points))
+    one, other = summary(items, judge(items)), summary(turned, judge(turned))
+    assert one["folds"] == other["folds"] == 2
+    assert one["suspects"] == other["suspects"]
+    assert judge(items).neighbours.shape == (120, 50)
+    assert judge(items, neighbours=4).neighbours.shape == (120, 4)
+    neighbours = judge(items).neighbours
+    assert (fold[neighbours] == fold[:, None]).all()
+    assert summary(replace(items, fold=None), judge(replace(items, fold=None)))["folds"] == 0
 
 
 def wrong_items(run: Path) -> dict[str, str]:
@@ -197,17 +184,31 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
 ) -> None:
     truth, seen = wrong_items(run), audited[0]
     hidden = audit_path(run, Request(folds=0), Outputs())
-    first = [{one["id"] for one in found["suspects"][:WRONG]} for found in (hidden, seen)]
-    assert [len(truth.keys() & ids) for ids in first] == [pytest.approx(7, abs=2), pytest.approx(WRONG, abs=1)]
+    by_heart, out_of_fold = (
+        sum(one["probability_wrong"] > 0.5 for one in found["suspects"] if one["id"] in truth)
+        for found in (hidden, seen)
+    )
+    assert by_heart + 2 < out_of_fold
+    assert out_of_fold >= WRONG - 3
     assert any("learned wrong labels by heart" in note for note in hidden["notes"])
     assert seen["notes"] == []
-    assert (seen["folds"], hidden["folds"]) == (3, 0)
+    assert (seen["folds"], hidden["folds"]) == (2, 0)
     items = load(RunConfig.read(run / "config.toml").data, None).train.ids
     assert sorted(one["id"] for one in seen["suspects"]) == sorted(items)
     proposed = [one["proposed_label"] == truth[one["id"]] for one in seen["suspects"] if one["id"] in truth]
-    assert sum(proposed) >= WRONG - 2
+    assert sum(proposed) >= WRONG - 3
     low, high = seen["noise_rate"]["interval"]
-    assert 0 <= low <= seen["noise_rate"]["estimate"] <= high <= 1
+    assert low <= 0.15 <= high
+    assert low <= seen["noise_rate"]["estimate"] <= high
+
+
+def test_few_items_in_a_fold_are_said_to_be_few(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_trained", lambda *rest: Shifted(0))
+    notes = audit_path(run, Request(folds=3), Outputs())["notes"]
+    assert [note[:44] for note in notes] == ["The median class has 13 items in a fold, whi"]
+    monkeypatch.setattr(audit, "FEW", 13)
+    found = audit_path(run, Request(), Outputs())
+    assert (found["folds"], found["notes"]) == (3, [])
 
 
 def test_what_is_decided_on_suspects_is_trained_on(
@@ -235,7 +236,7 @@ def test_what_is_decided_on_suspects_is_trained_on(
     assert record["data"]["decisions"]["relabel"] == len(changed) == found["above_half"]
     mended = sum(truth.get(name) == label for name, label in changed.items())
     spoiled = len(changed.keys() - truth.keys())
-    assert record["data"]["noise"]["wrong"] == WRONG - mended + spoiled < WRONG - 6
+    assert record["data"]["noise"]["wrong"] == WRONG - mended + spoiled < WRONG - 9
     # An audit of the new run is one of the labels as they were decided.
     again = audit_path(tmp_path / "again", Request(folds=0), Outputs())
     labels = {one["id"]: one["label"] for one in again["suspects"]}

@@ -7,6 +7,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,27 @@ from safetensors.numpy import load_file
 from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
-from trivet.models import Embedder, load_model
+from trivet.losses import MarginLoss
+from trivet.models import Embedder, build, load_model
 from trivet.reports import write_run_report
 from trivet.training import RunConfig, run
-from trivet.training.checkpoint import step_of
+from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
 from trivet.training.embedding import embed
-from trivet.training.files import RECORD, REPORT, RunFolder, write_json
+from trivet.training.files import RECORD, REPORT, Metrics, RunFolder, write_json
 from trivet.training.fit import NotFiniteError, Task, rate_factor
-from trivet.training.guard import Guard, Repair, repaired, with_changes
+from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.progress import Display
 from trivet.training.run import Job, evaluate_run, resume, train
 
 EVALUATE = run._evaluate
 KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
 SIZES = (30, 30, 30, 30, 30, 30)
+UNIT, BEYOND = {"model.normalize": [False, True]}, "semihard-hardest"
 SETTINGS: dict[str, Any] = {
     "seed": 1,
     "data": {"name": "digits", "level": "digit"},
     "batch": {"num_classes": 4, "samples_per_class": 4},
-    "model": {"name": "mlp", "width": 16, "embedding_dim": 4, "normalize": False},
+    "model": {"name": "mlp", "width": 16, "embedding_dim": 8, "normalize": False},
     "loss": {"name": "triplet", "positives": "hard", "negatives": "hard", "margin": 0.0, "distance": "euclidean"},
     "training": {"steps": 16, "log_every": 1, "checkpoint_every": 4, "warmup_steps": 2, "accelerator": "cpu"},
     "evaluation": {"every": 8, "map_points": 10, "sample": 50, "nmi_plus": 2},
@@ -80,25 +83,52 @@ def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> None:
     write_run_report(record, run.path / REPORT)
 
 
-@pytest.fixture(scope="module")
-def scripted() -> Iterator[type[Scripted]]:
+def gentler(values: dict[str, Any], class_sizes: Any) -> str | None:
+    if values["loss"]["negatives"] != "hard":
+        return None
+    values["loss"] |= {"negatives": "semihard-hardest", "margin": 0.2}
+    return "Gentler."
+
+
+def easier(values: dict[str, Any], class_sizes: Any) -> str | None:
+    values["loss"]["positives"] = "easy"
+    values["batch"] = {"num_classes": 2, "samples_per_class": 8}
+    return "Easier."
+
+
+def slower(values: dict[str, Any], class_sizes: Any) -> str | None:
+    values["training"]["learning_rate"] /= 10
+    return "Slower."
+
+
+@contextmanager
+def scripting() -> Iterator[type[Scripted]]:
+    """A scripted monitor, three rungs, and no evaluation, so that only what a guard does with them is seen."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trivet.training.guard.CollapseMonitor", Scripted)
+        patch.setitem(LADDERS, "network-collapse", (gentler, easier, slower))
+        patch.setitem(LADDERS, "not-finite", (slower,))
         patch.setattr("trivet.training.run._evaluate", unmeasured)
         yield Scripted
+
+
+@pytest.fixture
+def scripted() -> Iterator[type[Scripted]]:
+    with scripting() as found:
+        yield found
 
 
 ONCE = {0: (9, "network-collapse", 3)}  # seen at step 9, healthy at 6: the checkpoint is that of step 4
 
 
 @pytest.fixture(scope="module")
-def runs(scripted: type[Scripted], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run for each action, with an event at step 9."""
-    scripted.script = ONCE
     found = {}
     for action in ("warn", "stop", "repair"):
         found[action] = tmp_path_factory.mktemp("runs") / action
-        with pytest.MonkeyPatch.context() as patch:
+        with scripting() as scripted, pytest.MonkeyPatch.context() as patch:
+            scripted.script = ONCE
             if action == "stop":
                 patch.setattr("trivet.training.run._evaluate", EVALUATE)
             train(config(guard={"action": action}), found[action])
@@ -135,27 +165,22 @@ def same_weights(one: Path, two: Path) -> None:
 @pytest.mark.parametrize(
     ("loss", "kind", "changes"),
     [
-        ({"negatives": "hard", "margin": 0.3}, "network-collapse", {"loss.negatives": ["hard", "semihard-hardest"]}),
+        ({"negatives": "hard", "margin": 0.3}, "network-collapse", {**UNIT, "loss.negatives": ["hard", BEYOND]}),
         (
             {"negatives": "hard", "margin": 0.0},
             "network-collapse",
-            {"loss.negatives": ["hard", "semihard-hardest"], "loss.margin": [0.0, 0.2]},
+            {**UNIT, "loss.negatives": ["hard", BEYOND], "loss.margin": [0.0, 0.2]},
         ),
         (
             {"negatives": {"name": "hard", "k": 2}},
             "network-collapse",
-            {"loss.negatives": [{"name": "hard", "k": 2}, "semihard-hardest"]},
+            {**UNIT, "loss.negatives": [{"name": "hard", "k": 2}, BEYOND]},
         ),
         ({"negatives": "semihard", "reduction": "max"}, "network-collapse", {"loss.reduction": ["max", "mean"]}),
         (
             {"positives": "hard", "negatives": "semihard-hardest"},
             "network-collapse",
-            {"loss.positives": ["hard", "easy"], "batch.samples_per_class": [4, 8], "batch.num_classes": [4, 2]},
-        ),
-        (
-            {"positives": "random", "negatives": "semihard"},
-            "network-collapse",
-            {"training.learning_rate": [1e-3, 1e-4]},
+            {"loss.positives": ["hard", "easy"]},
         ),
         (
             {"positives": "random", "negatives": "semihard"},
@@ -188,25 +213,90 @@ def test_the_least_change_is_made_first(loss: dict[str, Any], kind: Any, changes
 def test_the_ladder_of_the_first_order_loss_ends_with_a_lower_rate_and_a_warm_up() -> None:
     """Second order, then selectively contrastive; what the next loss has no option for is left out."""
     settings = RunConfig.parse({**SETTINGS, "loss": {"name": "nca"}, "training": {"steps": 400}}, source="test")
-    taken = []
-    for _ in range(4):
-        found = repaired(settings, "network-collapse", [], class_sizes=SIZES)
+    done: list[Repair] = []
+    while settings.training.learning_rate == 1e-3:
+        found = repaired(settings, "network-collapse", done, class_sizes=SIZES)
         assert found is not None
-        settings, changes, _ = found
-        taken.append(changes)
-    assert taken[0] == {"loss.negatives": ["hard", "semihard-hardest"]}
-    assert taken[1] == {"loss.name": ["nca", "second-order"], "loss.temperature": [1.0, None]}
-    assert taken[2]["loss.name"] == ["second-order", "selectively-contrastive"]
-    assert taken[2]["loss.temperature"] == [None, 0.1]
-    assert taken[3] == {"training.learning_rate": [1e-3, 1e-4], "training.warmup_steps": [0, 20]}
-    assert settings.loss.negatives == "semihard-hardest"
+        settings, changes, why = found
+        done.append(Repair(9, 0, "network-collapse", changes, why))
+    losses = [one.changes for one in done if "loss.name" in one.changes]
+    assert [one["loss.name"] for one in losses] == [
+        ["nca", "second-order"],
+        ["second-order", "selectively-contrastive"],
+    ]
+    assert losses[0]["loss.temperature"] == [1.0, None]
+    assert losses[1]["loss.temperature"] == [None, 0.1]
+    assert done[-1].changes == {"training.learning_rate": [1e-3, 1e-4], "training.warmup_steps": [0, 20]}
 
 
-def test_pairs_are_chosen_selectively_once_positives_are_easy() -> None:
-    settings = with_loss("contrastive", margin=0.5, positives="easy", negatives="semihard")
+@pytest.mark.parametrize(
+    "settings", [with_loss("contrastive", margin=0.5), with_loss("proxy-nca")], ids=["pairs", "proxies"]
+)
+def test_pairs_and_proxies_give_way_to_easy_positives(settings: RunConfig) -> None:
     found = repaired(settings, "class-collapse", [], class_sizes=SIZES)
     assert found is not None
-    assert found[1]["loss.name"] == ["contrastive", "selectively-contrastive"]
+    assert found[0].loss.name == "selectively-contrastive"
+    assert (found[0].loss.positives, found[0].loss.negatives) == ("easy", BEYOND)
+    assert found[0].batch.samples_per_class == 8
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "changes"),
+    [
+        ("model", {"embedding_dim": 4}, {"model.embedding_dim": [4, 32]}),
+        (
+            "training",
+            {"learning_rate": 0.05, "steps": 400},
+            {"training.learning_rate": [0.05, 0.005], "training.warmup_steps": [2, 20]},
+        ),
+    ],
+    ids=["few dimensions", "a high rate"],
+)
+def test_what_no_choice_makes_up_for_is_changed_first(
+    section: str, setting: dict[str, Any], changes: dict[str, list[Any]]
+) -> None:
+    found = repaired(config(**{section: setting}), "network-collapse", [], class_sizes=SIZES)
+    assert found is not None
+    assert found[1] == changes
+
+
+def test_a_widened_embedding_keeps_the_other_layers_of_its_checkpoint(
+    scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wider(values: dict[str, Any], class_sizes: Any) -> str | None:
+        values["model"]["embedding_dim"] = 12
+        return "Wider."
+
+    monkeypatch.setitem(LADDERS, "network-collapse", (wider,))
+    scripted.script = ONCE
+    begun: list[dict[str, Any]] = []
+    begin = Job._begin
+    monkeypatch.setattr(
+        Job, "_begin", lambda job: (begin(job), begun.append({k: v.clone() for k, v in job.model.state_dict().items()}))
+    )
+    loaded, load = [], run.load_weights
+
+    def seen(file: Path, *parts: Any) -> Any:
+        loaded.append(load_file(file))
+        return load(file, *parts)
+
+    monkeypatch.setattr(run, "load_weights", seen)
+    path = tmp_path / "run"
+    train(config(guard={"action": "repair"}), path)
+    fresh = build(RunFolder(path).config().model, (1, 8, 8), 1).state_dict()
+    last = [name for name, value in fresh.items() if value.shape[:1] == (12,)]
+    assert len(last) == 2
+    for name, value in begun[1].items():
+        expected = fresh[name] if name in last else torch.from_numpy(loaded[0][f"model/{name}"])
+        torch.testing.assert_close(value, expected, rtol=0, atol=0)
+    assert load_model(path / "model").state_dict()[last[0]].shape[0] == 12
+    again = tmp_path / "again"
+    shutil.copytree(path, again)
+    for file in RunFolder(again).checkpoints():
+        if step_of(file) > 12:
+            file.unlink()
+    resume(again)
+    same_weights(path, again)
 
 
 def test_embeddings_inside_the_loss_are_normalised_when_norms_explode() -> None:
@@ -216,28 +306,25 @@ def test_embeddings_inside_the_loss_are_normalised_when_norms_explode() -> None:
     assert found[1]["loss.normalize"] == [False, True]
 
 
-def test_a_change_that_did_not_help_comes_last() -> None:
-    settings, done = config(), []
-    taken = []
+def test_a_change_that_did_not_help_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LADDERS, "dead-sampler", (slower, gentler))
+    settings, done = config(), [Repair(5, 0, "not-finite", {}, "Slower.")]  # of another kind: it does not count
     for _ in range(3):
-        found = repaired(settings, "exploding-norm", done, class_sizes=SIZES)
+        found = repaired(settings, "dead-sampler", done, class_sizes=SIZES)
         assert found is not None
         settings, changes, why = found
-        done.append(Repair(5, 0, "exploding-norm", changes, why))
-        taken.append(changes)
-    assert taken == [
-        {"training.learning_rate": [1e-3, 1e-4]},
-        {"model.normalize": [False, True]},
-        {"training.learning_rate": [1e-4, 1e-5]},
-    ]
+        done.append(Repair(5, 0, "dead-sampler", changes, why))
+    assert [one.why for one in done[1:]] == ["Slower.", "Gentler.", "Slower."]
+    assert settings.training.learning_rate == pytest.approx(1e-5)
 
 
-def test_a_change_that_a_loss_refuses_is_passed_over() -> None:
+def test_a_change_that_a_loss_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy loss has no selectors to change."""
-    for kind in ("network-collapse", "class-collapse"):
-        found = repaired(with_loss("proxy-nca"), kind, [], class_sizes=SIZES)
-        assert found is not None
-        assert list(found[1]) == ["training.learning_rate"]
+    monkeypatch.setitem(LADDERS, "dead-sampler", (easier, slower))
+    found = repaired(with_loss("proxy-nca"), "dead-sampler", [], class_sizes=SIZES)
+    assert found is not None
+    assert found[2] == "Slower."
+    monkeypatch.setitem(LADDERS, "dead-sampler", (easier,))
     assert repaired(with_loss("proxy-nca"), "dead-sampler", [], class_sizes=SIZES) is None
 
 
@@ -271,7 +358,7 @@ def test_every_rung_gives_settings_that_can_be_used(name: str, kind: Any) -> Non
         assert after != settings
         assert after == with_changes(settings, {key: new for key, (_, new) in changes.items()})
         assert after.batch.batch_size <= 2 * settings.batch.batch_size
-        after.loss.build(num_classes=6, embedding_dim=4, generator=torch.Generator())
+        after.loss.build(num_classes=6, embedding_dim=8, generator=torch.Generator())
         settings = after
         done.append(Repair(1, 0, kind, json.loads(json.dumps(changes)), why))
     assert (
@@ -323,6 +410,54 @@ def test_a_warm_up_counts_from_where_the_optimiser_began(schedule: Any) -> None:
             assert rate_factor(step, training, since=since) == pytest.approx(rise * cosine[step], rel=1e-12)
 
 
+def test_an_optimiser_that_begins_anew_warms_up_anew() -> None:
+    settings = config(training={"steps": 100, "warmup_steps": 9})
+    model = build(settings.model, (1, 8, 8), 0)
+    loss = settings.loss.build(num_classes=6, embedding_dim=8, generator=torch.Generator())
+    task = Task(model, loss, settings.training, seed=0, since=40)
+    assert task.step == 40
+    task.on_train_batch_start(None, 0)
+    assert [group["lr"] for group in task.optimizer.param_groups] == [pytest.approx(1e-4)]
+
+
+def test_parameters_of_the_loss_come_back_where_they_are_the_same(tmp_path: Path) -> None:
+    def loss(classes: int) -> MarginLoss:
+        found = with_loss("margin").loss.build(num_classes=classes, embedding_dim=8, generator=torch.Generator())
+        assert isinstance(found, MarginLoss)
+        return found
+
+    model, learned = build(config().model, (1, 8, 8), 0), loss(6)
+    with torch.no_grad():
+        learned.beta.fill_(0.7)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    done = Progress(3, 0.0, [{"step": 0}], {"repairs": []})
+    save_checkpoint(RunFolder(tmp_path), done, model, learned, optimizer, fingerprint="", healthy=0)
+    (path,) = RunFolder(tmp_path).checkpoints()
+    same, other = loss(6), loss(7)
+    assert load_weights(path, build(config().model, (1, 8, 8), 1), same) == [{"step": 0}]
+    load_weights(path, model, other)
+    assert same.beta.unique().tolist() == [pytest.approx(0.7)]
+    assert other.beta.unique().tolist() == [pytest.approx(1.2)]
+    assert read_progress(path) == done
+
+
+def test_rows_of_attempts_before_are_kept(tmp_path: Path) -> None:
+    """Also by an attempt that has no row yet; those after where it stands go, as those of a file without attempts."""
+    metrics = Metrics(tmp_path / "m.csv", ["loss"])
+    for attempt, steps in ((0, (1, 2, 3)), (1, (1, 2))):
+        metrics.attempt = attempt
+        for step in steps:
+            metrics.add(step, {"loss": float(step)})
+    rows = metrics.series("loss")
+    assert rows == {"step": [1, 2, 3, 1, 2], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 1.0, 2.0]}
+    assert Metrics(tmp_path / "m.csv", ["loss"], upto=1, attempt=1).series("loss")["step"] == [1, 2, 3, 1]
+    assert Metrics(tmp_path / "m.csv", ["loss"], upto=0, attempt=1).series("loss")["step"] == [1, 2, 3]
+    assert Metrics(tmp_path / "m.csv", ["loss"], upto=2, attempt=0).series("loss")["step"] == [1, 2]
+    (tmp_path / "old.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
+    old = Metrics(tmp_path / "old.csv", ["loss"], upto=1).series("loss")
+    assert old == {"step": [1], "attempt": [0], "loss": [0.5]}
+
+
 # What a run does.
 
 
@@ -362,10 +497,14 @@ def test_a_stopped_run_is_evaluated(runs: dict[str, Path]) -> None:
 
 def test_a_stopped_run_goes_on_where_it_is(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
     scripted.script = ONCE
-    shutil.copytree(runs["stop"], tmp_path / "run")
-    record = resume(tmp_path / "run")
-    assert record["status"] == "finished"
-    same_weights(tmp_path / "run", runs["warn"])
+    for action in ("stop", "warn"):  # the guard may be another by then
+        path = tmp_path / action
+        shutil.copytree(runs["stop"], path)
+        text = (path / "config.toml").read_text()
+        (path / "config.toml").write_text(text.replace('action = "stop"', f'action = "{action}"'))
+        record = resume(path)
+        assert record["status"] == "finished"
+        same_weights(path, runs["warn"])
 
 
 def test_a_repair_goes_back_and_on(runs: dict[str, Path]) -> None:
@@ -508,7 +647,7 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     """The real thing: without a healthy network to evaluate, a stopped run says so; a warning saves nothing."""
     scripted.script = {}
     monkeypatch.setattr("trivet.training.run._evaluate", EVALUATE)
-    diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}}
+    diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}, "evaluation": {"every": 1}}
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
     assert (record["status"], record["step"]) == ("stopped", 1)
     assert record["guard"]["stopped_by"] == "not finite seen at step 1: embeddings are not finite"

@@ -54,7 +54,8 @@ def audit(
         int | None,
         typer.Option(
             help="Of a run: train so many networks anew, each without a fold of the items, to judge that fold by it. 0 "
-            "judges by the network of the run, in which labels learned by heart hide. Default: 5."
+            "judges by the network of the run, in which labels learned by heart hide. Default: 3, or 2 where the "
+            "median class has less than 60 items."
         ),
     ] = None,
     neighbours: Annotated[

@@ -110,7 +110,7 @@ class CollapseMonitor:
         self._updates = 0
         self._pending: list[Tensor] = []  # running measures and loss of the updates since the last look
         self._width: int | None = None
-        self._best = (0.0, 0.0)  # the best fine recall so far, and its standard error
+        self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
         self._said: set[str] = set()
 
     def update(
@@ -139,7 +139,8 @@ class CollapseMonitor:
         looked = False
         try:
             if self._usable(embeddings, labels, fine, step):
-                looked = self._see(embeddings, labels, loss, fine, active, step)
+                with torch.autocast(embeddings.device.type, enabled=False):  # distances need all their digits
+                    looked = self._see(embeddings, labels, loss, fine, active, step)
         except Exception as error:  # a fault of the monitor must not end the training that it watches
             self._say(f"the collapse monitor could not see a batch: {type(error).__name__} at step {step}: {error}.")
         if looked and self._log is not None:
@@ -202,7 +203,7 @@ class CollapseMonitor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
         self._updates, self._width = state["updates"], state["width"]
-        self._best = (state["best"][0], state["best"][1])
+        self._best = (state["best"][0], state["best"][1], state["best"][2])
         self._said = set(state["said"])
         self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
         self._pending = [torch.tensor([_number(value) for value in row]) for row in state["pending"]]
@@ -244,7 +245,7 @@ class CollapseMonitor:
                 f"{self._width}; the monitor begins anew."
             )
             self.series = {name: [] for name in SERIES}
-            self._pending, self._best = [], (0.0, 0.0)
+            self._pending, self._best = [], (0.0, 0.0, 0.0)
         self._width = embeddings.shape[1]
         return True
 
@@ -343,9 +344,10 @@ class CollapseMonitor:
         kept = sum(share * count for share, count in known) / items
         error = math.sqrt(kept * (1 - kept) / items)
         if kept - error > self._best[0] - self._best[1]:
-            self._best = (kept, error)
-        best, most = self._best[0], ALARMS["lost"].value
-        if best - kept <= most + ERRORS * math.hypot(error, self._best[1]):
+            self._best = (kept, error, float(step))
+        best, before, healthy = self._best
+        most = ALARMS["lost"].value
+        if best - kept <= most + ERRORS * math.hypot(error, before):
             return
         self._tell(
             step,
@@ -358,6 +360,7 @@ class CollapseMonitor:
             f"the nearest positive is of the same finer class for {kept:.1%} of the items, after {best:.1%}: "
             f"more than {most:.0%} lost",
             class_advice(None)[1],
+            healthy=int(healthy),
         )
 
     def _judge_sampler(self, step: int, last: Mapping[str, float]) -> None:
@@ -374,19 +377,26 @@ class CollapseMonitor:
             f"under {THRESHOLDS['active'].value:.0%} of the terms had a gradient at the last {looks} looks, while the "
             f"nearest item is of the same class for {last['recall']:.1%}",
             ("Take harder negatives, or a larger margin.", "Take all positives and negatives of a batch."),
+            healthy=int(([0.0] + self.series["step"])[-looks - 1]),
         )
 
     def _tell(
-        self, step: int, kind: EventKind, evidence: Mapping[str, float], rule: str, changes: tuple[str, ...]
+        self,
+        step: int,
+        kind: EventKind,
+        evidence: Mapping[str, float],
+        rule: str,
+        changes: tuple[str, ...],
+        *,
+        healthy: int | None = None,
     ) -> None:
+        """Add an event, unless there is one of its kind; nothing was suspicious last where the risk was low."""
         if any(event.kind == kind for event in self.events):
             return
         ahead = self.forecast()
-        calm = [
-            int(then)
-            for then, risk in zip(self.series["step"][:-1], self.series["risk"], strict=False)
-            if not risk >= ALARMS["healthy"].value
-        ]
+        if healthy is None:
+            looks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
+            healthy = max((int(then) for then, risk in looks if not risk >= ALARMS["healthy"].value), default=0)
         self.events.append(
             Event(
                 step,
@@ -395,7 +405,7 @@ class CollapseMonitor:
                 rule,
                 changes,
                 None if ahead is None else ahead.probability,
-                max(calm, default=0),
+                healthy,
             )
         )
 

@@ -16,12 +16,11 @@ import numpy.typing as npt
 import torch
 
 import trivet
-from trivet import label_noise
 from trivet.batching import PKBatches
 from trivet.config import nearest
 from trivet.data import Dataset, Splits, Vectors, augmentation, class_numbers, load, read_vectors, write_decisions
 from trivet.evaluation.inputs import Metric, as_points
-from trivet.label_noise import NoiseEstimate, Suspects
+from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder, build
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
@@ -30,7 +29,8 @@ from trivet.training.fit import Batches, Task, fit, step_seed
 from trivet.training.measure import thumbnail
 from trivet.training.run import trained_model
 
-FOLDS = 5
+FOLDS, FEWER = 3, 2  # where none are asked for
+FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
 PAGE_ITEMS, PAGE_NEIGHBOURS = 200, 8  # at most so many are shown
 MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
@@ -51,7 +51,8 @@ class Request:
         text: of a file, the column that is shown of each row; None for "text", if it is there.
         distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
         neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
-        folds: of a run, see `audit_path`; 0 to judge by the model of the run itself, None for 5.
+        folds: of a run, see `audit_path`; 0 to judge by the model of the run itself; None for 3,
+            or 2 where the median class has less than 60 items.
         seed: of the folds, and of what the estimate draws.
         data_root: where data sets lie, see `trivet.data.find_root`.
     """
@@ -73,8 +74,8 @@ class Outputs:
     Attributes:
         out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`.
         decisions: a csv file `id,decision,label` to be filled in, the label being the proposed one.
-        relabel_above: in it, items with a higher probability are to be relabelled and the others kept; None leaves
-            all decisions empty.
+        relabel_above: in it, items with a higher probability are to be relabelled, if another label is proposed, and
+            the others kept; None leaves all decisions empty.
         report: a page.
         force: replace files that an earlier audit wrote.
     """
@@ -96,10 +97,9 @@ class Items:
         level: the label level that is audited.
         ids: N texts.
         labels: `(N,)` class names.
-        embeddings: one for each fold, `(N, d)` floating point, of all items.
-        fold: `(N,)` the fold in which each item is judged.
-        distance: how the embeddings are compared.
-        folds: in which a network was trained without the items it judges; 0 for none.
+        embeddings: `(N, d)` floating point.
+        fold: `(N,)` which network made each row, one that was not trained on the fold; None if one made all.
+        distance: how the embeddings are compared, within a fold.
         picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
         texts: `(N,)` what is shown of each item instead, or None.
         notes: what a reader must know.
@@ -110,10 +110,9 @@ class Items:
     level: str
     ids: Sequence[str]
     labels: npt.NDArray[np.str_]
-    embeddings: Sequence[npt.NDArray[Any]]
-    fold: Integers
+    embeddings: npt.NDArray[Any]
+    fold: Integers | None
     distance: Metric
-    folds: int
     picture: Callable[[int], str] | None = None
     texts: npt.NDArray[np.str_] | None = None
     notes: tuple[str, ...] = ()
@@ -131,9 +130,8 @@ def audit_path(
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
     say. So a run is audited out of fold: the training items are dealt into folds, each class evenly, and for each fold
-    a network is trained anew by the settings of the run on the items of the others. It embeds all items, and those of
-    the fold are judged in this embedding, which has not seen their labels. Embeddings of different folds are never
-    compared. Nothing in the run folder changes.
+    a network is trained anew by the settings of the run on the items of the others. It embeds those of the fold, whose
+    labels it has not seen, and they are judged by each other. Nothing in the run folder changes.
 
     Returns:
         {"noise_rate": {"estimate", "interval" (95 %)}, "suspects": [{"id", "label", "proposed_label",
@@ -141,8 +139,7 @@ def audit_path(
         "above_half": how many have a probability above 1/2, "name", "split", "level", "items", "classes", "distance",
         "folds", "neighbours", "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50
         classes, "notes"}, and of what was written the names, under "out", "decisions" and "report". Numbers that
-        cannot be measured are None. With folds the noise rate is the mean of theirs, each weighted by its items, and
-        so are the ends of its interval.
+        cannot be measured are None. The proposed label is the item's own where that is the most probable one.
 
     Raises:
         ValueError: if the file, the run or an output cannot be used, or what is asked does not fit.
@@ -151,8 +148,10 @@ def audit_path(
     check_outputs(path, outputs)
     items = _of_run(path, request, progress) if path.is_dir() else _of_file(path, request)
     if progress is not None:
-        progress("judging", 0, len(items.embeddings))
-    found = judge(items, neighbours=request.neighbours, seed=request.seed, progress=progress)
+        progress("judging", 0, 1)
+    found = judge(items, neighbours=request.neighbours, seed=request.seed)
+    if progress is not None:
+        progress("judging", 1, 1)
     result = summary(items, found)
     if outputs.out is not None:
         write_whole(outputs.out, _csv(result["suspects"]).encode())
@@ -212,58 +211,15 @@ def check_outputs(path: Path, outputs: Outputs) -> None:
                 )
 
 
-def judge(items: Items, *, neighbours: int | None = None, seed: int = 0, progress: Progress | None = None) -> Suspects:
-    """What `trivet.label_noise.find_suspects` says of each item in the embedding of its fold.
-
-    `proposed` indexes the class names in the order of `class_numbers`. The estimate is the mean of those of the folds,
-    weighted by their items, and so are the ends of its intervals: folds share most items, so it is hardly more certain
-    than one of them.
+def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Suspects:
+    """What `trivet.label_noise.find_suspects` says; `proposed` indexes the class names of `class_numbers`.
 
     Raises:
         ValueError: as `find_suspects`.
     """
     (classes,), _ = class_numbers(items.labels)
-    chosen = {} if neighbours is None else {"neighbours": neighbours}
-    parts = []
-    for number, embeddings in enumerate(items.embeddings):
-        parts.append(label_noise.find_suspects(embeddings, classes, seed=seed, distance=items.distance, **chosen))
-        if progress is not None:
-            progress("judging", number + 1, len(items.embeddings))
-
-    def of_its_fold(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        return np.stack(arrays)[items.fold, np.arange(len(classes))]
-
-    probability = of_its_fold([part.probability_wrong for part in parts])
-    return Suspects(
-        probability_wrong=probability,
-        proposed=of_its_fold([part.proposed for part in parts]),
-        order=np.argsort(-probability, kind="stable"),
-        neighbour_agreement=of_its_fold([part.neighbour_agreement for part in parts]),
-        positive_margin=of_its_fold([part.positive_margin for part in parts]),
-        mode_share=of_its_fold([part.mode_share for part in parts]),
-        neighbours=of_its_fold([part.neighbours for part in parts]),
-        noise=_pooled([part.noise for part in parts], np.bincount(items.fold, minlength=len(parts))),
-    )
-
-
-def _pooled(estimates: Sequence[NoiseEstimate], sizes: Integers) -> NoiseEstimate:
-    if len(estimates) == 1:
-        return estimates[0]
-    share = sizes / sizes.sum()
-
-    def mean(values: Iterable[Any]) -> Any:
-        return np.tensordot(share, np.stack([np.asarray(value, np.float64) for value in values]), axes=1)
-
-    low, high = mean(one.interval for one in estimates).tolist()
-    return NoiseEstimate(
-        rate=float(mean(one.rate for one in estimates)),
-        interval=(low, high),
-        transition=mean(one.transition for one in estimates),
-        transition_low=mean(one.transition_low for one in estimates),
-        transition_high=mean(one.transition_high for one in estimates),
-        priors=mean(one.priors for one in estimates),
-        neighbours=estimates[0].neighbours,
-        method=estimates[0].method,
+    return find_suspects(
+        items.embeddings, classes, neighbours=neighbours, folds=items.fold, seed=seed, distance=items.distance
     )
 
 
@@ -297,7 +253,7 @@ def summary(items: Items, found: Suspects) -> dict[str, Any]:
         "items": len(classes),
         "classes": len(names),
         "distance": items.distance,
-        "folds": items.folds,
+        "folds": 0 if items.fold is None else int(items.fold.max()) + 1,
         "neighbours": found.neighbours.shape[1],
         "method": noise.method,
         "transition": {
@@ -344,8 +300,8 @@ def _csv(suspects: Sequence[Mapping[str, Any]]) -> str:
 
 def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iterable[tuple[str, str, str]]:
     for one in suspects:
-        decision = "" if above is None else "relabel" if one["probability_wrong"] > above else "keep"
-        yield one["id"], decision, one["proposed_label"]
+        wrong = above is not None and one["probability_wrong"] > above and one["proposed_label"] != one["label"]
+        yield one["id"], "" if above is None else "relabel" if wrong else "keep", one["proposed_label"]
 
 
 def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -353,7 +309,7 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
     (classes,), names = class_numbers(items.labels)
     evidence = _evidence(found, classes, names)
     pictures: dict[int, str] = {}
-    points: dict[int, torch.Tensor] = {}
+    points = as_points(items.embeddings, distance=items.distance)
 
     def item(i: int) -> dict[str, Any]:
         if items.picture is not None and i not in pictures:
@@ -366,11 +322,8 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
         }
 
     def beside(i: int) -> list[dict[str, Any]]:
-        fold = int(items.fold[i])
-        if fold not in points:
-            points[fold] = as_points(items.embeddings[fold], distance=items.distance)
         near = found.neighbours[i, :PAGE_NEIGHBOURS]
-        apart = torch.linalg.vector_norm(points[fold][torch.from_numpy(near)] - points[fold][i], dim=1).tolist()
+        apart = torch.linalg.vector_norm(points[torch.from_numpy(near)] - points[i], dim=1).tolist()
         cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
         return [
             item(j) | ({"similarity": round(1 - gap**2 / 2, 4)} if cosine else {"distance": round(gap, 4)})
@@ -412,10 +365,9 @@ def _of_file(path: Path, request: Request) -> Items:
         level=level,
         ids=list(map(str, range(len(vectors)))) if vectors.ids is None else vectors.ids.tolist(),
         labels=vectors.labels[level],
-        embeddings=[vectors.embeddings],
-        fold=np.zeros(len(vectors), np.int64),
+        embeddings=vectors.embeddings,
+        fold=None,
         distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
-        folds=0,
         texts=None if text is None else vectors.labels[text],
         notes=tuple(notes),
     )
@@ -440,7 +392,9 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
     run = RunFolder.open(path)
     config = run.config()
     splits = load(
-        config.data, request.data_root, progress and (lambda done, total: progress("reading images", done, total))
+        config.data,
+        request.data_root,
+        None if progress is None else lambda done, total: progress("reading images", done, total),
     )
     train = splits.train
     level = request.level or splits.level
@@ -448,17 +402,24 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         raise ValueError(
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
-    folds = FOLDS if request.folds is None else request.folds
     notes = []
+    fold: Integers | None = None
+    typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
+    folds = request.folds
+    if folds is None:
+        folds = FEWER if typical < FOLDS * FEW else FOLDS
     if folds:
+        if typical < folds * FEW:
+            notes.append(
+                f"The median class has {typical // folds} items in a fold, which are few to judge by, and the networks "
+                "were trained on few: more labels may seem wrong than are."
+            )
         embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed, progress=progress)
     else:
-        embeddings = [
-            embed(
-                trained_model(run), train.inputs, progress and (lambda done, total: progress("embedding", done, total))
-            )
-        ]
-        fold = np.zeros(len(train), np.int64)
+        model = trained_model(run)
+        embeddings = embed(
+            model, train.inputs, None if progress is None else lambda done, total: progress("embedding", done, total)
+        )
         notes.append(
             "The items were judged by the network that was trained on them, which may have learned wrong labels by "
             "heart, and these hide; leave out --folds 0 to judge each by a network that has not seen its label."
@@ -476,7 +437,6 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         embeddings=embeddings,
         fold=fold,
         distance=request.distance or config.evaluation.distance,
-        folds=folds,
         picture=lambda i: thumbnail(train, i),
         notes=tuple(notes),
     )
@@ -484,8 +444,8 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
 
 def out_of_fold(
     config: RunConfig, splits: Splits, folds: int, *, seed: int = 0, progress: Progress | None = None
-) -> tuple[list[npt.NDArray[Any]], Integers]:
-    """Embeddings of all training items by networks that were each trained without a fold of them.
+) -> tuple[npt.NDArray[Any], Integers]:
+    """Embeddings of the training items, each by a network that was trained without the fold the item is in.
 
     Items of a class that the other folds have less than two of are left out of the training, too: alone they have no
     positive.
@@ -495,31 +455,34 @@ def out_of_fold(
         seed: of the folds.
 
     Returns:
-        For each fold the embeddings `(N, d)` of all items; and the fold of each item `(N,)`.
+        The embeddings `(N, d)`, of which those of different folds cannot be compared, and the fold of each item `(N,)`.
 
     Raises:
-        ValueError: if there are fewer folds than two or more than items, or too few classes are left to train on.
+        ValueError: if there are fewer folds than two or more than pairs of items, if too few classes are left to train
+            on, or if embeddings are not finite.
     """
     train, labels = splits.train, splits.train.labels[splits.level]
-    if not 2 <= folds <= len(train):
+    most = len(train) // 2
+    if not 2 <= folds <= most:
         raise ValueError(
-            f"folds must be from 2 to the number of items, {len(train)}, or 0 for none: got {folds}; with 5 each "
-            "network is trained on four fifths of the items."
+            f"folds must be from 2 to half the number of items, {most}, or 0 for none: got {folds}; with {FOLDS} each "
+            "network is trained on two thirds of the items."
         )
     fold = stratified_folds(labels, folds, seed=seed)
-    found = []
+    found = np.empty((len(train), config.model.embedding_dim), np.float32)
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
         kept = np.flatnonzero((fold != number) & (counts[labels] > 1))
-        most, needed = int((counts > 1).sum()), config.batch.num_classes
-        if most < needed:
+        enough, needed = int((counts > 1).sum()), config.batch.num_classes
+        if enough < needed:
             raise ValueError(
                 f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
-                f"without fold {number + 1} of {folds} there are {most}; take more folds, or --folds 0."
+                f"without fold {number + 1} of {folds} there are {enough}; take more folds, or --folds 0."
             )
         model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}", progress)
-        found.append(embed(model, train.inputs))
-        if not np.isfinite(found[-1]).all():
+        held_out = np.flatnonzero(fold == number)
+        found[held_out] = embed(model, train.subset(held_out).inputs)
+        if not np.isfinite(found[held_out]).all():
             raise ValueError(
                 f"embeddings must be finite: those of network {number + 1} of {folds} are not; train with a lower "
                 "training.learning_rate, or audit with --folds 0."

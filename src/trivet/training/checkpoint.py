@@ -93,11 +93,15 @@ def read_progress(path: Path) -> Progress:
 def load_weights(path: Path, model: nn.Module, loss: nn.Module) -> Sequence[dict[str, Any]]:
     """Restore the model, and the loss as `load_loss` does; returns what `training.history` had seen.
 
+    Layers of another shape stay as they are: the last one, where a repair has widened the embedding.
+
     Raises:
         ValueError: if the file is broken.
     """
     _, progress, state = _read(path)
-    model.load_state_dict(state["model"])
+    own = model.state_dict()
+    kept = {name: value for name, value in state["model"].items() if value.shape == own[name].shape}
+    model.load_state_dict(own | kept)
     _restore_loss(state, loss)
     return progress.moments
 

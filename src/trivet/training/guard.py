@@ -18,7 +18,10 @@ if TYPE_CHECKING:  # the settings of a run hold those of its guard
     from trivet.training.config import RunConfig
 
 MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
-SAMPLES = 8  # of a class in a batch, for easy positives; with fewer than half of it they choose among too few
+FAST = 0.01  # learning rate, above which it is lowered before all else
+NEGATIVES = "semihard-hardest"  # in place of the hardest
+FLAT, WIDE = 8, 32  # dimensions: fewer than the first are made the second
+FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that there is a choice, and a good one
 WARMUP = 0.05  # of the steps
 
 Action = Literal["warn", "stop", "repair"]
@@ -297,24 +300,31 @@ Rung = Callable[[Settings, Sequence[int]], str | None]
 """Changes the settings in place and says why; None where it does not apply."""
 
 
+def _more_dimensions(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["model"]["embedding_dim"] >= FLAT:
+        return None
+    values["model"]["embedding_dim"] = WIDE
+    return "In few dimensions classes stand in each other's way, and the shortest way out of every triplet is a point."
+
+
 def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
     loss, negatives = values["loss"], _name(values["loss"]["negatives"])
     alone = loss["reduction"] == "max"
     # All negatives, weighted by this loss, are the nearest alone.
     hard = negatives in ("hard", "multi-similarity") or (negatives == "all" and loss["name"] == "multi-similarity")
+    pulled = _name(loss["positives"]) in ("hard", "multi-similarity")
+    if not (alone or hard or pulled):
+        return None
     if alone:
         loss["reduction"] = "mean"
     if hard:
-        loss["negatives"] = "semihard-hardest"
-        if loss.get("margin") == 0:  # the negative lies farther than the positive already: nothing would be learned
-            loss["margin"] = MARGIN
-        return (
-            "The hardest negatives of a batch are escaped by shrinking everything; those beyond the positive are not."
-        )
+        _beyond(values)
+    if pulled:
+        loss["positives"] = "easy"
+        _more_samples(values, FEWEST, class_sizes)
     return (
-        "The largest term of a batch alone is lowered by shrinking everything; the mean of all is not."
-        if alone
-        else None
+        "The hardest triplets of a batch are escaped by shrinking everything; easy positives, and negatives that are "
+        "not the hardest, leave another way."
     )
 
 
@@ -322,14 +332,18 @@ def _easy(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if _name(values["loss"]["positives"]) == "easy":
         return None
     values["loss"]["positives"] = "easy"
+    if _name(values["loss"]["negatives"]) in ("hard", "random", "all"):
+        _beyond(values)
     _more_samples(values, SAMPLES, class_sizes)
     return "Easy positives pull an item to its nearest of the class alone, and leave the rest where it is."
 
 
-def _easy_if_hard(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if _name(values["loss"]["positives"]) not in ("hard", "multi-similarity"):
-        return None
-    return _easy(values, class_sizes)
+def _beyond(values: Settings) -> None:
+    """Negatives beyond the positive, which need a margin, in a space where it means the same throughout training."""
+    values["loss"]["negatives"] = NEGATIVES
+    if "margin" in values["loss"]:
+        values["loss"]["margin"] = values["loss"]["margin"] or MARGIN
+        values["model"]["normalize"] = True
 
 
 def _semihard(values: Settings, class_sizes: Sequence[int]) -> str | None:
@@ -357,10 +371,15 @@ def _selectively(values: Settings, class_sizes: Sequence[int]) -> str | None:
 
 
 def _selectively_pairs(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if values["loss"]["name"] != "contrastive":
+    if values["loss"]["name"] not in ("contrastive", "proxy-nca"):
         return None
     _other_loss(values, "selectively-contrastive")
-    return _SELECTIVELY
+    _easy(values, class_sizes)
+    return "A loss of easy positives does not draw all items of a class to one spot, as all pairs or a proxy do."
+
+
+def _slower_if_fast(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    return _slower(values, class_sizes) if values["training"]["learning_rate"] > FAST else None
 
 
 def _slower(values: Settings, class_sizes: Sequence[int]) -> str | None:
@@ -413,8 +432,8 @@ def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
 
 # The least change first.
 LADDERS: dict[EventKind, tuple[Rung, ...]] = {
-    "network-collapse": (_choose, _easy_if_hard, _second_order, _selectively, _slower),
-    "class-collapse": (_easy, _semihard, _selectively_pairs, _larger_k, _slower),
+    "network-collapse": (_slower_if_fast, _more_dimensions, _second_order, _choose, _selectively, _normalized, _slower),
+    "class-collapse": (_more_dimensions, _selectively_pairs, _easy, _semihard, _larger_k, _slower),
     "dead-sampler": (_harder, _wider, _violating),
     "exploding-norm": (_slower_and_normalized, _normalized),
     "not-finite": (_slower,),

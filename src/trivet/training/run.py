@@ -275,7 +275,8 @@ class Job:
     Attributes:
         config: the settings of the user.
         settings: those in force, which repairs change.
-        model: may be changed or replaced before `start`; a repair loads weights into it and never builds another.
+        model: may be changed or replaced before `start`. A repair loads weights into it; one that widens the embedding
+            builds another, whose last layer is new.
         guard: what was seen, and done about it.
     """
 
@@ -306,7 +307,10 @@ class Job:
 
     def _put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change, but for the task."""
-        self.settings, train, level = settings, self.splits.train, self.splits.level
+        train, level = self.splits.train, self.splits.level
+        if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
+            self.model = build(settings.model, train.inputs.shape, settings.seed)
+        self.settings = settings
         self.batches = PKBatches(
             train.labels[level],
             num_classes=settings.batch.num_classes,
@@ -491,7 +495,7 @@ class Job:
         if values:
             self.metrics.add(step, values)
             self.display.update("training", step, config.training.steps, self._note())
-        if step % config.training.checkpoint_every == 0 and not last and self.guard.pending is None:
+        if step % config.training.checkpoint_every == 0 and not last:
             self.checkpoint()
             self.write_record()
 

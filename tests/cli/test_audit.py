@@ -1,0 +1,183 @@
+"""`trivet audit`: the noise rate and the suspects, JSON of a stated form, one sentence for each mistake."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trivet.cli import main
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Embeddings of two classes in a folder that is entered; the labels of items 3 and 40 are wrong."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRIVET_DATA", raising=False)
+    random = np.random.default_rng(0)
+    truth = np.repeat([0, 1], 30)
+    points = np.eye(5)[truth] + 0.1 * random.normal(size=(60, 5))
+    labels = truth.copy()
+    labels[[3, 40]] = 1 - labels[[3, 40]]
+    ids = np.array([f"[red]item {i}" for i in range(60)])
+    np.savez("pets.npz", embeddings=points, id=ids, kind=np.array(["cat", "dog"])[labels])
+    np.savez("one-class.npz", embeddings=points, kind=np.zeros(60, int))
+    np.savez("few.npz", embeddings=points[[0, 1, 30, 31]], kind=labels[[0, 1, 30, 31]])
+    np.savez("bare.npz", embeddings=points)
+    broken = points.copy()
+    broken[7] = np.nan
+    np.savez("broken.npz", embeddings=broken, kind=labels)
+    Path("folder").mkdir()
+    Path("run/embeddings").mkdir(parents=True)
+    Path("run/config.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "triplet"\n')
+    return tmp_path
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["trivet", "audit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    return int(str(ended.value.code)), shown.out, shown.err
+
+
+def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = ("--out", "s.csv", "--decisions", "d.csv", "--relabel-above", "0.5", "--report", "r.html")
+    code, out, err = run(capsys, monkeypatch, "pets.npz", *outputs, "--json")
+    assert (code, err) == (0, "judging 1/1\n")
+    found = json.loads(out)
+    assert found.keys() == {
+        "noise_rate", "suspects", "above_half", "name", "split", "level", "items", "classes", "distance", "folds",
+        "neighbours", "method", "transition", "notes", "out", "decisions", "report",
+    }  # fmt: skip
+    assert found["noise_rate"].keys() == {"estimate", "interval"}
+    low, high = found["noise_rate"]["interval"]
+    assert 0 <= low <= 2 / 60 <= high <= 1
+    assert (found["items"], found["classes"], len(found["suspects"])) == (60, 2, 60)
+    assert found["transition"].keys() == {"classes", "matrix", "low", "high"}
+    first = found["suspects"][0]
+    assert first.keys() == {
+        "id", "label", "proposed_label", "probability_wrong", "evidence", "neighbour_agreement", "positive_margin",
+        "mode_share",
+    }  # fmt: skip
+    assert {one["id"] for one in found["suspects"][:2]} == {"[red]item 3", "[red]item 40"}
+    labels = {"[red]item 3": ("dog", "cat"), "[red]item 40": ("cat", "dog")}
+    assert all(labels[one["id"]] == (one["label"], one["proposed_label"]) for one in found["suspects"][:2])
+    with Path("s.csv").open(newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == [one["id"] for one in found["suspects"]]
+    lines = Path("d.csv").read_text().splitlines()
+    assert (lines[0], len(lines)) == ("id,decision,label", 61)
+    assert sum(",relabel," in line for line in lines) == found["above_half"] == 2
+    page = Path("r.html").read_text()
+    assert "trivet audit pets.npz --out s.csv" in page
+
+
+def test_the_rate_and_the_most_suspect_are_printed(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = run(capsys, monkeypatch, "pets.npz", "--top", "2", "--out", "s.csv")
+    assert code == 0
+    assert " % of the labels are wrong (95 % interval: " in out.splitlines()[0]
+    assert "pets.npz, by kind: 60 items of 2 classes, judged in one embedding" in out
+    rows = [line for line in out.splitlines() if line.startswith("│")]
+    assert sum("[red]item" in row for row in rows) == 2
+    assert "Note: If the network that made these embeddings" in out
+    assert out.splitlines()[-1] == "Suspects: s.csv"
+    assert "┃" not in run(capsys, monkeypatch, "pets.npz", "--top", "0")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["one-class.npz"], "labels must hold at least two classes: got 1"),
+        (["few.npz", "--neighbours", "4"], "must not exceed the 3 others that each item can be compared with: got 4"),
+        (["pets.npz", "--neighbours", "60"], "must not exceed the 59 others"),
+        (["pets.npz", "--neighbours", "0"], "neighbours must be a whole number of at least 1: got 0"),
+        (["broken.npz"], "embeddings must be finite: row"),
+        (["bare.npz"], "has no label column; add one"),
+        (["pets.npz", "--level", "kine"], "did you mean 'kind'?"),
+        (["pets.npz", "--text", "wordz"], "has no 'wordz'"),
+        (["pets.npz", "--split", "test"], "must have a column 'split'"),
+        (["pets.npz", "--folds", "3"], "pets.npz is a file, so leave out --folds"),
+        (["gone.npz"], "gone.npz does not exist"),
+        (["folder"], "a run folder must hold config.toml"),
+        (["run", "--level", "digits"], "run has no 'digits'; did you mean 'digit'?"),
+        (["run", "--folds", "1"], "from 2 to half the number of items, 324, or 0 for none: got 1"),
+        (["run", "--folds", "0"], "a run has a model once it has ended: run has none"),
+        (["run", "--split", "seen"], "leave out --split and --text"),
+        (["pets.npz", "--out", "pets.npz"], "pets.npz exists; choose another --out, or add --force"),
+        (["pets.npz", "--out", "pets.npz", "--force"], "replaces only what an audit wrote: pets.npz"),
+        (["pets.npz", "--report", "nowhere/page.html"], "make the folder first"),
+        (["pets.npz", "--relabel-above", "0.5"], "name one with --decisions FILE"),
+        (["pets.npz", "--distance", "far"], "--distance"),
+        ([], "Missing argument"),
+    ],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    files: Path,
+    arguments: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len([line for line in err.splitlines() if line.startswith("trivet:")]) == 1
+    assert "Traceback" not in err
+
+
+SETTINGS = """
+[data]
+name = "digits"
+level = "digit"
+[batch]
+num_classes = 2
+samples_per_class = 6
+[model]
+name = "linear"
+embedding_dim = 3
+[loss]
+name = "triplet"
+[training]
+steps = 4
+accelerator = "cpu"
+[evaluation]
+map_points = 20
+sample = 50
+nmi_plus = 2
+"""
+
+
+def test_train_takes_the_decisions(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["trivet", "train", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return int(str(ended.value.code)), shown.out, shown.err
+
+    Path("small.toml").write_text(SETTINGS)
+    Path("bad.csv").write_text("id,decision,label\ndigits/0000,relable,\n")
+    code, out, err = train("small.toml", "--labels", "bad.csv")
+    assert (code, out) == (2, "")
+    assert err.startswith("trivet: a decision must be keep, relabel or drop")
+    assert not Path("runs").exists()
+    code, _, err = train("--resume", "run", "--labels", "bad.csv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "leave out the settings file and other options" in err
+    Path("1").write_text("id,decision,label\ndigits/0000,drop,\n")
+    code, _, err = train("small.toml", "--labels", "1", "-o", "out", "--json")
+    assert code == 0, err
+    record = json.loads(Path("out/record.json").read_text())
+    assert record["data"]["decisions"] == {"keep": 0, "relabel": 0, "drop": 1, "undecided": 0}
+    assert record["data"]["train"]["items"] == 648

@@ -1,0 +1,171 @@
+"""Suspects: the posterior in plain Python, known answers, and rare modes that are no errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trivet.evaluation.nearest import nearest_pairs
+from trivet.label_noise import estimate_noise, find_suspects, pair_flip, symmetric
+from trivet.label_noise.estimate import Setting, surroundings
+from trivet.label_noise.suspects import _factor, _posterior
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def clusters(sizes: list[int], *, apart: float = 10.0, seed: int = 0) -> tuple[Array, Array]:
+    """Gaussian clusters in 5 dimensions and which one each item is of."""
+    random = np.random.default_rng(seed)
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    centres = random.normal(size=(len(sizes), 5))
+    centres *= apart / np.linalg.norm(centres, axis=1, keepdims=True)
+    return centres[of] + random.normal(size=(len(of), 5)), of
+
+
+def by_definition(
+    points: Array, labels: list[int], k: int, table: Array, prior: list[float]
+) -> list[tuple[float, float]]:
+    """Masses of the own class and of all others near each item, before they are scaled to the rate."""
+    found = []
+    for i, x in enumerate(points):
+        near = sorted((math.dist(x, other), j) for j, other in enumerate(points) if j != i)[:k]
+        band = near[4][0]
+        weights = [math.exp(-((d / band) ** 2)) for d, _ in near]
+        weights = [w * k / sum(weights) for w in weights]
+        classes = {labels[i], *(labels[j] for _, j in near)}
+        mass = dict.fromkeys(classes, 0.0)
+        for w, (_, j) in zip(weights, near, strict=True):
+            mass[labels[j]] += w
+        mass = {c: (mass[c] + 0.5 * prior[c]) / (k + 0.5) for c in classes}
+        for _ in range(10):
+            following = dict.fromkeys(classes, 0.0)
+            for w, (_, j) in zip(weights, near, strict=True):
+                seen = sum(mass[c] * table[c, labels[j]] for c in classes)
+                for c in classes:
+                    following[c] += w * mass[c] * table[c, labels[j]] / seen
+            mass = {c: (following[c] + 0.5 * prior[c]) / (k + 0.5) for c in classes}
+        joint = {c: mass[c] * table[c, labels[i]] for c in classes}
+        own = joint.pop(labels[i])
+        found.append((own, sum(joint.values())))
+    return found
+
+
+def test_the_posterior_is_that_of_bayes() -> None:
+    random = np.random.default_rng(0)
+    points, labels = random.normal(size=(40, 2)), random.integers(0, 3, 40)
+    table = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.05, 0.05, 0.9]])
+    prior = np.array([0.5, 0.3, 0.2])
+    setting = Setting.of(points, labels, folds=None, distance="euclidean")
+    around = surroundings(setting, 12)
+    wrong, _ = _posterior(labels, around, 8, transition=table, priors=prior, rate=0.25)
+    assert wrong.mean() == pytest.approx(0.25, abs=1e-6)
+    odds = np.array([rest / own for own, rest in by_definition(points, labels.tolist(), 8, table, prior.tolist())])
+    ratio = wrong / (1 - wrong) / odds
+    assert ratio == pytest.approx(np.full(40, ratio[0]), rel=1e-5)
+
+
+def test_factor_gives_the_mean() -> None:
+    own, rest = np.array([0.5, 0.9, 0.1]), np.array([0.5, 0.1, 0.9])
+    factor = _factor(own, rest, 0.2)
+    assert np.mean(factor * rest / (own + factor * rest)) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("flip", "recall"), [(symmetric, 0.9), (pair_flip, 0.95)])
+def test_finds_what_was_made_wrong(flip: Any, recall: float) -> None:
+    points, truth = clusters([150] * 5)
+    noisy = flip(truth, 0.3, generator=0, exact=True)
+    found = find_suspects(points, noisy.labels + 100)
+    count = int(noisy.wrong.sum())
+    assert noisy.wrong[found.order[:count]].mean() > 0.97
+    assert (found.proposed == truth + 100)[noisy.wrong].mean() > recall
+    assert (found.proposed == truth + 100)[~noisy.wrong].mean() > 0.99
+    assert found.probability_wrong.mean() == pytest.approx(found.noise.rate, abs=1e-6)
+    assert (np.diff(found.probability_wrong[found.order]) <= 0).all()
+    assert found.noise.rate == estimate_noise(points, noisy.labels).rate
+
+
+def test_pair_flips_need_the_transition() -> None:
+    """At 0.45, four of nine neighbours say the same wrong thing: only T tells which of two labels is the wrong one."""
+    points, truth = clusters([300] * 4)
+    noisy = pair_flip(truth, 0.45, generator=0, exact=True)
+    found = find_suspects(points, noisy.labels)
+    by_votes = 1 - found.neighbour_agreement
+    count = int(noisy.wrong.sum())
+    assert noisy.wrong[found.order[:count]].mean() > 0.95
+    assert noisy.wrong[np.argsort(-by_votes, kind="stable")[:count]].mean() < 0.9
+
+
+def test_a_rare_mode_is_no_error() -> None:
+    """A class of two far clusters, one of them of 8 items beside a large other class."""
+    points, of = clusters([200, 8, 200], apart=12)
+    labels = np.array([0, 0, 1])[of]
+    found = find_suspects(points, labels)
+    rare = of == 1
+    assert found.probability_wrong[rare].max() < 0.5
+    assert (found.proposed[rare] == 0).all()
+    assert found.mode_share[rare] == pytest.approx(np.full(8, 8 / 208))
+    assert found.mode_share[of == 0] == pytest.approx(np.full(200, 200 / 208), abs=0.1)
+
+
+def test_the_evidence() -> None:
+    points, of = clusters([30, 30])
+    labels = of.copy()
+    labels[3] = 1
+    found = find_suspects(points, labels, neighbours=7)
+    assert found.order[0] == 3
+    assert found.neighbours.shape == (60, 7)
+    pairs = nearest_pairs(points, labels)
+    assert found.positive_margin == pytest.approx(pairs.s_ap - pairs.s_an, abs=1e-6)
+    assert found.neighbour_agreement == pytest.approx((labels[found.neighbours] == labels[:, None]).mean(axis=1))
+    assert found.neighbour_agreement[3] == 0
+    assert found.positive_margin[3] < 0
+    assert found.mode_share[3] == pytest.approx(1 / 31)
+
+
+def test_the_margin_of_euclidean_distances_and_a_class_of_one() -> None:
+    points, labels = np.array([[0.0], [1.0], [5.0], [6.5], [9.0]]), np.array([4, 4, 2, 2, 7])
+    found = find_suspects(points, labels, distance="euclidean")
+    assert found.positive_margin[:4] == pytest.approx([4.0, 3.0, 2.5, 1.0])
+    assert math.isnan(found.positive_margin[4])
+    assert found.mode_share[4] == 1
+
+
+def test_modes_end_at_folds() -> None:
+    points, of = clusters([40, 40])
+    folds = np.arange(80) % 2
+    found = find_suspects(points, of, folds=folds)
+    assert (folds[found.neighbours] == folds[:, None]).all()
+    assert found.mode_share == pytest.approx(np.ones(80), abs=0.2)
+
+
+def test_equal_points() -> None:
+    found = find_suspects(np.ones((30, 2)), np.arange(30) % 3)
+    assert np.isfinite(found.probability_wrong).all()
+    assert found.neighbours[0].tolist() == list(range(1, 30))
+
+
+def test_same_for_torch_and_after_relabelling() -> None:
+    points, of = clusters([40, 40, 40])
+    labels = symmetric(of, 0.2, generator=0).labels
+    found = find_suspects(points, labels)
+    other = find_suspects(torch.from_numpy(points).float(), torch.from_numpy(labels * 5 - 3))
+    assert other.probability_wrong == pytest.approx(found.probability_wrong, abs=1e-4)
+    assert np.array_equal(other.proposed, found.proposed * 5 - 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ([1, 1, 1, 1], {}, "labels must hold at least two classes"),
+        ([0, 1, 1, 1], {"neighbours": 4}, "neighbours must not exceed the 3 others"),
+        ([0, 1, 1, 1], {"neighbours": 1.5}, "neighbours must be a whole number"),
+        ([0, 1, 1, 1], {"seed": -1}, "seed must not be negative"),
+    ],
+)
+def test_errors(labels: list[int], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_suspects(np.random.default_rng(0).normal(size=(4, 2)), np.array(labels), **options)
