@@ -326,7 +326,14 @@ def rare(bench: Bench) -> None:
     digits = load_digits()
     pixels = digits.data.astype(np.float32)
     for seed in SEEDS:
-        for half in ("evaluation", "background"):
+
+        def parity(seed: int = seed) -> dict[str, Any]:
+            return judge_rare(bench, f"parity-{seed}", pixels, digits.target % 2, digits.target, 10, 0.4, seed)
+
+        bench.cell(f"rare | digits in parity, 10 of 180 kept of two of each | {seed}", parity)
+
+    for half in ("evaluation", "background"):
+        for seed in SEEDS:
 
             def alphabets(half: str = half, seed: int = seed) -> dict[str, Any]:
                 _, alphabet, character = omniglot(bench.root, half)
@@ -334,11 +341,6 @@ def rare(bench: Bench) -> None:
                 return judge_rare(bench, f"alphabets-{half}-{seed}", embeddings, alphabet, character, 5, 1 / 3, seed)
 
             bench.cell(f"rare | characters in alphabets, {half}, 5 of 20 kept of a third | {seed}", alphabets)
-
-        def parity(seed: int = seed) -> dict[str, Any]:
-            return judge_rare(bench, f"parity-{seed}", pixels, digits.target % 2, digits.target, 10, 0.4, seed)
-
-        bench.cell(f"rare | digits in parity, 10 of 180 kept of two of each | {seed}", parity)
 
 
 def judge_rare(
@@ -396,8 +398,8 @@ def mnist(bench: Bench) -> None:
     test, given = idx(bench.root, "mnist", "t10k")
     votes = json.loads((bench.root / "mnist" / "mnist_mturk.json").read_text())
     errors = np.array([one["id"] for one in votes if one["mturk"]["given"] < 3])
-    for body, steps in (("mlp", 1500), ("conv2", 600)):
-        for seed in SEEDS[:1] if body == "conv2" else SEEDS:
+    for seed in (0,):
+        for body, steps in (("conv2", 600), ("mlp", 1500)):
 
             def make(body: str = body, steps: int = steps, seed: int = seed) -> dict[str, Any]:
                 embeddings = bench.kept(
