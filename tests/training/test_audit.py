@@ -56,9 +56,9 @@ STEPS, WRONG = 200, 18
 
 
 @pytest.fixture(scope="module")
-def run(pictures: Path) -> Path:
+def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learned some of the 18 wrong labels of its 120 training items by heart."""
-    path = pictures.parent / "run"
+    path = tmp_path_factory.mktemp("runs") / "run"
     record = train(settings(pictures, steps=STEPS, noise=NOISE), path)
     assert record["data"]["noise"]["wrong"] == WRONG
     return path

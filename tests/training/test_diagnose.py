@@ -57,8 +57,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(pictures: Path) -> Path:
-    path = pictures.parent / "run"
+def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
     train(settings(pictures), path)
     return path
 
