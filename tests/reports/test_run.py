@@ -283,7 +283,7 @@ def test_an_event_is_a_card(tmp_path: Path) -> None:
     assert "Network collapse At step 30: forecast of 89%." in text
     assert "Take semi-hard negatives." in text
     assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
-    assert "forecast of a collapse of the network 0.887" in text
+    assert "forecast probability that the network collapses 88.7 %" in text
     assert text.index("At step 30") < text.index("Dead sampler At step 40")
     assert "Before and after" not in text
 

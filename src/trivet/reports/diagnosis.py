@@ -78,6 +78,18 @@ _MEASURES = {
     "dropped": _Measure("dropped anchors", _share, "anchors of a batch without a triplet"),
     "active_fraction": _Measure("active terms", _share, "triplets of a batch that have a gradient"),
 }
+_WATCHED = {  # what an event of the monitor rests on
+    "contraction": _Measure("contraction", _plain, "relative spread, as a power of 2"),
+    "trend": _Measure("trend", _plain, "the same over that at half of the steps; below 0 it falls"),
+    "within_between": _Measure(
+        "within ÷ between", _plain, "distances inside classes over those between them; 1: no order"
+    ),
+    "hard": _Measure("hard", _share, "items whose farthest positive is beyond their nearest negative"),
+    "negatives_approach": _Measure("negatives approach", _plain, "growth of the similarity to the nearest negative"),
+    "fine_recall": _Measure("fine recall", _share, "items whose nearest positive is of their finer class"),
+    "best_fine_recall": _Measure("best fine recall", _share, "of the attempt so far"),
+    "forecast_of_a_collapse_of_the_network": _Measure("forecast", _share, "probability that the network collapses"),
+}
 _SAME = {"recall@1": "recall"}  # a verdict's evidence names it so
 _FINE = {
     "recall@1": _Measure("recall@1 by {}", _share, "at a level inside the classes, which training did not see", "more"),
@@ -300,7 +312,7 @@ def _sentence(text: str) -> str:
 
 def _measure(name: str) -> _Measure:
     """How a number of a record is named and shown; LEVEL_recall@1 is of a finer level."""
-    known = _MEASURES.get(_SAME.get(name, name))
+    known = _MEASURES.get(_SAME.get(name, name)) or _WATCHED.get(name)
     if known is not None:
         return known
     for end, measure in _FINE.items():
