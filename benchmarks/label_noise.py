@@ -434,7 +434,9 @@ def page(cells: Mapping[str, Any]) -> str:
     lines = [
         "# Label noise",
         "",
-        "Made by `benchmarks/label_noise.py`; its first lines say what was chosen on which data. Means over seeds.",
+        "Made by `benchmarks/label_noise.py`; its first lines say what was chosen on which data. Means over seeds."
+        " Embeddings of Omniglot's evaluation half and of MNIST were made by a separate script of the same recipe and "
+        "put into FOLDER; the command itself has not made them yet.",
         "",
     ]
     groups: dict[tuple[str, str], list[Any]] = {}

@@ -333,11 +333,11 @@ def test_the_trainer_says_that_the_loss_was_never_called(tmp_path: Path) -> None
 
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match='action must be "warn" or "stop": got \'halt\''):
-        MonitorCallback(monitor(), action="halt")  # type: ignore[arg-type]
+        MonitorCallback(monitor(), action="halt")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match='action must be "warn" or "stop": got \'halt\''):
-        MonitorTrainerCallback(monitor(), Pull(), action="halt")  # type: ignore[arg-type]
+        MonitorTrainerCallback(monitor(), Pull(), action="halt")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match=r"loss must be the module .*: got 'loss'; give it itself"):
-        MonitorTrainerCallback(monitor(), "loss")  # type: ignore[arg-type]
+        MonitorTrainerCallback(monitor(), "loss")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_processes_agree_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
