@@ -14,6 +14,7 @@ from trivet.batching import BatchConfig
 from trivet.data import DataConfig, NoiseConfig
 from trivet.models import ModelConfig
 from trivet.training import EvaluationConfig, TrainingConfig
+from trivet.training.cleaning import CleaningConfig
 from trivet.training.guard import GuardConfig
 from trivet.training.loss import LossConfig
 
@@ -69,7 +70,7 @@ def settings() -> str:
     sections: dict[str, type[Any]] = {
         "data": DataConfig, "data.noise": NoiseConfig, "batch": BatchConfig, "model": ModelConfig,
         "training": TrainingConfig, "evaluation": EvaluationConfig,
-        "guard": GuardConfig,
+        "guard": GuardConfig, "cleaning": CleaningConfig,
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")

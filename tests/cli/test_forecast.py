@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from trivet.cli import main
+from trivet.training import RunConfig
+from trivet.training.run import evaluate_run, resume, train
 
 SETTINGS = """
 [data]
@@ -175,3 +177,60 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert (code, out) == (2, "")
     assert sentence in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_run_keeps_the_forecast_that_was_made_of_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = RunConfig.read(folder / "small.toml", ["training.steps=8", "evaluation.map_points=10"])
+    train(settings, folder / "tiny")
+    assert "No forecast in the record." in (folder / "tiny" / "report.html").read_text()
+    code, out, _ = run(capsys, monkeypatch, "tiny", "--grid", *GRID, "--steps", "5", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["report"] == str(Path("tiny") / "report.html")
+    assert (found["of"], len(found["cells"])) == (8, 4)
+
+    def kept() -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((folder / "tiny" / "record.json").read_text())
+        assert record["status"] == "finished"
+        assert '<table class="heat">' in (folder / "tiny" / "report.html").read_text()
+        forecast: dict[str, Any] = record["forecast"]
+        return forecast
+
+    assert kept()["cells"] == found["cells"]
+    assert kept()["command"] == "trivet forecast tiny --grid classes=2,99 samples=3 dim=2,5 --steps 5 --json"
+    evaluate_run(folder / "tiny")
+    assert kept()["cells"] == found["cells"]
+    (folder / "tiny" / "checkpoints" / "step-00000008.safetensors").unlink()
+    resume(folder / "tiny")
+    assert kept()["cells"] == found["cells"]
+    # The probe of a run is that of its settings, and takes the place of the map.
+    code, out, _ = run(capsys, monkeypatch, "tiny", "--steps", "5")
+    assert code == 0
+    assert out.splitlines()[-1] == "Report: tiny/report.html"
+    record = json.loads((folder / "tiny" / "record.json").read_text())
+    assert record["forecast"]["verdict"] == out.splitlines()[0]
+    assert record["forecast"]["seeds"][0]["seed"] == settings.seed
+
+
+def test_a_folder_that_cannot_keep_a_forecast_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "empty").mkdir()
+    assert run(capsys, monkeypatch, "empty") == (
+        2,
+        "",
+        "trivet: a run folder must hold config.toml: empty does not; give the folder `trivet train` made.\n",
+    )
+    (folder / "empty" / "config.toml").write_text(SETTINGS)
+    code, _, said = run(capsys, monkeypatch, "empty")
+    assert (code, said) == (
+        2,
+        "trivet: a run has a record once it has trained: empty has none; go on with trivet train --resume empty.\n",
+    )
+    code, _, said = run(capsys, monkeypatch, "empty", "--set", "training.steps=9")
+    assert (code, said) == (
+        2,
+        "trivet: a run is forecast with its own settings: leave out --set, or give a settings file.\n",
+    )

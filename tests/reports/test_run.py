@@ -11,6 +11,7 @@ import pytest
 
 from trivet.reports import write_run_report
 from trivet.reports.page import duration, image, moment, number, percent, points
+from trivet.reports.tolerance import noise_lines
 from watched import HOSTILE, Watched
 
 
@@ -357,3 +358,101 @@ def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable
     assert tame.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert hostile.offences == []
     assert tame.offences == []
+
+
+def noise_record(
+    stands: float, trained: float, untrained: float | None, *, put_in: float | None = None, negatives: str = "hard"
+) -> dict[str, Any]:
+    def told(value: float) -> dict[str, Any]:
+        return {"value": value, "interval": [value - 0.02, value + 0.02]}
+
+    def rate(value: float) -> dict[str, Any]:
+        return {"rate": value, "interval": [value, value + 0.01]}
+
+    tolerance = {"by": "skew", "skew": told(2.8), "rate": told(stands), "uniform": 0.83}
+    skew = {"picks": 3600, "active": 1974, "relative": [2.8, *[0.8] * 8, None], "skew": told(2.8), "gamma": None}
+    measures = {"wrong_skew": None, "gamma": None, "tolerance": tolerance}
+    along = [
+        {"from": 40 * part, "to": 40 * part + 36, "picks": 400, "skew": told(2 + part)} | measures for part in range(3)
+    ]
+    return {
+        "run": "noisy",
+        "settings": {"loss": {"negatives": negatives}},
+        "data": {"noise": None if put_in is None else {"rate": put_in, "topline": False}},
+        "label_noise": {
+            "strategy": {"looks": 75, "skew": skew | {"easy_skew": {"value": None, "interval": [1.5, None]}}}
+            | {"tolerance": tolerance, "along": along},
+            "labels": {
+                "trained": rate(trained),
+                "untrained": None if untrained is None else rate(untrained),
+                "items": 649,
+            },
+        },
+    }
+
+
+AUDIT = "see what trivet audit noisy says, which judges labels by networks that have not seen them"
+UNEVEN = 'or pick less unevenly: with loss.negatives = "random" the skew is 1'
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (noise_record(0.2, 0.02, 0.1), None),
+        (noise_record(0.2, 0.02, None), None),
+        (noise_record(0.2, 0.05, 0.25), f"That may be more than the strategy stands: {AUDIT}; {UNEVEN}."),
+        (noise_record(0.2, 0.22, 0.25), f"That is more than the strategy stands: {AUDIT}; {UNEVEN}."),
+        (noise_record(0.2, 0.22, 0.25, put_in=0.1), None),
+        (noise_record(0.2, 0.0, 0.1, put_in=0.3), f"That is more than the strategy stands: {AUDIT}; {UNEVEN}."),
+        (noise_record(0.2, 0.3, 0.3, negatives="random"), f"That is more than the strategy stands: {AUDIT}."),
+    ],
+)
+def test_a_run_says_what_its_strategy_stands(record: dict[str, Any], said: str | None) -> None:
+    first, *rest = noise_lines(record, run="noisy")
+    stands, labels = record["label_noise"]["strategy"]["tolerance"]["rate"]["value"], record["label_noise"]["labels"]
+    assert first.startswith(
+        f"This strategy stands about p = {stands:.2f} [{stands - 0.02:.2f}, {stands + 0.02:.2f}] of wrong labels; your "
+        f"labels have about p = {labels['trained']['rate']:.2f} ["
+    )
+    assert ("untrained" in first) == (labels["untrained"] is not None)
+    assert ("made wrong on purpose" in first) == (record["data"]["noise"] is not None)
+    assert rest == ([] if said is None else [said])
+
+
+def test_what_is_not_known_about_wrong_labels_is_said(tmp_path: Path) -> None:
+    unpicked = {"label_noise": {"strategy": {"reason": "nothing was picked"}, "labels": {"reason": "too few items"}}}
+    assert noise_lines(unpicked, run="noisy") == [
+        "How many wrong labels this strategy stands is not known: nothing was picked; your labels were not judged: too "
+        "few items."
+    ]
+    assert "nothing was picked" in page_text(unpicked, tmp_path)
+    interrupted = noise_record(0.2, 0.1, 0.1)
+    del interrupted["label_noise"]["labels"]
+    assert noise_lines(interrupted, run="noisy") == [
+        "This strategy stands about p = 0.20 [0.18, 0.22] of wrong labels."
+    ]
+    assert noise_lines({}, run="noisy") == []
+    assert "Nothing about wrong labels in the record." in page_text({"run": "old"}, tmp_path)
+
+
+def test_the_skew_is_shown_over_training(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
+    record = noise_record(0.2, 0.05, 0.25)
+    record["label_noise"]["labels"]["reason"] = record["run"] = HOSTILE[0]
+    text = page_text(record, tmp_path)
+    assert "Counted at 75 steps: 3 600 picked negatives, 1 974 of them with a loss" in text
+    assert "80 to 116 400 4 (3.98 to 4.02)" in text
+    opened = watch(tmp_path / "report.html")
+    (trace,) = opened.plot("Skew of the picked negatives")
+    assert (trace["x"], trace["y"]) == ([36, 76, 116], [2, 3, 4])
+    assert HOSTILE[0] in opened.page.locator("#noise").inner_text()
+    assert opened.offences == []
+
+
+def test_labels_judged_while_training_are_a_table(tmp_path: Path) -> None:
+    looks = [
+        {"step": 200, "suspects": 1234, "noise_rate": 0.2, "left_out": 1240, "relabelled": 0},
+        {"step": 400, "suspects": 0, "noise_rate": None, "left_out": 0, "relabelled": 0},
+    ]
+    text = page_text({"cleaning": looks}, tmp_path)
+    assert "items left out with another label 200 1 234 20.0 % 1 240 0 400 0 – 0 0" in text
+    assert "cleaning.csv" not in page_text({}, tmp_path)

@@ -19,7 +19,12 @@ AXES = ("classes", "samples", "dim")
 
 
 def forecast(
-    config: Annotated[Path, typer.Argument(help="The settings, a TOML file.", show_default=False)],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="The settings, a TOML file; or a run folder, whose page then shows the forecast.", show_default=False
+        ),
+    ],
     more: Annotated[
         list[str] | None, typer.Argument(metavar="axis=values", help="More axes of --grid.", show_default=False)
     ] = None,
@@ -42,7 +47,7 @@ def forecast(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Foretell from a few real steps, and from a bound, whether a run would collapse; nothing is kept of them."""
+    """Foretell from a few real steps, and from a bound, whether a run would collapse; the steps are thrown away."""
     if more and not grid:
         raise ValueError(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
@@ -52,10 +57,15 @@ def forecast(
         raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")
     from trivet.reports import write_forecast_report  # here: they load the training stack
     from trivet.training.config import RunConfig
-    from trivet.training.forecast import forecast_grid, forecast_run
+    from trivet.training.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
     from trivet.training.progress import Display
 
-    settings = RunConfig.read(config, set or [])
+    folder = None
+    if config.is_dir():
+        if set:
+            raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
+        folder = kept_run(config)
+    settings = RunConfig.read(config, set or []) if folder is None else folder.given()
     with Display() as display:
         if grid:
             found = forecast_grid(
@@ -70,14 +80,16 @@ def forecast(
             )
         else:
             found = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root, progress=display.update)
+    about = {
+        "config": config.stem,
+        "command": command_line(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "trivet": metadata.version("trivet"),
+    }
+    if folder is not None:
+        found["report"] = keep_forecast(folder, found | about)
     if report is not None:
         found["report"] = str(report)
-        about = {
-            "config": config.stem,
-            "command": command_line(),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "trivet": metadata.version("trivet"),
-        }
         write_forecast_report(found | about, report)
     if json:
         print_json(found)

@@ -56,6 +56,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             for event in attempt["events"]
         ],
         "guard": record.get("guard", {}),
+        "label_noise": record.get("label_noise", {}),
         "seconds": record["seconds"],
         "warnings": record["warnings"],
         "report": str(folder / "report.html"),
@@ -83,7 +84,9 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
                 )
             table.add_section()
         console.print(table)
-    for warning in [*record["warnings"], *_happened(record)]:
+    from trivet.reports.tolerance import noise_lines  # here: it loads what draws, which `--help` does not need
+
+    for warning in [*record["warnings"], *_happened(record), *noise_lines(record, run=str(folder))]:
         console.print(f"Note: {warning}", markup=False)
     console.print(f"Run: {folder}\nReport: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 

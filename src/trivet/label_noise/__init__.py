@@ -1,4 +1,4 @@
-"""Label noise: put into labels that are known to be right, estimated where they are not, and found item by item."""
+"""Label noise: put into right labels, estimated in others, found item by item, and what of it a strategy stands."""
 
 from trivet.label_noise.estimate import NoiseEstimate, estimate_noise
 from trivet.label_noise.injection import (
@@ -10,18 +10,32 @@ from trivet.label_noise.injection import (
     topline,
     within_superclass,
 )
+from trivet.label_noise.picks import loss_picks, unpicked
+from trivet.label_noise.skew import Estimate, PickCounts, SkewEstimate, count_picks, estimate_skew
 from trivet.label_noise.suspects import Suspects, find_suspects
+from trivet.label_noise.tolerance import ImpliedTolerance, Tolerance, implied_tolerance, strategy_tolerance
 
 __all__ = [
+    "Estimate",
+    "ImpliedTolerance",
     "NoiseEstimate",
     "Noisy",
+    "PickCounts",
+    "SkewEstimate",
     "Suspects",
+    "Tolerance",
     "boundary",
     "by_transition",
+    "count_picks",
     "estimate_noise",
+    "estimate_skew",
     "find_suspects",
+    "implied_tolerance",
+    "loss_picks",
     "pair_flip",
+    "strategy_tolerance",
     "symmetric",
     "topline",
+    "unpicked",
     "within_superclass",
 ]

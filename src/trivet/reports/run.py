@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from trivet.reports.diagnosis import SCRIPTS, diagnosis_parts, drawn_scatter, history_parts, item_parts
+from trivet.reports.forecast import forecast_parts
 from trivet.reports.items import MOST_DOTS, embedding_map, gallery, is_number, thin, triplet_dots
 from trivet.reports.page import MISSING, number, percent, same_length, value, write_page
+from trivet.reports.tolerance import cleaning_rows, noise_curve, noise_parts
 
 _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
@@ -40,7 +42,7 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         split: part for split, part in (record.get("neighbours") or {}).items() if split not in items["queries"]
     }
     history, moments = history_parts(record.get("history"))
-    curves = _curves(record)
+    curves, skew = _curves(record), noise_curve(record)
     skipped = (record.get("data") or {}).get("skipped") or []
     context = {
         "record": record,
@@ -52,6 +54,10 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         "collapse": record.get("collapse") or {},
         "happened": _happened(record),
         "curves": curves,
+        "forecast": forecast_parts(record.get("forecast")),
+        "noise": noise_parts(record),
+        "cleaned": cleaning_rows(record),
+        "skewed": len(curves) if skew else None,
         "abandoned": any(curve["past"] for curve in curves),
         "thinned": any(curve["thinned"] for curve in curves),
         "maps": maps,
@@ -65,7 +71,12 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
         "skipped": skipped[:_MOST_SKIPPED],
         "skipped_count": len(skipped),
     }
-    plots |= {"curves": curves, "maps": maps, "scatter": drawn_scatter(scatter), "history": moments}
+    plots |= {
+        "curves": [*curves, *([skew] if skew else [])],
+        "maps": maps,
+        "scatter": drawn_scatter(scatter),
+        "history": moments,
+    }
     write_page("run.html", path, context, plots, script=SCRIPTS)
 
 

@@ -17,12 +17,17 @@ from trivet.training.files import RunFolder, write_whole
 
 
 class Progress(NamedTuple):
-    """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, state of the guard."""
+    """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, and states.
+
+    `picks` are the looks of `training.tolerance`.
+    """
 
     step: int
     seconds: float
     moments: Sequence[dict[str, Any]] = ()
     guard: Mapping[str, Any] = MappingProxyType({})
+    cleaning: Mapping[str, Any] = MappingProxyType({})
+    picks: Sequence[dict[str, Any]] = ()
 
 
 def save_checkpoint(
@@ -43,8 +48,9 @@ def save_checkpoint(
     """
     state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
     tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
-    *done, guard = progress
-    metadata = {"progress": json.dumps(done), "guard": json.dumps(guard), "fingerprint": fingerprint}
+    *done, guard, cleaning, picks = progress
+    states = {"guard": json.dumps(dict(guard)), "cleaning": json.dumps(dict(cleaning)), "picks": json.dumps(picks)}
+    metadata = {"progress": json.dumps(done), **states, "fingerprint": fingerprint}
     data = save(tensors, metadata=metadata)
     write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
     files = run.checkpoints()
@@ -127,8 +133,9 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata()
-            guard = json.loads(metadata.get("guard", "{}"))
-            progress = Progress(*json.loads(metadata["progress"]))._replace(guard=guard)
+            states = {name: json.loads(metadata.get(name, "{}")) for name in ("guard", "cleaning")}
+            states["picks"] = tuple(json.loads(metadata.get("picks", "[]")))
+            progress = Progress(*json.loads(metadata["progress"]))._replace(**states)
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(

@@ -10,6 +10,7 @@ from trivet.batching import BatchConfig
 from trivet.config import Config
 from trivet.data import DataConfig
 from trivet.models import ModelConfig
+from trivet.training.cleaning import CleaningConfig
 from trivet.training.guard import GuardConfig
 from trivet.training.loss import LossConfig
 
@@ -61,3 +62,6 @@ class RunConfig(Config):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     guard: GuardConfig = GuardConfig()
+    cleaning: CleaningConfig | None = Field(
+        None, description="What is done about labels that look wrong while training, a section of its own: [cleaning]."
+    )

@@ -22,8 +22,10 @@ from trivet.training.config import RunConfig
 from trivet.training.guard import with_changes
 
 CONFIG, METRICS, RECORD, REPORT, LOCK = "config.toml", "metrics.csv", "record.json", "report.html", ".lock"
-NOISE, DECISIONS = "noise.csv", "applied_decisions.csv"
-NAMES = frozenset((CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, "checkpoints", "model", "embeddings"))
+NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
+NAMES = frozenset(
+    (CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, CLEANING, "checkpoints", "model", "embeddings")
+)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -20,8 +20,10 @@ from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Splits, augmentation, load
 from trivet.mining.names import check_count
 from trivet.models import ModelConfig, build
+from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig
+from trivet.training.files import RECORD, REPORT, RunFolder, write_json
 from trivet.training.fit import Batches, NotFiniteError, Task, fit, step_seed
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
@@ -139,6 +141,37 @@ def forecast_grid(
         "cells": cells,
         "seconds": round(time.perf_counter() - began, 3),
     }
+
+
+def kept_run(path: Path) -> RunFolder:
+    """A run that `keep_forecast` can add a forecast to.
+
+    Raises:
+        ValueError: if the folder holds no run with a record.
+    """
+    run = RunFolder.open(path)
+    if not run.record():
+        raise ValueError(
+            f"a run has a record once it has trained: {path} has none; go on with trivet train --resume {path}."
+        )
+    return run
+
+
+def keep_forecast(run: RunFolder, found: Mapping[str, Any]) -> str:
+    """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name.
+
+    Args:
+        found: what `forecast_run` or `forecast_grid` gave of the settings of the run, and more.
+
+    Raises:
+        ValueError: if another process is writing the run.
+        OSError: if the run folder cannot be written.
+    """
+    with run.locked():
+        record = run.record() | {"forecast": dict(found)}
+        write_json(run.path / RECORD, record)
+        write_run_report(record, run.path / REPORT)
+    return str(run.path / REPORT)
 
 
 def pooled(forecasts: Sequence[Forecast]) -> dict[str, Any]:

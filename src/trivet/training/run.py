@@ -23,6 +23,7 @@ import trivet
 from trivet.batching import PKBatches
 from trivet.collapse.monitor import Event
 from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images, noise_summary
+from trivet.data.decisions import write_decisions
 from trivet.evaluation import recall_at_k, standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.mining.names import check_name
@@ -37,10 +38,12 @@ from trivet.training.checkpoint import (
     save_checkpoint,
     step_of,
 )
+from trivet.training.cleaning import Cleaning
 from trivet.training.config import RunConfig
 from trivet.training.diagnose import diagnosis_section, of_dataset, some_items
 from trivet.training.embedding import embed, label_names
 from trivet.training.files import (
+    CLEANING,
     DECISIONS,
     METRICS,
     NOISE,
@@ -58,6 +61,7 @@ from trivet.training.guard import Guard, changes_said, said, with_changes
 from trivet.training.history import History
 from trivet.training.measure import measure_splits
 from trivet.training.progress import Display
+from trivet.training.tolerance import PickLog, labels_section
 
 Status = Literal["finished", "interrupted", "stopped"]
 FOLDS = "folds.json"
@@ -214,8 +218,12 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
             record["status"] = "finished" if done else "interrupted"
             if checkpoints:
                 guard = Guard(config, ())
-                guard.restore(read_progress(checkpoints[-1]).guard)
+                kept = read_progress(checkpoints[-1])
+                guard.restore(kept.guard)
+                picks = PickLog(splits, guard.settings)
+                picks.restore(kept.picks)
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
+                record["label_noise"] = {"strategy": picks.as_json()}
         config = with_changes(config, (record.get("guard") or {}).get("settings") or {})
         untrained = build(config.model, splits.train.inputs.shape, config.seed)
         _evaluate(run, record, config, splits, model, untrained, display)
@@ -297,6 +305,7 @@ class Job:
         levels = list(splits.train.labels)
         self.fine = levels[-1] if levels[-1] != splits.level else None
         self.model = build(config.model, splits.train.inputs.shape, config.seed)
+        self.cleaning = Cleaning(config.cleaning, splits.train.labels[splits.level])
         self._put_in_force(config)
         self.split, held_out = next(iter(splits.evaluation.items()))
         order = np.random.default_rng(config.seed).permutation(len(held_out))
@@ -311,12 +320,7 @@ class Job:
         if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
             self.model = build(settings.model, train.inputs.shape, settings.seed)
         self.settings = settings
-        self.batches = PKBatches(
-            train.labels[level],
-            num_classes=settings.batch.num_classes,
-            samples_per_class=settings.batch.samples_per_class,
-            seed=settings.seed,
-        )
+        self._make_batches()
         self.model.normalize = settings.model.normalize
         self.loss: RowLoss = settings.loss.build(
             num_classes=len(train.names[level]),
@@ -324,9 +328,32 @@ class Job:
             generator=torch.Generator().manual_seed(step_seed(settings.seed, 0, 3)),
         )
         self.history = History(train, level, settings)
+        self.picks = PickLog(self.splits, settings)
+
+    def _truth(self, step: int) -> np.ndarray | None:
+        """The true labels of the batch that follows so many steps; None where they are not known."""
+        if self.splits.noise is None:
+            return None
+        index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
+        truth: np.ndarray = self.splits.noise.true_labels[self.cleaning.rows[index]]
+        return truth
+
+    def _make_batches(self) -> None:
+        """Batches of the items and labels in force."""
+        train, level, batch = self.splits.train, self.splits.level, self.settings.batch
+        self.items = train
+        if self.cleaning.changed:
+            labels = {**train.labels, level: self.cleaning.labels}
+            self.items = replace(train, labels=labels).subset(self.cleaning.rows)
+        self.batches = PKBatches(
+            self.items.labels[level],
+            num_classes=batch.num_classes,
+            samples_per_class=batch.samples_per_class,
+            seed=self.settings.seed,
+        )
 
     def _begin(self) -> None:
-        """An optimiser that has done nothing yet, watched by the monitor of the guard."""
+        """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches."""
         self.task = Task(
             self.model,
             self.loss,
@@ -336,6 +363,7 @@ class Job:
             monitor=self.guard.monitor,
             since=self.guard.since,
         )
+        self.picks.watch(self.loss, lambda: self.task.step, self._truth)
 
     def start(self, command: str, checkpoint: Path | None = None, *, repair: bool = False) -> None:
         """Begin at the first step, or where a checkpoint was left.
@@ -347,9 +375,10 @@ class Job:
         self.untrained = copy.deepcopy(self.model)
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in self.sample.labels)]
         if checkpoint is not None:
-            self.guard.restore(read_progress(checkpoint).guard)
-            if self.guard.repairs:
-                self._put_in_force(self.guard.settings)
+            before = read_progress(checkpoint)
+            self.guard.restore(before.guard)
+            self.cleaning.restore(before.cleaning)
+            self._put_in_force(self.guard.settings)
             self._begin()
             done = load_checkpoint(checkpoint, self.model, self.loss, self.task.optimizer, fingerprint=self.fingerprint)
             if done.step > self.config.training.steps:
@@ -359,13 +388,16 @@ class Job:
                 )
             self.task.step, self.seconds_before = done.step, done.seconds
             self.history.restore(done.moments)
+            self.picks.restore(done.picks)
         else:
             self._begin()
             self.history.look(0, self.model)
         if repair:
             self._ask_for_repair()
         self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step, attempt=self.guard.attempt)
+        forecast = self.run.record().get("forecast")  # one that was made of this run stays with it
         self.record = _first_record(self.run, self.config, self.splits, command)
+        self.record |= {} if forecast is None else {"forecast": forecast}
         self.record["model"] = {"parameters": self.model.num_parameters}
         self.record["data"]["coverage"] = dict(self.batches.coverage(0)._asdict())
         self.began = time.perf_counter()
@@ -404,6 +436,8 @@ class Job:
                 self._repair(self.guard.pending)
             if self.task.step >= self.config.training.steps:
                 break
+            if self.cleaning.due(self.task.step):
+                self._clean()
             going = self._fit()
         self.checkpoint()
         if self.stopped_by is not None:
@@ -413,7 +447,7 @@ class Job:
     def _fit(self) -> bool:
         """Train to the last step or an event that asks for more; returns False if a signal stopped it before."""
         batches = Batches(
-            self.splits.train,
+            self.items,
             self.splits.level,
             self.batches,
             augmentation(self.settings.data),
@@ -433,6 +467,15 @@ class Job:
         except Exception:  # whatever it was: the record says that the run failed, and the fault goes on its way
             self._failed()
             raise
+
+    def _clean(self) -> None:
+        """Judge the labels by the present embedding, and go on with the items and labels that this gives."""
+        step, embeddings = self.task.step, None
+        if self.cleaning.judges(step):
+            embeddings = embed(self.model, self.splits.train.inputs)
+        classes = self.settings.batch.num_classes
+        log.warning(self.cleaning.look(step, embeddings, num_classes=classes, seed=self.settings.seed))
+        self._make_batches()
 
     def _failed(self) -> None:
         self.record["status"] = "failed"
@@ -461,6 +504,7 @@ class Job:
             log.warning(self.guard.leave(event, plan))
             return
         self.guard.begin(plan)
+        self.cleaning.restore(read_progress(self._checkpoint(plan.returned_to)).cleaning)
         self._put_in_force(self.guard.settings)
         moments = load_weights(self._checkpoint(plan.returned_to), self.model, self.loss)
         self.history.restore(moments)
@@ -483,6 +527,8 @@ class Job:
         config, step = self.settings, self.task.step
         self._meet(self.task.events)
         if self.guard.pending is not None or self.stopped_by is not None:
+            self.task.trainer.should_stop = True
+        if self.cleaning.due(step):
             self.task.trainer.should_stop = True
         self.history.look(step, self.model)
         last = step == config.training.steps
@@ -510,9 +556,10 @@ class Job:
 
     def checkpoint(self) -> None:
         """Leave a checkpoint of the current step."""
+        states = {"guard": self.guard.state(), "cleaning": self.cleaning.state()}
         save_checkpoint(
             self.run,
-            Progress(self.task.step, self.seconds, self.history.moments, self.guard.state()),
+            Progress(self.task.step, self.seconds, self.history.moments, **states, picks=self.picks.looks),
             self.model,
             self.loss,
             self.task.optimizer,
@@ -538,9 +585,11 @@ class Job:
             "recall@1": {column.removeprefix("recall@1/"): values for column, values in looks.items()},
         }
         self.record["history"] = self.history.as_json()
+        self.record["label_noise"] = {"strategy": self.picks.as_json()}
         stopped = {} if self.stopped_by is None else {"stopped_by": said(self.stopped_by)}
         self.record["guard"] = self.guard.as_json() | stopped
         self.record["monitor"] = self.guard.seen()
+        self.record["cleaning"] = self.cleaning.as_json()
         self.record["seconds"]["training"] = round(self.seconds, 3)
         write_json(self.run.path / RECORD, self.record)
 
@@ -550,6 +599,10 @@ class Job:
         save(self.model, settings.model, self.splits.train.inputs.shape, self.run.path / "model")
         self.record["status"] = status
         self.record["step"] = self.task.step
+        if self.config.cleaning is not None:
+            train, names = self.splits.train, self.splits.train.names[self.splits.level]
+            rows = [(train.ids[i], decision, names[label]) for i, decision, label in self.cleaning.decisions()]
+            write_whole(self.run.path / CLEANING, write_decisions(rows).encode())
         self.write_record()
         if status == "interrupted":
             write_run_report(self.record, self.run.path / REPORT)
@@ -668,7 +721,18 @@ def _evaluate(
         write_run_report(record, run.path / REPORT)
         return
     keep("train", embeddings)
-    diagnose("train", embeddings, embed(untrained, trained.inputs))
+    before = embed(untrained, trained.inputs)
+    diagnose("train", embeddings, before)
+    record["label_noise"] = (record.get("label_noise") or {}) | {
+        "labels": labels_section(
+            embeddings,
+            before,
+            trained.labels[splits.level],
+            classes=len(np.unique(splits.train.labels[splits.level])),
+            distance=config.evaluation.distance,
+            seed=config.seed,
+        )
+    }
     seconds = time.perf_counter() - began
     sections: Mapping[str, Any] = measure_splits(
         splits.evaluation,

@@ -1,0 +1,159 @@
+"""What a loss of Trivet picked from its last batch, for the estimate of its skew."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trivet.geometry import Array, as_classes
+from trivet.label_noise.skew import PickCounts, counted, margin_bins
+from trivet.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    ProxyNCALoss,
+    TripletLoss,
+    UnhingedMarginLoss,
+    UnhingedTripletLoss,
+)
+from trivet.mining.batch import check_batch
+from trivet.mining.block import Block, Choice
+from trivet.mining.draws import Draws
+from trivet.mining.given import Given, disjoint_triplets
+from trivet.mining.selection import Strategy, unit_rows_need
+from trivet.mining.trimming import smallest
+from trivet.rows import RowLoss, Rows, RowTerms
+
+MOST_ANCHORS = 128  # of a batch that are looked at
+
+
+def unpicked(loss: RowLoss) -> str | None:
+    """Why a loss picks no negatives that could be counted; None where it does."""
+    name = type(loss).__name__
+    if isinstance(loss, ProxyNCALoss):
+        return f"{name} compares items with proxies and picks no negatives"
+    if isinstance(loss, MarginLoss) and loss.num_samples is not None:
+        return f"the boundary of each sample of {name} is not looked up"
+    if not loss.strategy.negatives.listed:
+        if loss.trim and isinstance(loss, ContrastiveLoss | MarginLoss | MultiSimilarityLoss | UnhingedMarginLoss):
+            return f"what trimming leaves of {name} is no list of picked negatives"
+        return None
+    if loss.trim or loss.reduction == "max":
+        return f"{name} takes a set of negatives, of which trim or reduction = 'max' leaves some triplets"
+    hinged = isinstance(loss, TripletLoss) and not loss.soft and loss.variant == "an"
+    if not hinged and not isinstance(loss, ContrastiveLoss | MarginLoss | UnhingedTripletLoss | UnhingedMarginLoss):
+        return f"{name} weighs a set of negatives by their distance, and picks none of them"
+    return None
+
+
+@torch.no_grad()
+def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels: Array | None = None) -> PickCounts:
+    """Count what a loss picked from the batch it was evaluated on last, the first 128 anchors at most.
+
+    The choice is made again, with the random numbers of that evaluation, so it is the same; the loss is left as it is.
+    Each chosen positive with its negative is a pick; what trimming leaves out, or the reduction "max", is none. Of a
+    set of negatives those count whose hinge is open, once for each positive: in the unhinged losses all.
+
+    Args:
+        loss: evaluated on this batch alone, without references, and not since.
+        embeddings: `(N, d)`, as the loss got them.
+        labels: `(N,)` integer.
+        true_labels: `(N,)`, where they are known.
+
+    Raises:
+        ValueError: if `unpicked` says why the picks of the loss cannot be counted.
+    """
+    reason = unpicked(loss)
+    if reason is not None:
+        raise ValueError(f"a loss must pick negatives for its skew to be known: {reason}; take another strategy.")
+    with torch.autocast(device_type=embeddings.device.type, enabled=False):
+        batch = check_batch(
+            embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=unit_rows_need(loss.strategy)
+        )
+        strategy: Strategy | Given = loss.strategy
+        draws = None
+        if loss.strategy.random or loss.disjoint == "random":
+            draws = Draws(loss.key - torch.tensor([0, 1], device=loss.key.device))  # it has counted on since
+        if loss.disjoint:
+            anchor, positive, negative = disjoint_triplets(loss.strategy, batch, draws, order=loss.disjoint)
+            columns = (anchor, positive, anchor, negative)
+            strategy = Given(*columns, paired=True, distance=loss.strategy.distance, margin=loss.strategy.margin)
+            draws = None
+        whole = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
+        count = len(batch.labels)
+        block = strategy.block(batch, (0, count if whole else min(count, MOST_ANCHORS)))
+        rows = Rows(block, strategy, draws)
+        picked, active = _paired(loss, rows, block.size) if rows.paired else _of_sets(loss, rows)
+        wrong = None
+        if true_labels is not None:
+            truth = as_classes(true_labels, count=count, name="true_labels").to(picked.device)
+            wrong = truth[: len(picked), None] == truth
+        return counted(block.to_negatives, picked, active, wrong=wrong, distances=_bins(loss, rows, block, picked))
+
+
+def _paired(loss: RowLoss, rows: Rows, size: int) -> tuple[Tensor, Tensor]:
+    """How often each reference `(B, M)` is a picked negative, and with a loss that is not zero."""
+    negatives = rows.selection.negatives
+    assert isinstance(negatives, Choice)
+    terms, chosen = loss.formula(rows), rows.positive_chosen
+    active = chosen
+    if isinstance(terms, RowTerms) and terms.values.shape == chosen.shape:  # a term for each pick
+        if loss.trim:
+            ordered = terms.pull if loss.trim_positives_only and terms.pull is not None else terms.values
+            values = ordered.where(terms.chosen, torch.nan)
+            cut = smallest(lambda: [values], 1 - loss.trim, values)
+            terms = terms.trim(cut, positives_only=loss.trim_positives_only)
+        if loss.reduction == "max":
+            terms = terms.hardest(here=torch.ones((), dtype=torch.bool, device=chosen.device))
+        chosen = terms.chosen
+        active = chosen & (terms.values > 0 if terms.active is None else terms.active > 0)
+    reach = _reach(loss, rows)
+    if reach is not None:
+        active = chosen & (rows.to_negative < reach)
+    shape = torch.zeros(len(chosen), size, dtype=torch.float64, device=chosen.device)
+    columns = negatives.index
+    return shape.scatter_add(1, columns, chosen.double()), shape.scatter_add(1, columns, active.double())
+
+
+def _of_sets(loss: RowLoss, rows: Rows) -> tuple[Tensor, Tensor]:
+    chosen, distances = rows.negative_chosen, rows.to_negative
+    positives = rows.positive_chosen.sum(dim=1, keepdim=True)
+    reach = _reach(loss, rows)
+    if isinstance(loss, UnhingedTripletLoss):
+        open_hinges = positives.expand_as(chosen)
+    elif reach is not None:
+        open_hinges = (distances < reach).long()
+    elif isinstance(loss, TripletLoss):
+        limits = (rows.to_positive + loss.margin).where(rows.positive_chosen, -torch.inf).sort(dim=1).values
+        open_hinges = limits.shape[1] - torch.searchsorted(limits, distances, right=True)
+    else:
+        open_hinges = torch.ones_like(chosen, dtype=torch.int64)
+    picked = open_hinges.where(chosen, 0).double()
+    return picked, picked
+
+
+def _reach(loss: RowLoss, rows: Rows) -> Tensor | None:
+    """The distance `(B, 1)` from which on a negative has no loss, where that does not depend on the positive."""
+    if isinstance(loss, MarginLoss):
+        beta = loss.beta.expand(len(rows.labels)) if loss.num_classes is None else loss.beta[rows.labels]
+        return beta[:, None] + loss.margin
+    if isinstance(loss, ContrastiveLoss):
+        return rows.to_positive.new_full((len(rows.labels), 1), loss.margin)
+    return None
+
+
+def _bins(loss: RowLoss, rows: Rows, block: Block, picked: Tensor) -> npt.NDArray[np.float64] | None:
+    """The counts for gamma: of the margin loss with Euclidean distances of unit rows."""
+    if not isinstance(loss, MarginLoss) or loss.strategy.distance != "euclidean" or not loss.normalize:
+        return None
+    reach = _reach(loss, rows)
+    assert reach is not None
+    positives, negatives = rows.positive_chosen, rows.positive_chosen if rows.paired else rows.negative_chosen
+    return margin_bins(
+        rows.to_positive[positives],
+        rows.to_positive[positives & (rows.to_positive > reach - 2 * loss.margin)],
+        block.to_negatives[picked.any(dim=1)].sqrt(),
+        rows.to_negative[negatives & (rows.to_negative < reach)],
+    )

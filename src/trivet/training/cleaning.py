@@ -1,0 +1,151 @@
+"""Labels that the neighbours of an item speak against, left out or changed while a run trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from trivet.config import Config
+from trivet.label_noise import find_suspects
+
+
+class CleaningConfig(Config):
+    """What is done while training about labels that are probably wrong, by the neighbours in the present embedding."""
+
+    action: Literal["drop", "relabel"] = Field(
+        description="drop: train on the other items. relabel: train on them with the class that is most probable."
+    )
+    after: int = Field(200, ge=0, description="The step of the first look; all labels count as given before it.")
+    every: int = Field(200, ge=1, description="Steps between two looks; each judges all labels as given, anew.")
+    until: int | None = Field(
+        None,
+        ge=1,
+        description="The step from which all labels count as given again. With after = 0 and drop: a warm-up on items "
+        "that agree with their neighbours. Default: never.",
+    )
+    above: float = Field(0.5, gt=0, lt=1, description="Probability of being wrong from which on a label is judged so.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.until is not None and self.until <= self.after:
+            raise ValueError(
+                f"until must be above after, or no label is ever judged: got {self.until} and {self.after}."
+            )
+        return self
+
+
+class Cleaning:
+    """The items and labels that a run trains on. A checkpoint keeps its state.
+
+    Args:
+        config: None for labels as given.
+        labels: `(N,)` as given, of the training items.
+
+    Attributes:
+        labels: `(N,)` in force.
+        rows: ascending positions of the items in force; each class among them has two or more.
+    """
+
+    def __init__(self, config: CleaningConfig | None, labels: np.ndarray) -> None:
+        self.config, self._given = config, labels
+        self._looks: list[dict[str, Any]] = []
+        self._put_in_force(labels, np.arange(len(labels)))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is not as given."""
+        return len(self.rows) < len(self.labels) or bool((self.labels != self._given).any())
+
+    def due(self, step: int) -> bool:
+        """Whether there is something to be done between this many steps and the next one."""
+        if self.config is None or (self._looks and self._looks[-1]["step"] >= step) or step < self.config.after:
+            return False
+        return step == self.config.until or self.judges(step)
+
+    def judges(self, step: int) -> bool:
+        """Whether what is to be done needs embeddings."""
+        assert self.config is not None
+        within = self.config.until is None or step < self.config.until
+        return within and (step - self.config.after) % self.config.every == 0
+
+    def look(self, step: int, embeddings: np.ndarray | None, *, num_classes: int, seed: int) -> str:
+        """Judge all labels, or take those given again where none are due; returns a line that says what was done.
+
+        Args:
+            embeddings: `(N, d)` of all training items, if `judges(step)`.
+            num_classes: P of the batches; nothing is changed where fewer classes would be left.
+            seed: of the estimate of the noise.
+        """
+        assert self.config is not None
+        if embeddings is None:
+            self._put_in_force(self._given, np.arange(len(self._given)))
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: all labels count as given again"
+        if not np.isfinite(embeddings).all():
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: the embeddings are not finite, so no label is judged"
+        found = find_suspects(embeddings, self._given, seed=seed)
+        suspect = found.probability_wrong > self.config.above
+        labels, kept = self._given, ~suspect
+        if self.config.action == "relabel":
+            suspect &= found.proposed != self._given
+            labels, kept = np.where(suspect, found.proposed, self._given), np.ones(len(suspect), bool)
+        rows = np.flatnonzero(kept)
+        rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
+        said = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
+        if len(np.unique(labels[rows])) < num_classes:
+            self._note(step, suspects=int(suspect.sum()), rate=found.noise.rate)
+            return f"{said}; nothing is changed, as fewer classes would be left than batch.num_classes"
+        self._put_in_force(labels, rows)
+        self._note(step, suspects=int(suspect.sum()), rate=found.noise.rate)
+        return (
+            f"{said}; {len(labels) - len(rows)} items are left out, {(labels != self._given).sum()} get another label"
+        )
+
+    def _put_in_force(self, labels: np.ndarray, rows: np.ndarray) -> None:
+        self.labels, self.rows = labels, rows
+
+    def _note(self, step: int, *, suspects: int, rate: float | None) -> None:
+        self._looks.append(
+            {
+                "step": step,
+                "suspects": suspects,
+                "noise_rate": rate,
+                "left_out": len(self.labels) - len(self.rows),
+                "relabelled": int((self.labels != self._given).sum()),
+            }
+        )
+
+    def decisions(self) -> list[tuple[int, str, int]]:
+        """(position, "drop" or "relabel", label) of the items that are not trained on as given."""
+        out = np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist()
+        changed = self.rows[self.labels[self.rows] != self._given[self.rows]].tolist()
+        found = [(i, "drop", int(self._given[i])) for i in out]
+        return sorted(found + [(i, "relabel", int(self.labels[i])) for i in changed])
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs, as JSON."""
+        changed = np.flatnonzero(self.labels != self._given)
+        return {
+            "looks": self._looks,
+            "left_out": np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist(),
+            "relabelled": [changed.tolist(), self.labels[changed].tolist()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`; an empty one is that of a run that has not begun."""
+        labels, rows = self._given.copy(), np.arange(len(self._given))
+        self._looks = []
+        if state:
+            places, values = state["relabelled"]
+            labels[places] = values
+            rows = np.setdiff1d(rows, np.array(state["left_out"], dtype=np.int64))
+            self._looks = list(state["looks"])
+        self._put_in_force(labels, rows)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """{"step", "suspects", "noise_rate", "left_out", "relabelled"} of each look; no rate: none judged."""
+        return self._looks

@@ -1,0 +1,394 @@
+"""The skew of picked negatives, against its definition in plain Python and a reference on synthetic classes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trivet
+from trivet import mine
+from trivet.label_noise import PickCounts, count_picks, estimate_skew, loss_picks, symmetric, unpicked
+from trivet.label_noise.skew import DISTANCE_BINS, RANK_BINS, margin_bins
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BETA, MARGIN = 1.4, 0.2
+
+
+def definition(batches: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The estimates over picks, one at a time: each batch has points, labels, truth, picks (a, p, n, active)."""
+    bins, share, wrong, wrong_share, active, active_wrong, count = [0.0] * 10, [0.0] * 10, 0.0, 0.0, 0, 0, 0
+    tables: list[list[float]] = [[0.0] * 20 for _ in range(4)]
+    for batch in batches:
+        points, labels, truth = batch["points"], batch["labels"], batch["truth"]
+        anchors = set()
+        for a, p, n, used in batch["picks"]:
+            others = [k for k in range(len(points)) if labels[k] != labels[a]]
+            others.sort(key=lambda k: (math.dist(points[a], points[k]), k))
+            m = len(others)
+            bins[10 * others.index(n) // m] += 1
+            for b in range(10):
+                share[b] += sum(10 * r // m == b for r in range(m)) / m
+            wrong += truth[n] == truth[a]
+            wrong_share += sum(truth[k] == truth[a] for k in others) / m
+            count, active = count + 1, active + used
+            active_wrong += used and truth[n] == truth[a]
+            for row, k, has_loss in (
+                (0, p, True),
+                (1, p, math.dist(points[a], points[p]) > BETA - MARGIN),
+                (3, n, math.dist(points[a], points[n]) < BETA + MARGIN),
+            ):
+                tables[row][min(19, int(10 * math.dist(points[a], points[k])))] += has_loss
+            anchors.add(a)
+        for a in anchors:
+            for k in range(len(points)):
+                if labels[k] != labels[a]:
+                    tables[2][min(19, int(10 * math.dist(points[a], points[k])))] += 1
+    rho = [x / y for x, y in zip(bins, share, strict=True) if y]
+
+    def relative(part: list[float], whole: list[float]) -> list[float]:
+        return [(x / sum(part)) / (y / sum(whole)) for x, y in zip(part, whole, strict=True) if y >= 50 and x >= 1]
+
+    upper, lower = max(relative(tables[1], tables[0])), min(relative(tables[3], tables[2]))
+    return {
+        "picks": count,
+        "active": active,
+        "relative": rho,
+        "skew": max(rho),
+        "easy": 1 / min(rho) if min(rho) else math.inf,
+        "wrong": (wrong / count) / (wrong_share / count),
+        "active_wrong": (active_wrong / active) / (wrong_share / count),
+        "upper": upper,
+        "lower": lower,
+        "gamma": min(1, lower / upper),
+    }
+
+
+def some_batches(count: int, *, sizes: Sequence[int], seed: int) -> list[dict[str, Any]]:
+    """Batches on the unit sphere, with classes of unequal size, a few wrong labels, and equal points."""
+    draw = random.Random(seed)
+    batches = []
+    for _ in range(count):
+        truth = [c for c, size in enumerate(sizes) for _ in range(size)]
+        raw = [[draw.gauss(0.6 * (c == k), 1) for k in range(len(sizes))] for c in truth]
+        raw[1] = raw[-1]
+        points = [[x / math.hypot(*row) for x in row] for row in raw]
+        labels = [draw.randrange(len(sizes)) if draw.random() < 0.4 else c for c in truth]
+        picks = []
+        for a, own in enumerate(labels):
+            positives = [k for k, label in enumerate(labels) if label == own and k != a]
+            negatives = [k for k, label in enumerate(labels) if label != own]
+            nearest = sorted(negatives, key=lambda k: math.dist(points[a], points[k]))
+            picks += [(a, p, draw.choice(nearest[:12]), draw.random() < 0.6) for p in positives]
+        batches.append({"points": points, "labels": labels, "truth": truth, "picks": picks})
+    return batches
+
+
+def counted(batch: dict[str, Any], **options: Any) -> PickCounts:
+    columns = [torch.tensor(column) for column in zip(*batch["picks"], strict=True)]
+    return count_picks(
+        torch.tensor(batch["points"], dtype=torch.float64),
+        torch.tensor(batch["labels"]),
+        tuple(columns[:3]),
+        active=columns[3],
+        true_labels=torch.tensor(batch["truth"]),
+        beta=BETA,
+        margin=MARGIN,
+        **options,
+    )
+
+
+def test_equals_the_definition() -> None:
+    # 23 items: anchors have 14 to 20 negatives, which ten bins do not divide evenly.
+    batches = some_batches(12, sizes=(9, 7, 5, 2), seed=3)
+    expected, found = definition(batches), estimate_skew([counted(batch) for batch in batches])
+    assert (found.picks, found.active) == (expected["picks"], expected["active"])
+    assert found.relative == pytest.approx(expected["relative"], rel=1e-12)
+    for name, want in (("skew", "skew"), ("easy_skew", "easy"), ("wrong_skew", "wrong"), ("gamma", "gamma")):
+        assert getattr(found, name).value == pytest.approx(expected[want], rel=1e-9), name
+    assert found.active_wrong_skew is not None
+    assert found.active_wrong_skew.value == pytest.approx(expected["active_wrong"], rel=1e-9)
+    assert found.positive_skew is not None
+    assert found.negative_skew is not None
+    assert found.positive_skew.value == pytest.approx(expected["upper"], rel=1e-9)
+    assert found.negative_skew.value == pytest.approx(expected["lower"], rel=1e-9)
+
+
+def test_fewer_negatives_than_bins_leave_bins_without_meaning() -> None:
+    batch = some_batches(1, sizes=(3, 3), seed=0)[0]
+    batch |= {"labels": [0, 0, 0, 1, 1, 1], "picks": [(0, 1, 3, True)]}
+    found = estimate_skew([counted(batch)])
+    assert [math.isnan(one) for one in found.relative] == [b not in (0, 3, 6) for b in range(10)]
+    assert found.skew is not None
+    assert found.skew.value == pytest.approx(3)
+
+
+# Synthetic classes: 100 of 50 points in 64 dimensions, batches of 12 x 5 by observed label, every positive pair.
+CLASSES, POINTS, DIMENSIONS, BATCHES = 100, 50, 64, 100
+NEGATIVES = {"uniform": "random", "random": "violating", "fixed": "semihard-hardest"}
+
+
+def synthetic(spread: float, rate: float, seed: int = 0) -> tuple[Array, Array, Array, np.random.Generator]:
+    generator = np.random.default_rng(seed)
+    centres = generator.normal(size=(CLASSES, DIMENSIONS))
+    truth = np.repeat(np.arange(CLASSES), POINTS)
+    points = (centres / np.linalg.norm(centres, axis=1, keepdims=True))[truth]
+    points = points + spread * generator.normal(size=points.shape)
+    observed = symmetric(truth, rate, generator=seed).labels
+    return points / np.linalg.norm(points, axis=1, keepdims=True), truth, observed, generator
+
+
+def drawn(observed: Array, generator: np.random.Generator) -> Iterator[Array]:
+    for _ in range(BATCHES):
+        classes = generator.permutation(CLASSES)[:12]
+        yield np.concatenate([generator.permutation(np.flatnonzero(observed == c))[:5] for c in classes])
+
+
+@pytest.mark.parametrize(
+    ("spread", "rate", "scheme", "skew", "wrong", "active_wrong"),
+    [
+        (0.1, 0.3, "random", 2.57, 15.5, 15.5),
+        (0.1, 0.3, "fixed", 5.29, 7.67, 13.6),
+        (0.2, 0.3, "uniform", 1.04, 1.06, 1.48),
+        (0.2, 0.0, "fixed", 7.85, None, None),
+        (0.2, 0.5, "random", 1.82, None, None),
+    ],
+)
+def test_the_reference_on_synthetic_classes(
+    spread: float, rate: float, scheme: str, skew: float, wrong: float | None, active_wrong: float | None
+) -> None:
+    points, truth, observed, generator = synthetic(spread, rate)
+    draws, counts = torch.Generator().manual_seed(0), []
+    for index in drawn(observed, generator):
+        rows, labels = torch.from_numpy(points[index]), torch.from_numpy(observed[index])
+        negatives: Any = NEGATIVES[scheme]
+        picks = mine(
+            rows, labels, positives="all", negatives=negatives, margin=MARGIN, distance="euclidean", generator=draws
+        )
+        far, near = ((rows[picks.anchor] - rows[other]).norm(dim=1) for other in (picks.positive, picks.negative))
+        counts.append(count_picks(rows, labels, picks, active=far - near + MARGIN > 0, true_labels=truth[index]))
+    found = estimate_skew(counts)
+    assert found.skew is not None
+    assert found.skew.value == pytest.approx(skew, rel=0.1)
+    assert found.skew.low <= found.skew.value <= found.skew.high
+    if rate == 0:
+        assert found.wrong_skew is None
+        assert found.active_wrong_skew is None
+    if wrong is not None:
+        assert found.wrong_skew is not None
+        assert found.active_wrong_skew is not None
+        assert found.wrong_skew.value == pytest.approx(wrong, rel=0.1)
+        assert found.active_wrong_skew.value == pytest.approx(active_wrong, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("spread", "rate", "upper", "lower", "gamma"),
+    [(0.1, 0.3, 2.0523, 0.6773, 0.33), (0.2, 0.3, 1.3595, 0.4465, 0.3284), (0.2, 0.5, 1.1565, 0.6387, 0.5523)],
+)
+def test_the_reference_of_gamma(spread: float, rate: float, upper: float, lower: float, gamma: float) -> None:
+    points, _, observed, generator = synthetic(spread, rate)
+    draws, counts = torch.Generator().manual_seed(0), []
+    for index in drawn(observed, generator):
+        rows, labels = torch.from_numpy(points[index]), torch.from_numpy(observed[index])
+        picks = mine(
+            rows, labels, positives="all", negatives="violating", margin=MARGIN, distance="euclidean", generator=draws
+        )
+        distances = torch.cdist(rows, rows)
+        same = labels[:, None] == labels
+        pairs = distances[same & ~torch.eye(len(rows), dtype=torch.bool)]  # the reference samples all of them
+        near = distances[picks.anchor, picks.negative]
+        bins = margin_bins(
+            pairs, pairs[pairs > BETA - MARGIN], distances.masked_fill(same, torch.inf), near[near < BETA + MARGIN]
+        )
+        counts.append(PickCounts(np.ones(RANK_BINS), np.ones(RANK_BINS), 1.0, None, bins))
+    found = estimate_skew(counts)
+    assert found.positive_skew is not None
+    assert found.negative_skew is not None
+    assert found.gamma is not None
+    assert found.positive_skew.value == pytest.approx(upper, rel=0.1)
+    assert found.negative_skew.value == pytest.approx(lower, rel=0.1)
+    assert found.gamma.value == pytest.approx(gamma, rel=0.1)
+    assert found.negative_bins >= 5
+
+
+def test_uniform_picks_have_no_skew() -> None:
+    points, truth, observed, generator = synthetic(0.2, 0.2)
+    loss, counts = (
+        trivet.TripletLoss(positives="all", negatives="random", generator=torch.Generator().manual_seed(1)),
+        [],
+    )
+    for index in drawn(observed, generator):
+        rows, labels = torch.from_numpy(points[index]), torch.from_numpy(observed[index])
+        loss(rows, labels)
+        counts.append(loss_picks(loss, rows, labels, true_labels=truth[index]))
+    found = estimate_skew(counts)
+    assert found.picks == 24000
+    assert max(abs(one - 1) for one in found.relative) < 4 * math.sqrt(RANK_BINS / found.picks)
+
+
+def batch(seed: int = 0, *, count: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.nn.functional.normalize(torch.randn(count, 4, dtype=torch.float64, generator=generator))
+    labels = torch.arange(count) // 4
+    return rows, labels, labels.roll(2)
+
+
+@pytest.mark.parametrize("positives", ["easy", "hard", "random", "all"])
+@pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "violating", "semihard-hardest"])
+def test_a_loss_picks_what_it_was_evaluated_on(positives: Any, negatives: Any) -> None:
+    rows, labels, truth = batch()
+    loss = trivet.TripletLoss(
+        positives=positives, negatives=negatives, margin=0.3, generator=torch.Generator().manual_seed(5)
+    )
+    value = loss(rows, labels)
+    key = loss.key.clone()
+    found = loss_picks(loss, rows, labels, true_labels=truth)
+    assert torch.equal(loss.key, key)
+    picks = mine(
+        rows,
+        labels,
+        positives=positives,
+        negatives=negatives,
+        margin=0.3,
+        generator=torch.Generator().manual_seed(5),  # the draws of the first evaluation
+    )
+    far, near = ((rows[picks.anchor] - rows[other]).square().sum(dim=1) for other in (picks.positive, picks.negative))
+    terms = torch.relu(far - near + 0.3)
+    assert terms.mean().item() == pytest.approx(value.item(), rel=1e-9)
+    expected = count_picks(rows, labels, picks, active=terms > 0, true_labels=truth)
+    same(found, expected)
+
+
+def same(found: PickCounts, expected: PickCounts) -> None:
+    assert found.picks == pytest.approx(expected.picks)
+    assert found.expected == pytest.approx(expected.expected)
+    assert found.active == expected.active
+    assert (found.wrong is None) == (expected.wrong is None)
+    if found.wrong is not None and expected.wrong is not None:
+        assert found.wrong == pytest.approx(expected.wrong)
+    assert (found.distances is None) == (expected.distances is None)
+    if found.distances is not None and expected.distances is not None:
+        assert found.distances == pytest.approx(expected.distances)
+
+
+def test_of_all_negatives_the_open_hinges_are_picked() -> None:
+    rows, labels, truth = batch()
+    loss = trivet.TripletLoss(positives="all", negatives="all", margin=0.3)
+    loss(rows, labels)
+    picks = mine(rows, labels, positives="all", negatives="all")
+    far, near = ((rows[picks.anchor] - rows[other]).square().sum(dim=1) for other in (picks.positive, picks.negative))
+    used = far - near + 0.3 > 0
+    assert 0 < used.sum() < len(used)
+    expected = count_picks(rows, labels, tuple(column[used] for column in picks), true_labels=truth)
+    same(loss_picks(loss, rows, labels, true_labels=truth), expected)
+
+
+def test_an_unhinged_loss_picks_all_alike() -> None:
+    rows, labels, _ = batch()
+    loss = trivet.UnhingedTripletLoss()
+    loss(rows, labels)
+    found = estimate_skew([loss_picks(loss, rows, labels)])
+    assert found.picks == 24 * 3 * 20
+    assert found.relative == pytest.approx([1] * RANK_BINS)
+
+
+@pytest.mark.parametrize(("positives", "negatives"), [("all", "hard"), ("random", "distance-weighted"), ("all", "all")])
+def test_the_margin_loss_is_counted_by_distance(positives: Any, negatives: Any) -> None:
+    rows, labels, _ = batch()
+    loss = trivet.MarginLoss(
+        positives=positives, negatives=negatives, beta=1.1, margin=0.2, generator=torch.Generator().manual_seed(2)
+    )
+    loss(rows, labels)
+    picks = mine(
+        rows,
+        labels,
+        positives=positives,
+        negatives=negatives,
+        distance="euclidean",
+        margin=0.2,
+        generator=torch.Generator().manual_seed(2),
+    )
+    found = loss_picks(loss, rows, labels).distances
+    assert found is not None
+    if negatives == "all":  # each pair once
+        pairs = {(a, p) for a, p in zip(picks.anchor.tolist(), picks.positive.tolist(), strict=True)}
+        others = {(a, n) for a, n in zip(picks.anchor.tolist(), picks.negative.tolist(), strict=True)}
+    else:
+        pairs = list(zip(picks.anchor.tolist(), picks.positive.tolist(), strict=True))
+        others = list(zip(picks.anchor.tolist(), picks.negative.tolist(), strict=True))
+    far, near = ([float((rows[a] - rows[b]).norm()) for a, b in part] for part in (pairs, others))
+    assert found[0] == pytest.approx(histogram(far))
+    assert found[1] == pytest.approx(histogram([d for d in far if d > 1.1 - 0.2]))
+    assert found[3] == pytest.approx(histogram([d for d in near if d < 1.1 + 0.2]))
+    assert found[2].sum() == 24 * 20
+
+
+def histogram(distances: list[float]) -> Array:
+    return np.histogram(distances, bins=DISTANCE_BINS, range=(0, 2))[0].astype(float)
+
+
+def test_what_trimming_or_the_maximum_leaves_out_is_no_pick() -> None:
+    rows, labels, _ = batch()
+    options: dict[str, Any] = {"positives": "all", "negatives": "hard", "margin": 0.3}
+    trimmed = trivet.TripletLoss(trim=0.25, **options)
+    hardest = trivet.TripletLoss(reduction="max", **options)
+    counts = []
+    for loss in (trimmed, hardest):
+        loss(rows, labels)
+        counts.append(estimate_skew([loss_picks(loss, rows, labels)]).picks)
+    assert counts == [54, 1]
+
+
+def test_disjoint_triplets_are_picked_once() -> None:
+    rows, labels, _ = batch()
+    loss = trivet.TripletLoss(positives="easy", negatives="hard", disjoint=True)
+    loss(rows, labels)
+    assert loss.last is not None
+    assert estimate_skew([loss_picks(loss, rows, labels)]).picks == loss.last.terms
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        trivet.ProxyNCALoss(6, 4),
+        trivet.NPairLoss(),
+        trivet.MultiSimilarityLoss(),
+        trivet.TripletLoss(positives="all", negatives="all", soft=True),
+        trivet.TripletLoss(positives="all", negatives="all", trim=0.1),
+        trivet.MarginLoss(num_samples=24),
+        trivet.ContrastiveLoss(margin=1.0, negatives="hard", trim=0.1),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_a_loss_that_picks_no_negatives_says_why(loss: trivet.RowLoss) -> None:
+    rows, labels, _ = batch()
+    reason = unpicked(loss)
+    assert reason is not None
+    with pytest.raises(ValueError, match="take another strategy") as error:
+        loss_picks(loss, rows, labels)
+    assert reason in str(error.value)
+
+
+def test_counts_survive_json_and_the_interval_is_repeatable() -> None:
+    batches = [counted(batch) for batch in some_batches(6, sizes=(9, 7, 5), seed=1)]
+    again = [PickCounts.from_json(json.loads(json.dumps(one.as_json()))) for one in batches]
+    found = estimate_skew(batches)
+    assert estimate_skew(again) == found
+    assert estimate_skew(batches, seed=1) != found
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_what_cannot_be_counted_is_said() -> None:
+    rows, labels, _ = batch()
+    with pytest.raises(ValueError, match="at least one batch"):
+        estimate_skew([])
+    with pytest.raises(ValueError, match="another observed label"):
+        count_picks(rows, labels, (torch.tensor([0]), torch.tensor([1]), torch.tensor([2])))
+    with pytest.raises(ValueError, match="one entry per pick"):
+        count_picks(rows, labels, (torch.tensor([0]), torch.tensor([1, 2]), torch.tensor([8])))

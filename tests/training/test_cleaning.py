@@ -1,0 +1,209 @@
+"""Labels that look wrong while a run trains: left out or changed, and all of it repeatable."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from trivet.collapse.monitor import Event
+from trivet.data.decisions import read_decisions
+from trivet.label_noise import find_suspects
+from trivet.training import RunConfig, run
+from trivet.training.cleaning import Cleaning, CleaningConfig
+from trivet.training.files import RECORD
+from trivet.training.run import Job, resume, train
+
+SETTINGS: dict[str, Any] = {
+    "seed": 1,
+    "data": {"name": "digits", "level": "digit", "noise": {"kind": "symmetric", "rate": 0.3, "exact": True}},
+    "batch": {"num_classes": 5, "samples_per_class": 4},
+    "model": {"name": "mlp", "width": 32, "embedding_dim": 8},
+    "loss": {"name": "triplet"},
+    "training": {"steps": 24, "log_every": 1, "checkpoint_every": 4, "accelerator": "cpu"},
+    "evaluation": {"every": 24, "map_points": 10, "sample": 50, "nmi_plus": 2},
+    "cleaning": {"action": "drop", "after": 8, "every": 8},
+}  # fmt: skip
+
+
+def clusters(wrong: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three clusters of 40, their true labels, and labels of which the first of each cluster are wrong."""
+    random = np.random.default_rng(0)
+    truth = np.repeat([2, 5, 7], 40)
+    centres = np.eye(3)[np.repeat([0, 1, 2], 40)]
+    labels = truth.copy()
+    for first, other in ((0, 5), (40, 7), (80, 2)):
+        labels[first : first + wrong // 3] = other
+    return centres + 0.05 * random.standard_normal((120, 3)), truth, labels
+
+
+def config(**cleaning: Any) -> RunConfig:
+    return RunConfig.parse(SETTINGS | {"cleaning": SETTINGS["cleaning"] | cleaning}, source="test")
+
+
+def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
+    points, truth, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels)
+    said = cleaning.look(3, points, num_classes=3, seed=0)
+    assert cleaning.rows.tolist() == np.flatnonzero(labels == truth).tolist()
+    assert cleaning.labels.tolist() == labels.tolist()
+    assert said == "step 3: 12 of 120 labels look wrong; 12 items are left out, 0 get another label"
+    assert cleaning.decisions() == [(i, "drop", int(labels[i])) for i in np.flatnonzero(labels != truth)]
+
+
+def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
+    points, truth, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels)
+    cleaning.look(0, points, num_classes=3, seed=0)
+    assert cleaning.labels.tolist() == truth.tolist()
+    assert len(cleaning.rows) == 120
+    assert cleaning.decisions() == [(i, "relabel", int(truth[i])) for i in np.flatnonzero(labels != truth)]
+    assert cleaning.as_json()[0] | {"noise_rate": None} == {
+        "step": 0, "suspects": 12, "noise_rate": None, "left_out": 0, "relabelled": 12,
+    }  # fmt: skip
+    assert abs(cleaning.as_json()[0]["noise_rate"] - 0.1) < 0.03
+
+
+def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
+    points, _, labels = clusters()
+    points += 0.3 * np.random.default_rng(1).standard_normal(points.shape)
+    found = find_suspects(points, labels)
+    moved = np.sort(found.probability_wrong[found.proposed != labels])
+    limit = float(moved[len(moved) // 2])
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, above=limit), labels)
+    cleaning.look(0, points, num_classes=3, seed=0)
+    changed = np.flatnonzero(cleaning.labels != labels).tolist()
+    assert changed == np.flatnonzero(found.probability_wrong > limit).tolist()
+    assert 0 < len(changed) < len(moved)
+
+
+def test_each_look_judges_the_labels_as_given() -> None:
+    points, _, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, every=1), labels)
+    for step in (0, 1):
+        cleaning.look(step, points, num_classes=3, seed=0)
+    assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
+
+
+def test_looks_are_due_at_their_steps_and_once() -> None:
+    points, _, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="drop", after=4, every=3, until=11), labels)
+    seen = []
+    for step in range(20):
+        if cleaning.due(step):
+            seen.append((step, cleaning.judges(step)))
+            cleaning.look(step, points if cleaning.judges(step) else None, num_classes=2, seed=0)
+            assert not cleaning.due(step)
+    assert seen == [(4, True), (7, True), (10, True), (11, False)]
+    assert not cleaning.changed
+    assert len(cleaning.rows) == 120
+    assert not any(Cleaning(None, labels).due(step) for step in range(20))
+
+
+def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
+    points, _, _ = clusters()
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [100, 18, 2]))
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0, above=0.01), labels)
+    said = cleaning.look(0, points, num_classes=3, seed=0)
+    assert "nothing is changed, as fewer classes would be left than batch.num_classes" in said
+    assert not cleaning.changed
+
+
+def test_embeddings_that_are_not_finite_are_not_judged() -> None:
+    points, _, labels = clusters()
+    points[7] = np.nan
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels)
+    assert (
+        cleaning.look(0, points, num_classes=3, seed=0)
+        == "step 0: the embeddings are not finite, so no label is judged"
+    )
+    assert not cleaning.changed
+
+
+@pytest.mark.parametrize("action", ["drop", "relabel"])
+def test_a_state_holds_all(action: Any) -> None:
+    points, _, labels = clusters()
+    before, after = (Cleaning(CleaningConfig(action=action, after=0), labels) for _ in range(2))
+    before.look(0, points, num_classes=3, seed=0)
+    after.restore(json.loads(json.dumps(before.state())))
+    assert after.labels.tolist() == before.labels.tolist()
+    assert after.rows.tolist() == before.rows.tolist()
+    assert after.as_json() == before.as_json()
+    assert not after.due(0)
+    after.restore({})
+    assert not after.changed
+
+
+def test_until_must_lie_beyond_after() -> None:
+    with pytest.raises(ValueError, match=r"cleaning: until must be above after, .*: got 8 and 8"):
+        config(until=8)
+
+
+@pytest.mark.parametrize("cleaning", [{"action": "drop"}, {"action": "relabel", "every": 6, "until": 20}])
+def test_a_killed_run_goes_on_to_the_same_result(
+    cleaning: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="trivet")
+    settings = config(**cleaning)
+    whole = train(settings, tmp_path / "whole")
+    assert whole["cleaning"][0]["step"] == 8
+    assert whole["cleaning"][0]["suspects"] > 0
+    assert any("labels look wrong" in line for line in caplog.messages)
+
+    class Killed(BaseException):
+        pass
+
+    after_step, killed_at = Job.after_step, [8, 14]
+
+    def until_killed(self: Job) -> None:
+        after_step(self)
+        if killed_at and self.task.step == killed_at[0]:
+            killed_at.pop(0)
+            raise Killed
+
+    monkeypatch.setattr(Job, "after_step", until_killed)
+    with pytest.raises(Killed):
+        train(settings, tmp_path / "killed")
+    with pytest.raises(Killed):
+        resume(tmp_path / "killed")
+    record = resume(tmp_path / "killed")
+    assert record["cleaning"] == whole["cleaning"]
+    one, two = (load_file(next((tmp_path / name / "model").glob("*.safetensors"))) for name in ("whole", "killed"))
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_a_repair_returns_to_the_labels_of_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[int, list[int]] = {0: [], 1: []}
+    make, meet = Job._make_batches, Job._meet
+
+    def noted(self: Job) -> None:
+        make(self)
+        sizes[self.guard.attempt].append(len(self.items))
+
+    def with_event(self: Job, events: Any) -> None:
+        event = Event(6, "network-collapse", {}, "made up", (), None, 0)
+        meet(self, [event] if self.task.step == 6 and not self.guard.attempt else events)
+
+    monkeypatch.setattr(Job, "_make_batches", noted)
+    monkeypatch.setattr(Job, "_meet", with_event)
+    hard = {"name": "triplet", "positives": "hard", "negatives": "hard"}
+    cleaning = {"action": "drop", "after": 2, "every": 50}
+    values = SETTINGS | {"loss": hard, "guard": {"action": "repair"}, "cleaning": cleaning}
+    record = train(RunConfig.parse(values, source="test"), tmp_path / "run")
+    assert record["guard"]["repairs"][0]["returned_to"] == 0
+    assert sizes[0][-1] < sizes[0][0] == sizes[1][0] > sizes[1][-1]
+    assert [look["step"] for look in record["cleaning"]] == [2]
+
+
+def test_what_was_left_out_stands_in_a_decision_file(tmp_path: Path) -> None:
+    record = train(config(), tmp_path / "run")
+    rows = read_decisions(tmp_path / "run" / "cleaning.csv")
+    assert len(rows) == record["cleaning"][-1]["left_out"] > 0
+    assert {row.decision for row in rows} == {"drop"}
+    assert json.loads((tmp_path / "run" / RECORD).read_text())["cleaning"] == record["cleaning"]
+    assert run.CLEANING == "cleaning.csv"
