@@ -48,7 +48,7 @@ def config(**cleaning: Any) -> RunConfig:
 
 def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
     points, truth, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels)
+    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
     said = cleaning.look(3, points, num_classes=3, seed=0)
     assert cleaning.rows.tolist() == np.flatnonzero(labels == truth).tolist()
     assert cleaning.labels.tolist() == labels.tolist()
@@ -58,7 +58,7 @@ def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
 
 def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
     points, truth, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels)
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
     cleaning.look(0, points, num_classes=3, seed=0)
     assert cleaning.labels.tolist() == truth.tolist()
     assert len(cleaning.rows) == 120
@@ -75,7 +75,7 @@ def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
     found = find_suspects(points, labels)
     moved = np.sort(found.probability_wrong[found.proposed != labels])
     limit = float(moved[len(moved) // 2])
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, above=limit), labels)
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, above=limit), labels, batch_size=20)
     cleaning.look(0, points, num_classes=3, seed=0)
     changed = np.flatnonzero(cleaning.labels != labels).tolist()
     assert changed == np.flatnonzero(found.probability_wrong > limit).tolist()
@@ -84,7 +84,7 @@ def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
 
 def test_each_look_judges_the_labels_as_given() -> None:
     points, _, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, every=1), labels)
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, every=1), labels, batch_size=20)
     for step in (0, 1):
         cleaning.look(step, points, num_classes=3, seed=0)
     assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
@@ -92,7 +92,7 @@ def test_each_look_judges_the_labels_as_given() -> None:
 
 def test_looks_are_due_at_their_steps_and_once() -> None:
     points, _, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="drop", after=4, every=3, until=11), labels)
+    cleaning = Cleaning(CleaningConfig(action="drop", after=4, every=3, until=11), labels, batch_size=20)
     seen = []
     for step in range(20):
         if cleaning.due(step):
@@ -102,13 +102,19 @@ def test_looks_are_due_at_their_steps_and_once() -> None:
     assert seen == [(4, True), (7, True), (10, True), (11, False)]
     assert not cleaning.changed
     assert len(cleaning.rows) == 120
-    assert not any(Cleaning(None, labels).due(step) for step in range(20))
+    assert not any(Cleaning(None, labels, batch_size=20).due(step) for step in range(20))
+
+
+@pytest.mark.parametrize(("items", "first"), [(120, 12), (121, 14), (4000, 200)])
+def test_the_first_look_comes_after_two_epochs_at_most_200_steps(items: int, first: int) -> None:
+    cleaning = Cleaning(CleaningConfig(action="drop"), np.arange(items) % 3, batch_size=20)
+    assert [step for step in range(250) if cleaning.due(step)] == [first, *range(first + 100, 250, 100)]
 
 
 def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
     points, _, _ = clusters()
     labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [100, 18, 2]))
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0, above=0.01), labels)
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0, above=0.01), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=3, seed=0)
     assert "nothing is changed, as fewer classes would be left than batch.num_classes" in said
     assert not cleaning.changed
@@ -117,7 +123,7 @@ def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
 def test_embeddings_that_are_not_finite_are_not_judged() -> None:
     points, _, labels = clusters()
     points[7] = np.nan
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels)
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     assert (
         cleaning.look(0, points, num_classes=3, seed=0)
         == "step 0: the embeddings are not finite, so no label is judged"
@@ -128,7 +134,7 @@ def test_embeddings_that_are_not_finite_are_not_judged() -> None:
 @pytest.mark.parametrize("action", ["drop", "relabel"])
 def test_a_state_holds_all(action: Any) -> None:
     points, _, labels = clusters()
-    before, after = (Cleaning(CleaningConfig(action=action, after=0), labels) for _ in range(2))
+    before, after = (Cleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
     before.look(0, points, num_classes=3, seed=0)
     after.restore(json.loads(json.dumps(before.state())))
     assert after.labels.tolist() == before.labels.tolist()

@@ -22,18 +22,19 @@ EventKind = Literal["network-collapse", "class-collapse", "dead-sampler", "explo
 SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
 """What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
 
-_CHOSEN = "the first half of the gauntlet (benchmarks/gauntlet.py)"
+_CHOSEN = "the part of the gauntlet to choose on (benchmarks/gauntlet.py)"
 ALARMS: dict[str, Threshold] = {
     "risk": Threshold(0.8, "risk", "from here on, at two looks in a row: the network is about to collapse", _CHOSEN),
     "healthy": Threshold(0.5, "risk", "below: nothing is suspicious, and a repair may return here", "our choice"),
     "lost": Threshold(
-        0.15, "fine_recall", "lost since its best, beyond two standard errors: classes collapse", _CHOSEN
+        0.12, "fine_recall", "lost since its best, and three standard errors: tight classes collapse", _CHOSEN
     ),
+    "tight": Threshold(0.5, "within_between", "below: distances inside classes are small beside others", _CHOSEN),
     "dead": Threshold(5, "looks", "in a row at which nearly no term has a gradient: the sampler is dead", "our choice"),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
 CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
-ERRORS = 2  # standard errors beyond which a loss of fine recall is none of chance
+ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many looks are asked
 FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
 
 
@@ -346,19 +347,17 @@ class CollapseMonitor:
         if kept - error > self._best[0] - self._best[1]:
             self._best = (kept, error, float(step))
         best, before, healthy = self._best
-        most = ALARMS["lost"].value
-        if best - kept <= most + ERRORS * math.hypot(error, before):
+        within, between, most = self.series["within"][-1], self.series["between"][-1], ALARMS["lost"].value
+        lost = best - kept > max(most, ERRORS * math.hypot(error, before))
+        # An embedding that shrinks to a point loses fine recall too, but its classes do not come apart.
+        if not (lost and within < ALARMS["tight"].value * between):
             return
         self._tell(
             step,
             "class-collapse",
-            {
-                "fine_recall": kept,
-                "best_fine_recall": best,
-                "within_between": self.series["within"][-1] / self.series["between"][-1],
-            },
+            {"fine_recall": kept, "best_fine_recall": best, "within_between": within / between},
             f"the nearest positive is of the same finer class for {kept:.1%} of the items, after {best:.1%}: "
-            f"more than {most:.0%} lost",
+            f"more than {most:.0%} lost, with items of a class {within / between:.2f} x as far apart as items of two",
             class_advice(None)[1],
             healthy=int(healthy),
         )

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from trivet.config import Config
 from trivet.label_noise import find_suspects
 
+EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
+
 
 class CleaningConfig(Config):
     """What is done while training about labels that are probably wrong, by the neighbours in the present embedding."""
@@ -18,8 +20,13 @@ class CleaningConfig(Config):
     action: Literal["drop", "relabel"] = Field(
         description="drop: train on the other items. relabel: train on them with the class that is most probable."
     )
-    after: int = Field(200, ge=0, description="The step of the first look; all labels count as given before it.")
-    every: int = Field(200, ge=1, description="Steps between two looks; each judges all labels as given, anew.")
+    after: int | None = Field(
+        None,
+        ge=0,
+        description="The step of the first look; all labels count as given before it. The later, the better the "
+        "embedding, but what is seen many times is learned by heart. Default: two epochs, at most 200 steps.",
+    )
+    every: int = Field(100, ge=1, description="Steps between two looks; each judges all labels as given, anew.")
     until: int | None = Field(
         None,
         ge=1,
@@ -30,7 +37,7 @@ class CleaningConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.until is not None and self.until <= self.after:
+        if self.until is not None and self.after is not None and self.until <= self.after:
             raise ValueError(
                 f"until must be above after, or no label is ever judged: got {self.until} and {self.after}."
             )
@@ -43,14 +50,18 @@ class Cleaning:
     Args:
         config: None for labels as given.
         labels: `(N,)` as given, of the training items.
+        batch_size: items of a batch.
 
     Attributes:
         labels: `(N,)` in force.
         rows: ascending positions of the items in force; each class among them has two or more.
     """
 
-    def __init__(self, config: CleaningConfig | None, labels: np.ndarray) -> None:
+    def __init__(self, config: CleaningConfig | None, labels: np.ndarray, *, batch_size: int) -> None:
         self.config, self._given = config, labels
+        self._after = min(LATEST, EPOCHS * -(-len(labels) // batch_size))
+        if config is not None and config.after is not None:
+            self._after = config.after
         self._looks: list[dict[str, Any]] = []
         self._put_in_force(labels, np.arange(len(labels)))
 
@@ -61,7 +72,7 @@ class Cleaning:
 
     def due(self, step: int) -> bool:
         """Whether there is something to be done between this many steps and the next one."""
-        if self.config is None or (self._looks and self._looks[-1]["step"] >= step) or step < self.config.after:
+        if self.config is None or (self._looks and self._looks[-1]["step"] >= step) or step < self._after:
             return False
         return step == self.config.until or self.judges(step)
 
@@ -69,7 +80,7 @@ class Cleaning:
         """Whether what is to be done needs embeddings."""
         assert self.config is not None
         within = self.config.until is None or step < self.config.until
-        return within and (step - self.config.after) % self.config.every == 0
+        return within and (step - self._after) % self.config.every == 0
 
     def look(self, step: int, embeddings: np.ndarray | None, *, num_classes: int, seed: int) -> str:
         """Judge all labels, or take those given again where none are due; returns a line that says what was done.

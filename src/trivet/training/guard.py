@@ -18,10 +18,11 @@ if TYPE_CHECKING:  # the settings of a run hold those of its guard
     from trivet.training.config import RunConfig
 
 MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
-FAST = 0.01  # learning rate, above which it is lowered before all else
-NEGATIVES = "semihard-hardest"  # in place of the hardest
+FAST, RATE = 0.01, 1e-3  # a learning rate above the first is lowered to the second, at least tenfold, before all else
 FLAT, WIDE = 8, 32  # dimensions: fewer than the first are made the second
 FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that there is a choice, and a good one
+MANY = 50  # items of a class, from which on it may hold more than one thing
+SMALL, LARGE = 64, 128  # items of a batch, up to which it is filled with more of each class, or with more classes
 WARMUP = 0.05  # of the steps
 
 Action = Literal["warn", "stop", "repair"]
@@ -308,83 +309,48 @@ def _more_dimensions(values: Settings, class_sizes: Sequence[int]) -> str | None
 
 
 def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    loss, negatives = values["loss"], _name(values["loss"]["negatives"])
-    alone = loss["reduction"] == "max"
-    # All negatives, weighted by this loss, are the nearest alone.
-    hard = negatives in ("hard", "multi-similarity") or (negatives == "all" and loss["name"] == "multi-similarity")
-    pulled = _name(loss["positives"]) in ("hard", "multi-similarity")
-    if not (alone or hard or pulled):
+    if median_low(class_sizes) >= MANY:
+        return _selectively(values, class_sizes, samples=FEWEST)
+    if not _easily(values, "multi-similarity", "multi-similarity", FEWEST, class_sizes):
         return None
-    if alone:
-        loss["reduction"] = "mean"
-    if hard:
-        _beyond(values)
-    if pulled:
-        loss["positives"] = "easy"
-        _more_samples(values, FEWEST, class_sizes)
     return (
-        "The hardest triplets of a batch are escaped by shrinking everything; easy positives, and negatives that are "
-        "not the hardest, leave another way."
+        "Of small classes all negatives of a batch are weighed at once, and easy positives do not pull what is far: no "
+        "single hard triplet decides, whose shortest way out is a point."
     )
 
 
-def _easy(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if _name(values["loss"]["positives"]) == "easy":
+def _selectively(values: Settings, class_sizes: Sequence[int], *, samples: int = SAMPLES) -> str | None:
+    if not _easily(values, "selectively-contrastive", "hard", samples, class_sizes):
         return None
-    values["loss"]["positives"] = "easy"
-    if _name(values["loss"]["negatives"]) in ("hard", "random", "all"):
-        _beyond(values)
-    _more_samples(values, SAMPLES, class_sizes)
-    return "Easy positives pull an item to its nearest of the class alone, and leave the rest where it is."
+    return (
+        "The selectively contrastive loss does not pull the positive while the negative is nearer, and easy positives "
+        "do not draw a class to one spot."
+    )
 
 
-def _beyond(values: Settings) -> None:
-    """Negatives beyond the positive, which need a margin, in a space where it means the same throughout training."""
-    values["loss"]["negatives"] = NEGATIVES
-    if "margin" in values["loss"]:
-        values["loss"]["margin"] = values["loss"]["margin"] or MARGIN
-        values["model"]["normalize"] = True
-
-
-def _semihard(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if _name(values["loss"]["negatives"]) not in ("random", "all"):
-        return None
-    values["loss"]["negatives"] = "semihard"
-    return "Semi-hard negatives are near enough to matter, so that less of the loss is left to pulling positives."
-
-
-def _second_order(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if values["loss"]["name"] != "nca":
-        return None
-    _other_loss(values, "second-order")
-    return "The gradient of the second-order loss is small where positive and negative are alike, as near a collapse."
-
-
-_SELECTIVELY = "The selectively contrastive loss does not pull the positive while the negative is nearer."
-
-
-def _selectively(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if values["loss"]["name"] not in ("nca", "second-order"):
-        return None
-    _other_loss(values, "selectively-contrastive")
-    return _SELECTIVELY
-
-
-def _selectively_pairs(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    if values["loss"]["name"] not in ("contrastive", "proxy-nca"):
-        return None
-    _other_loss(values, "selectively-contrastive")
-    _easy(values, class_sizes)
-    return "A loss of easy positives does not draw all items of a class to one spot, as all pairs or a proxy do."
+def _easily(values: Settings, name: str, negatives: str, samples: int, class_sizes: Sequence[int]) -> bool:
+    """Another loss, of easy positives; what it has no option for is left out. False where it is this one already."""
+    loss = values["loss"]
+    if loss["name"] == name and _name(loss["positives"]) == "easy":
+        return False
+    kept = ("trim", "trim_positives_only", "disjoint")
+    values["loss"] = {"name": name, "positives": "easy", "negatives": negatives} | {
+        key: loss[key] for key in kept if key in loss
+    }
+    values["model"]["normalize"] = True  # as these losses do, so that neighbours are theirs
+    _more_samples(values, samples, class_sizes)
+    _fill(values, class_sizes)
+    return True
 
 
 def _slower_if_fast(values: Settings, class_sizes: Sequence[int]) -> str | None:
-    return _slower(values, class_sizes) if values["training"]["learning_rate"] > FAST else None
+    rate = values["training"]["learning_rate"]
+    return _slower(values, class_sizes, most=RATE) if rate > FAST else None
 
 
-def _slower(values: Settings, class_sizes: Sequence[int]) -> str | None:
+def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.inf) -> str | None:
     training = values["training"]
-    training["learning_rate"] = float(f"{training['learning_rate'] / 10:.6g}")
+    training["learning_rate"] = min(most, float(f"{training['learning_rate'] / 10:.6g}"))
     training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
     return "Smaller steps, and a warm-up, do not leap to where there is no way back from."
 
@@ -432,8 +398,8 @@ def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
 
 # The least change first.
 LADDERS: dict[EventKind, tuple[Rung, ...]] = {
-    "network-collapse": (_slower_if_fast, _more_dimensions, _second_order, _choose, _selectively, _normalized, _slower),
-    "class-collapse": (_more_dimensions, _selectively_pairs, _easy, _semihard, _larger_k, _slower),
+    "network-collapse": (_slower_if_fast, _more_dimensions, _choose, _normalized, _slower),
+    "class-collapse": (_more_dimensions, _selectively, _larger_k, _slower),
     "dead-sampler": (_harder, _wider, _violating),
     "exploding-norm": (_slower_and_normalized, _normalized),
     "not-finite": (_slower,),
@@ -452,7 +418,11 @@ def _more_samples(values: Settings, samples: int, class_sizes: Sequence[int]) ->
     batch["num_classes"] = max(2, min(batch["num_classes"], round(size / batch["samples_per_class"])))
 
 
-def _other_loss(values: Settings, name: str) -> None:
-    """Another loss for the same choice; what that loss has no option for is left out."""
-    kept = ("positives", "negatives", "trim", "trim_positives_only", "disjoint")
-    values["loss"] = {"name": name} | {key: values["loss"][key] for key in kept if key in values["loss"]}
+def _fill(values: Settings, class_sizes: Sequence[int]) -> None:
+    """More classes in a batch that holds less than a quarter of them, more of each in a small one that holds all."""
+    batch = values["batch"]
+    samples, classes = batch["samples_per_class"], len(class_sizes)
+    if 4 * batch["num_classes"] < classes:
+        batch["num_classes"] = max(batch["num_classes"], min(classes, LARGE // samples))
+    elif batch["num_classes"] >= classes:
+        batch["samples_per_class"] = max(samples, min(SMALL // batch["num_classes"], median_low(class_sizes)))

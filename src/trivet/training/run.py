@@ -305,7 +305,8 @@ class Job:
         levels = list(splits.train.labels)
         self.fine = levels[-1] if levels[-1] != splits.level else None
         self.model = build(config.model, splits.train.inputs.shape, config.seed)
-        self.cleaning = Cleaning(config.cleaning, splits.train.labels[splits.level])
+        size = config.batch.num_classes * config.batch.samples_per_class
+        self.cleaning = Cleaning(config.cleaning, splits.train.labels[splits.level], batch_size=size)
         self._put_in_force(config)
         self.split, held_out = next(iter(splits.evaluation.items()))
         order = np.random.default_rng(config.seed).permutation(len(held_out))
