@@ -31,6 +31,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     broken = points.copy()
     broken[7] = np.nan
     np.savez("broken.npz", embeddings=broken, kind=labels)
+    words = np.where(truth == 1, "bark loud", "soft purr")
+    lines = [
+        f'{i},"{word}, {i % 10}",{["cat", "dog"][label]}'
+        for i, (word, label) in enumerate(zip(words, labels, strict=True))
+    ]
+    Path("pets.csv").write_text("\n".join(["name,text,kind", *lines]) + "\n")
+    Path("wordless.csv").write_text("words,kind\na,b\n")
+    Path("blank.csv").write_text("text,kind\na,b\n,c\n")
     Path("folder").mkdir()
     Path("run/embeddings").mkdir(parents=True)
     Path("run/config.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "triplet"\n')
@@ -92,6 +100,30 @@ def test_the_rate_and_the_most_suspect_are_printed(
     assert "┃" not in run(capsys, monkeypatch, "pets.npz", "--top", "0")[1]
 
 
+def test_texts_are_compared_and_shown_and_their_file_stays(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Path("pets.csv").read_bytes()
+    outputs = ("--out", "s.csv", "--report", "r.html")
+    code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", *outputs, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert {one["id"] for one in found["suspects"][:2]} == {"3", "40"}
+    assert found["above_half"] == 2
+    assert "compared by the runs of 2 to 5 characters" in found["notes"][0]
+    page = Path("r.html").read_text()
+    assert "soft purr, 3" in page
+    assert "trivet train --labels" not in page  # texts are not trained on
+    assert Path("pets.csv").read_bytes() == before
+    # An encoder that knows nothing of the words: all are of one length.
+    monkeypatch.setattr("trivet.training.audit.encoder_vectors", lambda texts, name: np.ones((len(texts), 2)))
+    code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--encoder", "small", "--json")
+    found = json.loads(out)
+    assert (code, found["notes"][0]) == (0, "The texts were compared by the vectors of small.")
+    assert found["noise_rate"]["estimate"] > 0.2
+    assert run(capsys, monkeypatch, "pets.csv", "--text", "name", "--level", "kind")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -106,11 +138,19 @@ def test_the_rate_and_the_most_suspect_are_printed(
         (["pets.npz", "--split", "test"], "must have a column 'split'"),
         (["pets.npz", "--folds", "3"], "pets.npz is a file, so leave out --folds"),
         (["gone.npz"], "gone.npz does not exist"),
+        (["pets.npz", "--encoder", "small"], "pets.npz holds embeddings; leave it out"),
+        (["wordless.csv"], "must have a column 'text': wordless.csv has 'words', 'kind'"),
+        (["blank.csv"], "every row of blank.csv must have a text: 1 of 2 have none, rows 1"),
+        (["pets.csv", "--level", "kine"], "did you mean 'kind'?"),
+        (["pets.csv", "--level", "text"], "has no 'text'"),
+        (["pets.csv", "--folds", "2"], "pets.csv is a file, so leave out --folds"),
+        (["gone.csv"], "gone.csv does not exist"),
+        (["run", "--encoder", "small"], "leave out --split, --text and --encoder"),
         (["folder"], "a run folder must hold config.toml"),
         (["run", "--level", "digits"], "run has no 'digits'; did you mean 'digit'?"),
         (["run", "--folds", "1"], "from 2 to half the number of items, 324, or 0 for none: got 1"),
         (["run", "--folds", "0"], "a run has a model once it has ended: run has none"),
-        (["run", "--split", "seen"], "leave out --split and --text"),
+        (["run", "--split", "seen"], "leave out --split, --text and --encoder"),
         (["pets.npz", "--out", "pets.npz"], "pets.npz exists; choose another --out, or add --force"),
         (["pets.npz", "--out", "pets.npz", "--force"], "replaces only what an audit wrote: pets.npz"),
         (["pets.npz", "--report", "nowhere/page.html"], "make the folder first"),

@@ -186,6 +186,24 @@ def test_overlap_is_not_noise() -> None:
     assert estimate_noise(points, noisy, distance="euclidean").rate == pytest.approx(0.2, abs=0.05)
 
 
+def test_noise_that_is_rare_deep_inside_the_classes_is_not_missed() -> None:
+    points, truth = clusters(5, 300)
+    random = np.random.default_rng(0)
+    centres = np.stack([points[truth == c].mean(axis=0) for c in range(5)])
+    from_centre = np.linalg.norm(points - centres[truth], axis=1)
+    wrong = (from_centre > np.median(from_centre)) & (random.random(len(truth)) < 0.4)
+    labels = np.where(wrong, (truth + random.integers(1, 5, len(truth))) % 5, truth)
+    found = estimate_noise(points, labels, distance="euclidean")
+    assert found.rate == pytest.approx(wrong.mean(), abs=0.08)
+    assert "all items" in found.method
+
+
+@pytest.mark.parametrize(("classes", "share"), [(99, "20%"), (100, "10%")])
+def test_of_many_items_the_deepest_tenth_is_enough(classes: int, share: str) -> None:
+    points, truth = clusters(classes, 30, apart=5)
+    assert f"labels of the {share}" in estimate_noise(points, truth, distance="euclidean").method
+
+
 def test_many_small_classes() -> None:
     points, truth = clusters(60, 15, apart=30)
     noisy = symmetric(truth, 0.2, generator=0, exact=True)

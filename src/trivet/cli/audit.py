@@ -18,7 +18,8 @@ def audit(
     embeddings: Annotated[
         Path,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet; or a run folder: its training items.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet; texts: .csv; or a run folder: its training "
+            "items.",
             show_default=False,
         ),
     ],
@@ -66,10 +67,24 @@ def audit(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of a file, take the rows of this split only.")] = None,
     text: Annotated[
-        str | None, typer.Option(help="Of a file, the column that the page shows of each row. Default: text.")
+        str | None,
+        typer.Option(
+            help="Of a file, the column that the page shows of each row; of a .csv the texts that are judged. Default: "
+            "text."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a .csv, the sentence-transformers model that makes vectors of the texts, by name or folder. "
+            "Default: none; texts are compared by their characters.",
+            show_default=False,
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Print so many of the most suspect items.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of the folds, and of what is drawn for the estimate.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the folds, the vectors of texts, and what is drawn for the estimate.")
+    ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
@@ -82,6 +97,7 @@ def audit(
         level=level,
         split=split,
         text=text,
+        encoder=encoder,
         distance=distance,
         neighbours=neighbours,
         folds=folds,

@@ -9,6 +9,7 @@ from trivet.data.download import download
 from trivet.data.folder import load_images
 from trivet.data.noise import NoiseConfig, noise_summary
 from trivet.data.root import find_root
+from trivet.data.texts import encoder_vectors, ngram_vectors, read_texts
 from trivet.data.vectors import Vectors, class_numbers, read_vectors
 
 __all__ = [
@@ -27,11 +28,14 @@ __all__ = [
     "available",
     "class_numbers",
     "download",
+    "encoder_vectors",
     "find_root",
     "load",
     "load_images",
+    "ngram_vectors",
     "noise_summary",
     "read_decisions",
+    "read_texts",
     "read_vectors",
     "write_decisions",
 ]

@@ -160,7 +160,7 @@ def _joined(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
     return rows
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """A column of a file.
 
     Attributes:
@@ -174,12 +174,12 @@ class _Column(NamedTuple):
     plain: bool
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """A file that is open: its embeddings, the names of its columns in order, and how to read one."""
 
     embeddings: npt.NDArray[Any]
     columns: Sequence[str]
-    column: Callable[[str], _Column]
+    column: Callable[[str], Column]
 
 
 def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | None, split: str | None) -> Vectors:
@@ -194,16 +194,20 @@ def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | Non
         raise ValueError(
             f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
         )
-    if len(set(source.columns)) < len(source.columns):
-        twice = next(column for column in source.columns if list(source.columns).count(column) > 1)
-        raise ValueError(f"the columns of {path} must have different names: {twice!r} occurs twice; rename one.")
+    return select_rows(path, source, levels, split, name=name)
 
+
+def select_rows(
+    path: Path, source: Source, levels: Sequence[str] | None, split: str | None, *, name: str | None = None
+) -> Vectors:
+    """The rows of an open file that are asked for, with their columns; errors name the path."""
+    check_columns(path, source.columns)
     splits = _known(path, source, SPLIT)
     rows: npt.NDArray[np.int64] = np.arange(len(source.embeddings))
     if split is not None:
         rows = _rows_of(path, splits, split)
 
-    def texts(column: _Column | None, role: str) -> Names | None:
+    def texts(column: Column | None, role: str) -> Names | None:
         return None if column is None else _texts(path, column, rows, role)
 
     if levels is None:
@@ -220,7 +224,7 @@ def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | Non
     if ids is not None:
         _check_different(path, ids, rows)
     return Vectors(
-        name=name,
+        name=name or path.name,
         embeddings=source.embeddings[_joined(rows)],
         labels={
             level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()
@@ -231,19 +235,26 @@ def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | Non
     )
 
 
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """ValueError if two columns have one name."""
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if list(columns).count(column) > 1)
+        raise ValueError(f"the columns of {path} must have different names: {twice!r} occurs twice; rename one.")
+
+
 def _index(column: str) -> bool:
     """Whether pandas wrote the column to keep the numbers of the rows."""
     return column == "" or re.fullmatch("__index_level_[0-9]+__", column) is not None
 
 
-def _known(path: Path, source: _Source, names: Sequence[str]) -> _Column | None:
+def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
     found = [name for name in names if name in source.columns]
     if len(found) > 1:
         raise ValueError(f"{path} must say once what the {names[0]} is: it has {' and '.join(found)}; remove one.")
     return source.column(found[0]) if found else None
 
 
-def _rows_of(path: Path, splits: _Column | None, split: str) -> npt.NDArray[np.int64]:
+def _rows_of(path: Path, splits: Column | None, split: str) -> npt.NDArray[np.int64]:
     if splits is None:
         raise ValueError(f"{path} must have a column 'split' to choose the split {split!r} from: it has none; add it.")
     there = np.flatnonzero(~splits.missing)
@@ -254,7 +265,7 @@ def _rows_of(path: Path, splits: _Column | None, split: str) -> npt.NDArray[np.i
     return rows
 
 
-def _texts(path: Path, column: _Column, rows: npt.NDArray[np.int64], role: str) -> Names:
+def _texts(path: Path, column: Column, rows: npt.NDArray[np.int64], role: str) -> Names:
     """The texts of the chosen rows; ValueError if one is missing."""
     missing = rows[column.missing[rows]]
     if len(missing):
@@ -334,7 +345,7 @@ def _check_no_objects(path: Path, what: str, dtype: np.dtype[Any]) -> None:
         )
 
 
-def _npz(path: Path, levels: Sequence[str] | None) -> _Source:
+def _npz(path: Path, levels: Sequence[str] | None) -> Source:
     headers = {}
     with _whole(path, "npz"), zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
@@ -372,7 +383,7 @@ def _npz(path: Path, levels: Sequence[str] | None) -> _Source:
                 f"save it with shape ({count},)."
             )
 
-    def column(name: str) -> _Column:
+    def column(name: str) -> Column:
         values = load(name)
         missing: npt.NDArray[np.bool_] = np.zeros(count, np.bool_)
         plain = True
@@ -384,12 +395,12 @@ def _npz(path: Path, levels: Sequence[str] | None) -> _Source:
         elif values.dtype.kind == "f":
             missing = np.isnan(values)
             plain = _integral(values)
-        return _Column(values, missing, plain)
+        return Column(values, missing, plain)
 
-    return _Source(load(key), columns, column)
+    return Source(load(key), columns, column)
 
 
-def _npy(path: Path, table: Path) -> tuple[Path, _Source]:
+def _npy(path: Path, table: Path) -> tuple[Path, Source]:
     """The file that errors about columns name, and the source."""
     with _whole(path, "npy"), path.open("rb") as file:
         shape, dtype = _header(file)
@@ -402,29 +413,51 @@ def _npy(path: Path, table: Path) -> tuple[Path, _Source]:
             f"an npy file must have a csv file beside it that says what its rows are: {table} does not exist; "
             "write it with a header and one row per embedding, or name another table."
         )
-    columns = _read_csv(table)
-    if columns.num_rows != len(embeddings):
+    columns = CsvTable.read(table)
+    if len(columns) != len(embeddings):
         raise ValueError(
-            f"{table} must hold one row per embedding: it has {columns.num_rows} rows below its header and {path} "
+            f"{table} must hold one row per embedding: it has {len(columns)} rows below its header and {path} "
             f"{len(embeddings)}; write both from the same items."
         )
-    return table, _Source(embeddings, columns.column_names, lambda name: _csv_column(table, name, columns.column(name)))
+    return table, columns.source(embeddings)
 
 
-def _read_csv(path: Path) -> pa.Table:
-    """The table with every column as text, where an empty field is null."""
-    read = pa.csv.ReadOptions(use_threads=False)  # with threads, errors do not number the rows
-    parse = pa.csv.ParseOptions(newlines_in_values=True)
-    with _whole(path, "csv"):
-        with pa.csv.open_csv(path, read, parse) as start:
-            names = start.schema.names
-        convert = pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
-        )
-        return pa.csv.read_csv(path, read, parse, convert)
+@dataclass(frozen=True, eq=False)
+class CsvTable:
+    """A csv file with a header; every column as text, where an empty field is null."""
+
+    path: Path
+    table: pa.Table
+
+    @classmethod
+    def read(cls, path: Path) -> CsvTable:
+        read = pa.csv.ReadOptions(use_threads=False)  # with threads, errors do not number the rows
+        parse = pa.csv.ParseOptions(newlines_in_values=True)
+        with _whole(path, "csv"):
+            with pa.csv.open_csv(path, read, parse) as start:
+                names = start.schema.names
+            convert = pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+            )
+            return cls(path, pa.csv.read_csv(path, read, parse, convert))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def texts(self, name: str) -> list[str | None]:
+        return list(self.table.column(name).to_pylist())
+
+    def source(self, embeddings: npt.NDArray[Any], *, without: str | None = None) -> Source:
+        """The embeddings, with the columns of the file but one."""
+        columns = [column for column in self.columns if column != without]
+        return Source(embeddings, columns, lambda name: _csv_column(self.path, name, self.table.column(name)))
 
 
-def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> _Column:
+def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> Column:
     column = _arrow_column(path, name, texts)
     try:
         numbers = texts.cast(pa.float64()).to_numpy()
@@ -433,7 +466,7 @@ def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> _Column:
     return column._replace(missing=np.isnan(numbers), plain=_integral(numbers))
 
 
-def _parquet(path: Path) -> _Source:
+def _parquet(path: Path) -> Source:
     with _whole(path, "parquet"):
         file = pa.parquet.ParquetFile(path, memory_map=True)
         schema = file.schema_arrow
@@ -442,13 +475,13 @@ def _parquet(path: Path) -> _Source:
     embeddings = _fill_lists(path, file, key) if key else _fill_columns(path, file, own)
     columns = [field.name for field in schema if field.name not in own and _is_readable(field.type)]
 
-    def column(name: str) -> _Column:
+    def column(name: str) -> Column:
         with _whole(path, "parquet"):
             values = file.read([name]).column(name)
             _check_count(file, len(values))
         return _arrow_column(path, name, values)
 
-    return _Source(embeddings, columns, column)
+    return Source(embeddings, columns, column)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -468,18 +501,18 @@ def _is_text(kind: pa.DataType) -> bool:
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def _arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> _Column:
+def _arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
     missing = column.is_null().to_numpy()
     if pa.types.is_floating(kind):
         values = column.to_numpy()
-        return _Column(values, np.isnan(values), _integral(values))
+        return Column(values, np.isnan(values), _integral(values))
     if pa.types.is_boolean(kind):
-        return _Column(column.fill_null(False).to_numpy(), missing, True)
+        return Column(column.fill_null(False).to_numpy(), missing, True)
     if pa.types.is_integer(kind):
-        return _Column(column.fill_null(0).to_numpy(), missing, True)
+        return Column(column.fill_null(0).to_numpy(), missing, True)
     with _whole(path, path.suffix[1:]):  # texts that are not UTF-8
         texts = column.cast(pa.large_string()).fill_null("")
         lengths = pc.utf8_length(texts).to_numpy()
@@ -489,7 +522,7 @@ def _arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> _Column:
             f"a label must have at most {LONGEST} characters: that of column {name!r} of {path} in row "
             f"{lengths.argmax()} has {lengths.max()}; shorten it, or name the columns that are label levels."
         )
-    return _Column(values, missing, _is_text(kind))
+    return Column(values, missing, _is_text(kind))
 
 
 def _integral(values: npt.NDArray[Any]) -> bool:

@@ -18,7 +18,19 @@ import torch
 import trivet
 from trivet.batching import PKBatches
 from trivet.config import nearest
-from trivet.data import Dataset, Splits, Vectors, augmentation, class_numbers, load, read_vectors, write_decisions
+from trivet.data import (
+    Dataset,
+    Splits,
+    Vectors,
+    augmentation,
+    class_numbers,
+    encoder_vectors,
+    load,
+    ngram_vectors,
+    read_texts,
+    read_vectors,
+    write_decisions,
+)
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder, build
@@ -48,7 +60,10 @@ class Request:
     Attributes:
         level: the label level that is audited; None for the first of a file, and for that a run was trained on.
         split: of a file, the rows of that split only.
-        text: of a file, the column that is shown of each row; None for "text", if it is there.
+        text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
+            the column that is judged.
+        encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
+            for `trivet.data.ngram_vectors`.
         distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
         neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
         folds: of a run, see `audit_path`; 0 to judge by the model of the run itself; None for 3,
@@ -60,6 +75,7 @@ class Request:
     level: str | None = None
     split: str | None = None
     text: str | None = None
+    encoder: str | None = None
     distance: Metric | None = None
     neighbours: int | None = None
     folds: int | None = None
@@ -101,7 +117,7 @@ class Items:
         fold: `(N,)` which network made each row, one that was not trained on the fold; None if one made all.
         distance: how the embeddings are compared, within a fold.
         picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
-        texts: `(N,)` what is shown of each item instead, or None.
+        texts: what is shown of each item instead, N texts, or None.
         notes: what a reader must know.
     """
 
@@ -114,7 +130,7 @@ class Items:
     fold: Integers | None
     distance: Metric
     picture: Callable[[int], str] | None = None
-    texts: npt.NDArray[np.str_] | None = None
+    texts: Sequence[str] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -126,7 +142,7 @@ def audit_path(
     command: str = "",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Audit the labels of a file of embeddings, or of the training items of a run, and write what is asked for.
+    """Audit the labels of a file of embeddings or texts, or of the training items of a run; write what is asked for.
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
     say. So a run is audited out of fold: the training items are dealt into folds, each class evenly, and for each fold
@@ -318,7 +334,7 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
             "id": items.ids[i],
             "label": str(items.labels[i]),
             "thumbnail": pictures.get(i),
-            "text": None if items.texts is None else str(items.texts[i]),
+            "text": None if items.texts is None else items.texts[i],
         }
 
     def beside(i: int) -> list[dict[str, Any]]:
@@ -345,18 +361,27 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
 def _of_file(path: Path, request: Request) -> Items:
     if request.folds:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
-    vectors = _read(path, request)
-    text = request.text if request.text is not None else TEXT if TEXT in vectors.labels else None
+    text: str | None
+    texts: Sequence[str] | None
+    if path.suffix.lower() == ".csv":
+        vectors, text, texts, note = _of_texts(path, request)
+    else:
+        if request.encoder is not None:
+            raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
+        vectors = _read(path, request)
+        text = request.text if request.text is not None else TEXT if TEXT in vectors.labels else None
+        texts = None if text is None else vectors.labels[text].tolist()
+        note = (
+            "If the network that made these embeddings was trained on these labels, it may have learned wrong ones by "
+            "heart, and they hide; an audit of its run judges each item by a network that has not seen its label."
+        )
     level = request.level or next((level for level in vectors.labels if level != text), None)
     if level is None:
         raise ValueError(
             f"an audit needs a label for each row: {vectors.name} has no label column; add one, or name it with "
             "--level."
         )
-    notes = [
-        "If the network that made these embeddings was trained on these labels, it may have learned wrong ones by "
-        "heart, and they hide; an audit of its run judges each item by a network that has not seen its label."
-    ]
+    notes = [note]
     if vectors.ids is None:
         notes.append("The file has no column id, so rows are named by their number, counted from 0.")
     return Items(
@@ -368,9 +393,28 @@ def _of_file(path: Path, request: Request) -> Items:
         embeddings=vectors.embeddings,
         fold=None,
         distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
-        texts=None if text is None else vectors.labels[text],
+        texts=texts,
         notes=tuple(notes),
     )
+
+
+def _of_texts(path: Path, request: Request) -> tuple[Vectors, str, list[str], str]:
+    """The vectors of a csv file, the column of its texts, the texts, and a note that says how they were compared."""
+    encoder, text = request.encoder, TEXT if request.text is None else request.text
+    if encoder is None:
+        note = (
+            "The texts were compared by the runs of 2 to 5 characters that they have in common, which knows nothing of "
+            "what they mean; a sentence-transformers model named with --encoder does."
+        )
+    else:
+        note = f"The texts were compared by the vectors of {encoder}."
+
+    def encode(texts: list[str]) -> npt.NDArray[Any]:
+        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder)
+
+    levels = None if request.level is None else [request.level]
+    vectors, texts = read_texts(path, encode, text=text, levels=levels, split=request.split)
+    return vectors, text, texts, note
 
 
 def _read(path: Path, request: Request) -> Vectors:
@@ -387,8 +431,8 @@ def _read(path: Path, request: Request) -> Vectors:
 
 
 def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
-    if request.split is not None or request.text is not None:
-        raise ValueError("an audit of a run is of its training images: leave out --split and --text.")
+    if request.split is not None or request.text is not None or request.encoder is not None:
+        raise ValueError("an audit of a run is of its training images: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
     config = run.config()
     splits = load(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import importlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import trivet
 from trivet.data import DataConfig, Dataset, load
 from trivet.data.images import decode_files
 from trivet.data.inputs import FileInputs
+from trivet.data.texts import load_encoder
 from trivet.data.vectors import Vectors, read_vectors
 from trivet.evaluation.index import DESCRIPTION, VECTORS, Index, build_index
 from trivet.evaluation.inputs import Metric
@@ -282,7 +282,7 @@ class IndexFolder:
                 f"a text query needs an index that names its text model: {self.path} does not; "
                 "index the embeddings with --text-model."
             )
-        vector = np.asarray(_text_model(name).encode([text], show_progress_bar=False), dtype=np.float32)
+        vector = np.asarray(load_encoder(name).encode([text], show_progress_bar=False), dtype=np.float32)
         if vector.shape != (1, self.index.info.dimension):
             raise ValueError(
                 f"the text model must give vectors of the {self.index.info.dimension} dimensions of the index: {name} "
@@ -463,24 +463,6 @@ def _readable(path: Path, shape: Sequence[int]) -> FileInputs:
     if broken:
         raise ValueError(f"{path} must be an image that can be read: it cannot ({broken[0]}); repair or convert it.")
     return FileInputs([path], size, channels, np.arange(1))
-
-
-def _text_model(name: str) -> Any:
-    """The sentence-transformers model; weights are taken from safetensors only."""
-    try:
-        library = importlib.import_module("sentence_transformers")  # the extra `text`, which need not be installed
-    except ImportError:
-        raise ValueError(
-            "a text query needs sentence-transformers, which is not installed: run pip install 'trivet[text]'."
-        ) from None
-    try:
-        return library.SentenceTransformer(name, model_kwargs={"use_safetensors": True})
-    except Exception as error:  # the hub, the file system and transformers raise many kinds
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"the text model {name} could not be loaded ({type(error).__name__}: {reason}); check the name or folder "
-            "in index.json, or download it."
-        ) from None
 
 
 def search_folder(

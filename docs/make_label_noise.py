@@ -1,0 +1,70 @@
+"""Draw the pictures of docs/label_noise.md: .venv/bin/python docs/make_label_noise.py FOLDER
+
+FOLDER is where the commands of the page were run: it holds audit.html and runs/noisy, mended, topline and clean. The
+page of the audit is opened in the Chromium of playwright.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from trivet.papers.simulations.figure import BLUE, ORANGE, encode, panels, style
+from trivet.training.files import write_whole
+
+PICTURES = Path(__file__).parent / "label_noise"
+RUNS = {
+    "noisy": "20 % of the labels wrong",
+    "mended": "relabelled by the audit",
+    "topline": "right labels of the noisy alone",
+    "clean": "all labels right",
+}
+SPLITS = {"seen": "new images of digits 0 to 5, trained on", "unseen": "digits 6 to 9, never trained on"}
+
+
+def draw(folder: Path) -> None:
+    """Recall@1 by digit, on new images of the digits trained on and on digits never seen."""
+    recall = {}
+    for run in RUNS:
+        evaluation = json.loads((folder / "runs" / run / "record.json").read_text())["evaluation"]
+        recall[run] = {}
+        for split in SPLITS:
+            (trained,) = (one for one in evaluation[split] if one["name"] == "trained")
+            recall[run][split] = 100 * trained["levels"]["digit"]["recall@1"]
+    with style():
+        picture, axes = panels(1, 1, height=2.4)
+        axis = axes[0, 0]
+        for place, run in enumerate(RUNS):
+            for (split, told), shift, colour, hatch in zip(
+                SPLITS.items(), (-0.2, 0.2), (BLUE, ORANGE), ("", "//"), strict=True
+            ):
+                height = recall[run][split]
+                label = None if place else told
+                axis.barh(place + shift, height, 0.36, color=colour, hatch=hatch, alpha=0.85, label=label)
+                axis.text(height + 0.8, place + shift, f"{height:.1f}", va="center", fontsize=8)
+        axis.set_yticks(range(len(RUNS)), [f"{run}: {told}" for run, told in RUNS.items()])
+        axis.set(xlim=(0, 108), xlabel="recall@1 by digit (%)")
+        axis.invert_yaxis()
+        picture.legend(loc="outside upper center", ncols=2)
+        write_whole(PICTURES / "recall.svg", encode(picture, "svg"))
+
+
+def photograph(page: Path) -> None:
+    """The rate and the first suspects of the page."""
+    with sync_playwright() as playwright:
+        chromium = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        window = browser.new_page(viewport={"width": 1000, "height": 1090}, color_scheme="light")
+        window.goto(page.resolve().as_uri())
+        window.screenshot(path=PICTURES / "audit.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    PICTURES.mkdir(exist_ok=True)
+    draw(Path(sys.argv[1]))
+    photograph(Path(sys.argv[1]) / "audit.html")

@@ -1,0 +1,135 @@
+"""Texts of a csv file: their vectors against the definition, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import math
+import sys
+import types
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.data import encoder_vectors, ngram_vectors, read_texts
+
+TEXTS = [
+    "my card is lost",
+    "where is my card?",
+    "Card lost",
+    "top up failed",
+    "the top-up has failed",
+    "a",
+    "naïve café",
+]
+
+
+def runs(text: str) -> list[str]:
+    """Runs of 2 to 5 characters of each word with a space around it; a word that is shorter than a run is one."""
+    found = []
+    for word in text.lower().split():
+        padded = f" {word} "
+        for length in range(2, 6):
+            found += [padded[start : start + length] for start in range(max(1, len(padded) - length + 1))]
+            if length >= len(padded):
+                break
+    return found
+
+
+def weighted(texts: list[str]) -> list[dict[str, float]]:
+    """(1 + log n) * (1 + log((1 + N) / (1 + texts with the run))), divided by the norm."""
+    counts = [Counter(runs(text)) for text in texts]
+    held = Counter(run for one in counts for run in one)
+    rows = []
+    for one in counts:
+        row = {run: (1 + math.log(n)) * (1 + math.log((1 + len(texts)) / (1 + held[run]))) for run, n in one.items()}
+        norm = math.sqrt(sum(value**2 for value in row.values()))
+        rows.append({run: value / norm for run, value in row.items()})
+    return rows
+
+
+def test_few_texts_keep_the_similarities_of_their_runs() -> None:
+    rows = weighted(TEXTS)
+    expected = [[sum(value * other.get(run, 0.0) for run, value in one.items()) for other in rows] for one in rows]
+    vectors = ngram_vectors(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors @ vectors.T == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_many_texts_have_256_dimensions_and_the_seed_repeats_them() -> None:
+    random = np.random.default_rng(0)
+    letters = np.array(list("abcdefgh "))
+    texts = ["x" + "".join(random.choice(letters, 30)) for _ in range(300)]
+    vectors = ngram_vectors(texts, seed=3)
+    assert vectors.shape == (300, 256)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(300), abs=1e-5)
+    assert (ngram_vectors(texts, seed=3) == vectors).all()
+
+
+def test_equal_texts_have_one_vector_and_blank_ones_none() -> None:
+    same = ngram_vectors(["card", "card"])
+    assert same[0] @ same[1] == pytest.approx(1, abs=1e-5)
+    with pytest.raises(ValueError, match=r"none of them blank: text 1 \(from 0\) is"):
+        ngram_vectors(["card", " "])
+    with pytest.raises(ValueError, match=r"must be at least two, .* got 1"):
+        ngram_vectors(["card"])
+
+
+def lengths(texts: list[str]) -> np.ndarray[Any, Any]:
+    return np.array([[float(len(text))] for text in texts])
+
+
+def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_path: Path) -> None:
+    file = tmp_path / "texts.csv"
+    long = "word " * 400
+    file.write_text(f'id,text,kind,split\nx,"one, two",a,train\ny,three,b,test\nz,"{long}\nline",a,train\n')
+    found, texts = read_texts(file, lengths, split="train")
+    assert texts == ["one, two", f"{long}\nline"]
+    assert found.embeddings.tolist() == [[8.0], [2005.0]]
+    assert found.ids is not None
+    assert (found.name, found.ids.tolist(), list(found.labels)) == ("texts.csv", ["x", "z"], ["kind"])
+    assert found.labels["kind"].tolist() == ["a", "a"]
+    assert len(read_texts(file, lengths)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("words,kind\nx,a\n", "must have a column 'text': .* has 'words', 'kind'; name the one .* with --text"),
+        ("text,kind\n", "at least one text"),
+        ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, rows 1, 2 counted from 0"),
+        ("text,kind\nx,a\ny\n", "must be a whole csv file"),
+        ("text,text\nx,a\n", "'text' occurs twice"),
+        ("text,kind\nx,a\ny,\n", "class name of level 'kind': 1 of 2"),
+        ("id,text,kind\n1,x,a\n1,y,a\n", "ids of .* must be different"),
+        ("", "must be a whole csv file"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "texts.csv").write_text(content)
+    with pytest.raises(ValueError, match=sentence) as error:
+        read_texts(tmp_path / "texts.csv", lengths)
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(ValueError, match=r"run pip install 'trivet\[text\]'"):
+        encoder_vectors(["a"], "small")
+
+    class Encoder:
+        def __init__(self, name: str, model_kwargs: dict[str, Any]) -> None:
+            if name == "gone":
+                raise OSError("no such model\nmore")
+            assert model_kwargs == {"use_safetensors": True}
+
+        def encode(self, texts: list[str], show_progress_bar: bool) -> np.ndarray[Any, Any]:
+            return lengths(texts)
+
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    assert encoder_vectors(["a", "bcd"], "small").tolist() == [[1.0], [3.0]]
+    with pytest.raises(ValueError, match=r"gone could not be loaded \(OSError: no such model\)"):
+        encoder_vectors(["a"], "gone")
