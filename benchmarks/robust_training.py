@@ -37,8 +37,9 @@ import torch
 from label_noise import idx, omniglot, principal
 from trivet.batching import PKBatches
 from trivet.evaluation import recall_at_k
-from trivet.label_noise import find_suspects, symmetric, topline
+from trivet.label_noise import symmetric, topline
 from trivet.models import ModelConfig, build
+from trivet.training.cleaning import Cleaning, CleaningConfig
 from trivet.training.config import RunConfig
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -62,11 +63,8 @@ class Task:
     body: str
     batch: tuple[int, int]
     steps: int
+    rates: tuple[float, ...] = RATES
     human: Mapping[float, Array] = field(default_factory=dict)
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        return (0.0, *self.human) if self.human else RATES
 
     def observed(self, rate: float, seed: int) -> Array:
         if not rate:
@@ -140,7 +138,7 @@ def fashion(root: Path) -> Task:
 def characters(root: Path) -> Task:
     images, _, truth = omniglot(root, "background")
     test, _, tested = omniglot(root, "evaluation")
-    return Task(images, truth, test[:TESTED], tested[:TESTED], "conv4", (12, 5), 500)
+    return Task(images, truth, test[:TESTED], tested[:TESTED], "conv4", (12, 5), 500, (0.0, 0.4))
 
 
 def cifar(root: Path, features: Path) -> Task:
@@ -164,6 +162,7 @@ def cifar(root: Path, features: Path) -> Task:
         "mlp",
         (10, 6),
         200,
+        (0.0, *HUMAN),
         {rate: labels[name][index] for rate, name in HUMAN.items()},
     )
 
@@ -184,38 +183,32 @@ def run(task: Task, strategy: Strategy, rate: float, seed: int, *, clean: bool) 
         num_classes=int(labels.max()) + 1, embedding_dim=DIMENSION, generator=torch.Generator().manual_seed(seed)
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    given, used = labels, rows
-    batches = _batches(task, used, labels, seed)
-    action, start, stop = strategy.clean or ("", 1.0, 1.0)
-    looks = [] if strategy.clean is None or clean else _looks(task.steps, start, stop)
+    cleaning = Cleaning(_cleaning(task, strategy, clean=clean), labels[rows], batch_size=task.batch[0] * task.batch[1])
+    batches = _batches(task, labels[rows], seed)
     for step in range(task.steps):
-        if step in looks:
-            found = find_suspects(embed(model, items[rows]), given[rows], seed=seed)
-            suspect = found.probability_wrong > 0.5
-            labels, used = given.copy(), rows
-            if action == "drop":
-                used = rows[~suspect]
-            else:
-                labels[rows] = np.where(suspect, found.proposed, given[rows])
-            batches = _batches(task, used, labels, seed)
-        if strategy.clean is not None and step == round(stop * task.steps) and stop < 1:
-            labels, used = given, rows
-            batches = _batches(task, used, labels, seed)
-        index = used[batches.batch(*divmod(step, batches.steps_per_epoch))]
-        value = loss(model.train()(items[index]), torch.from_numpy(labels[index]))
+        if cleaning.due(step):
+            points = embed(model, items[rows]) if cleaning.judges(step) else None
+            cleaning.look(step, points, num_classes=task.batch[0], seed=seed)
+            batches = _batches(task, cleaning.labels[cleaning.rows], seed)
+        index = cleaning.rows[batches.batch(*divmod(step, batches.steps_per_epoch))]
+        value = loss(model.train()(items[rows[index]]), torch.from_numpy(cleaning.labels[index]))
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
     return float(recall_at_k(embed(model, torch.from_numpy(task.test_items)), task.test_labels, (1,))[1])
 
 
-def _looks(steps: int, start: float, stop: float) -> list[int]:
-    """Steps at which labels are judged: the first, and each third of the steps after it."""
-    return list(range(round(start * steps), round(stop * steps), round(steps / 3)))
+def _cleaning(task: Task, strategy: Strategy, *, clean: bool) -> CleaningConfig | None:
+    """Looks at the labels from a share of the steps on, and after each third of the steps, until another share."""
+    if strategy.clean is None or clean:
+        return None
+    action, start, stop = strategy.clean
+    settings: dict[str, Any] = {"action": action, "after": round(start * task.steps), "every": round(task.steps / 3)}
+    return CleaningConfig.parse(settings | ({"until": round(stop * task.steps)} if stop < 1 else {}), source="cleaning")
 
 
-def _batches(task: Task, rows: Array, labels: Array, seed: int) -> PKBatches:
-    return PKBatches(labels[rows], num_classes=task.batch[0], samples_per_class=task.batch[1], seed=seed)
+def _batches(task: Task, labels: Array, seed: int) -> PKBatches:
+    return PKBatches(labels, num_classes=task.batch[0], samples_per_class=task.batch[1], seed=seed)
 
 
 @torch.no_grad()
@@ -423,7 +416,9 @@ def heat_map(results: Table, path: Path) -> None:
     rows = sorted({(one.loss, one.positives) for one in GRID})
     negatives = list(dict.fromkeys(one.negatives for one in GRID))
     for line, task in zip(axes, tasks, strict=True):
-        for axis, rate in zip(line, rates[task], strict=True):
+        for axis in line[len(rates[task]) :]:
+            axis.axis("off")
+        for axis, rate in zip(line, rates[task], strict=False):
             values = 100 * np.array(
                 [[mean(results, task, f"{a}, {b}, {c}", rate, CHOOSE) for c in negatives] for a, b in rows]
             )
