@@ -352,7 +352,8 @@ def page(results: Table) -> str:
     ]
     grid = sorted({(one.loss, one.negatives) for one in GRID})
     pairs = (("easy", "random"), ("all", "random"), ("all", "easy"), ("3 easy", "3 random"), ("all", "3 easy"))
-    for task, rows in results.items():
+    for task in CHOSEN_ON:
+        rows = results[task]
         for rate in sorted({rate for row in rows.values() for rate in row}):
             cells = []
             for one, other in pairs:
@@ -366,7 +367,8 @@ def page(results: Table) -> str:
                     per_seed.append(np.nanmean(found) if np.isfinite(found).any() else np.nan)
                 cells.append(_interval(100 * np.array(per_seed)))
             lines.append(f"| {task} | 0 to 2 | {rate:g} | " + " | ".join(cells) + " |")
-    for task, rows in results.items():
+    for task in CHOSEN_ON:
+        rows = results[task]
         rates = sorted({rate for row in rows.values() for rate in row})
         lines += ["", f"## {task}, all strategies, seeds 0 to 2", "", "Recall@1, its deviation over seeds, ratio."]
         lines += ["", "| strategy | " + " | ".join(f"p {rate:g}" for rate in rates) + " |"]
