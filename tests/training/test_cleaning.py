@@ -12,12 +12,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from trivet.collapse.monitor import Event
+from trivet.data import load
 from trivet.data.decisions import read_decisions
 from trivet.label_noise import find_suspects
 from trivet.training import RunConfig, run
+from trivet.training.checkpoint import step_of
 from trivet.training.cleaning import Cleaning, CleaningConfig
-from trivet.training.files import RECORD
-from trivet.training.run import Job, resume, train
+from trivet.training.files import RECORD, RunFolder
+from trivet.training.progress import Display
+from trivet.training.run import Job, evaluate_run, resume, train
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -129,6 +132,64 @@ def test_embeddings_that_are_not_finite_are_not_judged() -> None:
         == "step 0: the embeddings are not finite, so no label is judged"
     )
     assert not cleaning.changed
+
+
+@pytest.mark.parametrize("sizes", [[300, 300], [100] * 4, [400, 100, 100]])
+def test_neighbours_that_tell_nothing_change_nothing(sizes: list[int]) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    points = np.random.default_rng(0).standard_normal((len(labels), 8))
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
+    said = cleaning.look(0, points, num_classes=2, seed=0)
+    assert said == "step 0: the neighbours tell nothing about the labels, so none is judged"
+    assert not cleaning.changed
+    assert cleaning.as_json()[0]["suspects"] == 0
+
+
+def test_a_first_look_that_never_comes_is_said() -> None:
+    labels = np.arange(120) % 3
+    with pytest.raises(ValueError, match=r"above the step of the first look, 12, .*: got 12; raise it"):
+        Cleaning(CleaningConfig(action="drop", until=12), labels, batch_size=20)
+    cleaning = Cleaning(CleaningConfig(action="drop"), labels, batch_size=20)
+    assert cleaning.warnings(12) == [
+        "No label is judged: the first look would be at step 12, and the run has 12 steps."
+    ]
+    assert cleaning.warnings(13) == Cleaning(None, labels, batch_size=20).warnings(5) == []
+
+
+def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels(tmp_path: Path) -> None:
+    settings = config()
+    splits = load(settings.data, None)
+    with Display(show=False) as display:
+        job = Job(RunFolder(tmp_path), settings, splits, display)
+    given = splits.train.labels["digit"]
+    job.cleaning.rows = np.flatnonzero(given > 0)
+    job._put_in_force(settings)
+    assert len(job.items) == (given > 0).sum()
+    more = RunConfig.parse(SETTINGS | {"batch": {"num_classes": 6, "samples_per_class": 4}}, source="test")
+    job._put_in_force(more)
+    assert len(job.items) == len(given)
+
+
+def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(after=6)
+    whole = train(settings, tmp_path / "whole")
+    clean = Job._clean
+
+    def interrupted(self: Job) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "_clean", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "cut")
+    assert [step_of(file) for file in RunFolder(tmp_path / "cut").checkpoints()] == [4, 6]
+    monkeypatch.setattr(Job, "_clean", clean)
+    assert resume(tmp_path / "cut")["cleaning"] == whole["cleaning"]
+
+
+def test_a_lost_record_keeps_the_looks(tmp_path: Path) -> None:
+    looks = train(config(), tmp_path)["cleaning"]
+    (tmp_path / RECORD).unlink()
+    assert evaluate_run(tmp_path)["cleaning"] == looks
 
 
 @pytest.mark.parametrize("action", ["drop", "relabel"])

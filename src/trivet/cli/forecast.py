@@ -65,6 +65,10 @@ def forecast(
         if set:
             raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
         folder = kept_run(config)
+        if report is not None and report.resolve().is_relative_to(config.resolve()):
+            raise ValueError(
+                f"--report must lie outside the run, whose own page shows the forecast: got {report}; leave it out."
+            )
     settings = RunConfig.read(config, set or []) if folder is None else folder.given()
     with Display() as display:
         if grid:

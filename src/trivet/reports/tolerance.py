@@ -53,6 +53,8 @@ def noise_lines(record: Mapping[str, Any], *, run: str) -> list[str]:
     lines[0] += "." if put_in is None else f"; {put_in:.2f} were made wrong on purpose."
     if stands is None:
         return lines
+    if any(look["left_out"] or look["relabelled"] for look in record.get("cleaning") or []):
+        return [*lines, "These are the labels as given; the strategy was seen on those that it was trained on."]
     rates = [one["rate"] for one in (trained, untrained) if one is not None] if put_in is None else [put_in]
     if min(rates) > stands["value"]:
         lines.append(f"That is more than the strategy stands: {_advice(record, run)}.")
@@ -120,10 +122,11 @@ def noise_curve(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _advice(record: Mapping[str, Any], run: str) -> str:
     loss = (record.get("settings") or {}).get("loss") or {}
-    negatives = loss.get("negatives")
+    repaired = (record.get("guard") or {}).get("settings") or {}
+    negatives = repaired.get("loss.negatives", loss.get("negatives"))
     name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
     advice = f"see what trivet audit {run} says, which judges labels by networks that have not seen them"
-    if name == "random":
+    if name == "random" or record["label_noise"]["strategy"]["tolerance"].get("by") == "gamma":
         return advice
     return f'{advice}; or pick less unevenly: with loss.negatives = "random" the skew is 1'
 

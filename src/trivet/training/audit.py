@@ -40,6 +40,7 @@ from trivet.training.files import RunFolder, write_whole
 from trivet.training.fit import Batches, Task, fit, step_seed
 from trivet.training.measure import thumbnail
 from trivet.training.run import trained_model
+from trivet.training.tolerance import TYPICAL
 
 FOLDS, FEWER = 3, 2  # where none are asked for
 FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
@@ -382,6 +383,12 @@ def _of_file(path: Path, request: Request) -> Items:
             "--level."
         )
     notes = [note]
+    typical = np.median(np.unique(vectors.labels[level], return_counts=True)[1])
+    if typical < TYPICAL:
+        notes.append(
+            f"The median class has {typical:g} items, too few to judge a label by its neighbours: more labels may seem "
+            "wrong than are."
+        )
     if vectors.ids is None:
         notes.append("The file has no column id, so rows are named by their number, counted from 0.")
     return Items(

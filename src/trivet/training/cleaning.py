@@ -12,6 +12,7 @@ from trivet.config import Config
 from trivet.label_noise import find_suspects
 
 EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
+BLIND = 0.9  # of the share outside the largest class, which is read as the rate where neighbours tell nothing
 
 
 class CleaningConfig(Config):
@@ -33,7 +34,7 @@ class CleaningConfig(Config):
         description="The step from which all labels count as given again. With after = 0 and drop: a warm-up on items "
         "that agree with their neighbours. Default: never.",
     )
-    above: float = Field(0.5, gt=0, lt=1, description="Probability of being wrong from which on a label is judged so.")
+    above: float = Field(0.5, gt=0, lt=1, description="Probability of being wrong above which a label is judged so.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,6 +63,11 @@ class Cleaning:
         self._after = min(LATEST, EPOCHS * -(-len(labels) // batch_size))
         if config is not None and config.after is not None:
             self._after = config.after
+        if config is not None and config.until is not None and config.until <= self._after:
+            raise ValueError(
+                f"cleaning.until must be above the step of the first look, {self._after}, or no label is ever judged: "
+                f"got {config.until}; raise it, or set cleaning.after."
+            )
         self._looks: list[dict[str, Any]] = []
         self._put_in_force(labels, np.arange(len(labels)))
 
@@ -69,6 +75,16 @@ class Cleaning:
     def changed(self) -> bool:
         """Whether anything is not as given."""
         return len(self.rows) < len(self.labels) or bool((self.labels != self._given).any())
+
+    def warnings(self, steps: int) -> list[str]:
+        """What would surprise the person who made the settings of a run of so many steps."""
+        if self.config is None or self._after < steps:
+            return []
+        return [f"No label is judged: the first look would be at step {self._after}, and the run has {steps} steps."]
+
+    def take_as_given(self) -> None:
+        """Take all labels as given until the next look."""
+        self._put_in_force(self._given, np.arange(len(self._given)))
 
     def due(self, step: int) -> bool:
         """Whether there is something to be done between this many steps and the next one."""
@@ -92,13 +108,17 @@ class Cleaning:
         """
         assert self.config is not None
         if embeddings is None:
-            self._put_in_force(self._given, np.arange(len(self._given)))
+            self.take_as_given()
             self._note(step, suspects=0, rate=None)
             return f"step {step}: all labels count as given again"
         if not np.isfinite(embeddings).all():
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
         found = find_suspects(embeddings, self._given, seed=seed)
+        largest = np.unique(self._given, return_counts=True)[1].max() / len(self._given)
+        if found.noise.rate > BLIND * (1 - largest):
+            self._note(step, suspects=0, rate=found.noise.rate)
+            return f"step {step}: the neighbours tell nothing about the labels, so none is judged"
         suspect = found.probability_wrong > self.config.above
         labels, kept = self._given, ~suspect
         if self.config.action == "relabel":

@@ -224,6 +224,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 picks.restore(kept.picks)
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
+                record["cleaning"] = list(kept.cleaning.get("looks", []))
         config = with_changes(config, (record.get("guard") or {}).get("settings") or {})
         untrained = build(config.model, splits.train.inputs.shape, config.seed)
         _evaluate(run, record, config, splits, model, untrained, display)
@@ -321,6 +322,8 @@ class Job:
         if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
             self.model = build(settings.model, train.inputs.shape, settings.seed)
         self.settings = settings
+        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.num_classes:
+            self.cleaning.take_as_given()  # a repair took more classes than were left
         self._make_batches()
         self.model.normalize = settings.model.normalize
         self.loss: RowLoss = settings.loss.build(
@@ -399,6 +402,7 @@ class Job:
         forecast = self.run.record().get("forecast")  # one that was made of this run stays with it
         self.record = _first_record(self.run, self.config, self.splits, command)
         self.record |= {} if forecast is None else {"forecast": forecast}
+        self.record["warnings"] += self.cleaning.warnings(self.config.training.steps)
         self.record["model"] = {"parameters": self.model.num_parameters}
         self.record["data"]["coverage"] = dict(self.batches.coverage(0)._asdict())
         self.began = time.perf_counter()
@@ -438,6 +442,7 @@ class Job:
             if self.task.step >= self.config.training.steps:
                 break
             if self.cleaning.due(self.task.step):
+                self.checkpoint()  # a look may take long: what is interrupted in it goes on from here
                 self._clean()
             going = self._fit()
         self.checkpoint()
