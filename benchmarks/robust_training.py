@@ -1,7 +1,9 @@
 """Training with wrong labels: which positives, negatives and losses stand them, and what may be done besides.
 
-    TRIVET_DATA=... .venv/bin/python benchmarks/robust_training.py --runs FOLDER --sets fashion-mnist omniglot
-    TRIVET_DATA=... .venv/bin/python benchmarks/robust_training.py --runs FOLDER --sets cifar-10n --features FOLDER2
+    TRIVET_DATA=... .venv/bin/python benchmarks/robust_training.py --runs FOLDER --features FOLDER2 \\
+        --sets fashion-mnist cifar-10n
+    TRIVET_DATA=... .venv/bin/python benchmarks/robust_training.py --runs FOLDER --features FOLDER2 \\
+        --sets fashion-mnist cifar-10n omniglot --report
     .venv/bin/python benchmarks/robust_training.py --runs FOLDER
 
 A run: a small network, batches of 60 by their observed labels, recall@1 of clean test items among themselves. Its
@@ -11,7 +13,8 @@ lines are made into results. FOLDER2 holds cifar-NAME.npy, (20000, d) in the ord
 cifar-NAME-test.npy with cifar-NAME-test-labels.npy, of any network that has not seen these labels.
 
 Seeds 0 to 2 choose the strategy that is recommended, on Fashion-MNIST and CIFAR-10N: that whose worst distance to the
-best over all p is least. Seeds 3 to 5, and Omniglot, which have no say, tell how good it is.
+best over all p is least. Seeds 3 to 5 (--report, with the best strategies and plain ones), and Omniglot, which have no
+say, tell how good it is.
 """
 
 from __future__ import annotations
