@@ -229,6 +229,14 @@ def test_a_folder_that_cannot_keep_a_forecast_is_said(
         2,
         "trivet: a run has a record once it has trained: empty has none; go on with trivet train --resume empty.\n",
     )
+    (folder / "empty" / "record.json").write_text(json.dumps({"run": "empty"}))
+    code, _, said = run(capsys, monkeypatch, "empty", "--report", "empty/report.html")
+    assert (code, said) == (
+        2,
+        "trivet: --report must lie outside the run, whose own page shows the forecast: got empty/report.html; leave it "
+        "out.\n",
+    )
+    assert not (folder / "empty" / "report.html").exists()
     code, _, said = run(capsys, monkeypatch, "empty", "--set", "training.steps=9")
     assert (code, said) == (
         2,

@@ -419,6 +419,22 @@ def test_a_run_says_what_its_strategy_stands(record: dict[str, Any], said: str |
     assert rest == ([] if said is None else [said])
 
 
+def test_labels_as_given_are_not_those_that_a_cleaned_run_was_trained_on() -> None:
+    look = {"step": 28, "suspects": 9, "noise_rate": 0.3, "left_out": 9, "relabelled": 0}
+    cleaned = noise_record(0.2, 0.22, 0.25) | {"cleaning": [look]}
+    assert noise_lines(cleaned, run="noisy")[1:] == [
+        "These are the labels as given; the strategy was seen on those that it was trained on."
+    ]
+    nothing = noise_record(0.2, 0.22, 0.25) | {"cleaning": [look | {"suspects": 0, "left_out": 0}]}
+    assert noise_lines(nothing, run="noisy") == noise_lines(noise_record(0.2, 0.22, 0.25), run="noisy")
+
+
+def test_random_negatives_are_no_advice_where_gamma_decides() -> None:
+    record = noise_record(0.2, 0.22, 0.25)
+    record["label_noise"]["strategy"]["tolerance"]["by"] = "gamma"
+    assert noise_lines(record, run="noisy")[1] == f"That is more than the strategy stands: {AUDIT}."
+
+
 def test_what_is_not_known_about_wrong_labels_is_said(tmp_path: Path) -> None:
     unpicked = {"label_noise": {"strategy": {"reason": "nothing was picked"}, "labels": {"reason": "too few items"}}}
     assert noise_lines(unpicked, run="noisy") == [
