@@ -128,7 +128,7 @@ def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPat
             return lengths(texts)
 
     library = types.ModuleType("sentence_transformers")
-    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a module made here
+    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a new module stands in for the library, and has no names yet
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
     assert encoder_vectors(["a", "bcd"], "small").tolist() == [[1.0], [3.0]]
     with pytest.raises(ValueError, match=r"gone could not be loaded \(OSError: no such model\)"):

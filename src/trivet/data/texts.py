@@ -120,7 +120,7 @@ def load_encoder(name: str) -> Any:
         ) from None
     try:
         return library.SentenceTransformer(name, model_kwargs={"use_safetensors": True})
-    except Exception as error:  # the hub, the file system and transformers raise many kinds
+    except Exception as error:  # hub, files and transformers raise many kinds; all are raised again, in one sentence
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"the text model {name} could not be loaded ({type(error).__name__}: {reason}); check the name or folder, "
