@@ -121,7 +121,7 @@ def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
     """Raise ValueError unless the strategy chooses triplets that can be kept apart."""
     if disjoint not in (False, True, "random"):
         raise ValueError(f"disjoint must be False, True (anchors by index) or 'random': got {disjoint!r}.")
-    several = strategy.negatives.k > 1 or getattr(strategy.positives, "k", 1) > 1
+    several = strategy.negatives.k > 1 or strategy.positives.k > 1
     if disjoint and (strategy.positives.pairwise or strategy.negatives.listed or several):
         raise ValueError(
             "disjoint needs a strategy with one positive and one negative per anchor: got "

@@ -84,7 +84,8 @@ class Strategy:
         return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
-        return _numbers(block, draws, self.positives.random, self.positives.slots(block), stream=0)
+        slots = self.positives.slots(block) if self.positives.random else 0
+        return _numbers(block, draws, self.positives.random, slots, stream=0)
 
     def _negative_numbers(self, block: Block, draws: Draws | None, slots: int) -> Tensor:
         return _numbers(block, draws, self.negatives.random, slots * self.negatives.k, stream=1)

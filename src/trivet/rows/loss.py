@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,8 @@ from trivet.rows.record import StepRecord
 from trivet.rows.view import Rows, RowSum, RowTerms
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
+Term = Literal["triplet", "pair", "set", "proxy"]
+Motion = Literal["vanilla", "first-order", "second-order"]
 
 
 class RowLoss(nn.Module, ABC):
@@ -43,9 +46,25 @@ class RowLoss(nn.Module, ABC):
         disjoint: each item of the batch in at most one triplet, see `trivet.mine`.
         block_size: anchors per block; None chooses one by memory.
         generator: seeds the random choices; None takes torch's global generator.
+
+    Attributes:
+        reductions: the ones the loss takes.
+        term: what a term is about: a "triplet"; a "pair", where positives and negatives count apart; the "set" of what
+            was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
+        parameters_per: "class" or "sample" where the loss has parameters for each, chosen by number; else None.
+        margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
+            there tells of a collapse.
+        counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
+        motion: the model of `trivet.theory.dynamics` that describes how unit rows move under the loss, if one does.
+        last: what the last call did; None before the first.
     """
 
-    reductions: tuple[Reduction, ...]
+    reductions: ClassVar[tuple[Reduction, ...]]
+    term: ClassVar[Term] = "triplet"
+    parameters_per: Literal["class", "sample"] | None = None
+    margin_at_a_point: bool = False
+    counts_negatives: bool = False
+    motion: Motion | None = None
     last: StepRecord | None
     key: Tensor
 
@@ -104,6 +123,32 @@ class RowLoss(nn.Module, ABC):
     def margin(self) -> float:
         """The margin, in the unit of the distance."""
         return self.strategy.margin
+
+    def reach(self, rows: Rows) -> Tensor:
+        """The distance from which on a negative adds nothing to the loss, infinite if none does.
+
+        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
+        losses that count negatives.
+        """
+        raise NotImplementedError
+
+    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
+        """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
+
+        `embeddings (N, d)` are as given, in the precision of the loss.
+        """
+        return None
+
+    def extra_repr(self) -> str:
+        """The options, as the constructor takes them."""
+        options = {}
+        for name in inspect.signature(type(self)).parameters:
+            value = getattr(self, name, getattr(self.strategy, name, None))
+            if isinstance(value, Tensor):
+                value = value.item() if value.numel() == 1 else f"one of {len(value)}"
+            if value is not None:
+                options[name] = value
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
     def check_reach(self, value: float, *, name: str) -> None:
         """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
@@ -176,13 +221,17 @@ class RowLoss(nn.Module, ABC):
             self.check(batch)
             return batch
 
-        with torch.autocast(device_type=embeddings.device.type, enabled=False):
-            if not gather:
-                return self._reduce(checked(), indices, None)
-            processes = Processes(None if gather is True else gather)
-            batch, key = gather_batch(checked, self.key, processes.group)
-            self.key.copy_(key)
-            return self._reduce(batch, None, processes)
+        device = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"  # what it is is checked inside
+        with torch.autocast(device_type=device, enabled=False):
+            if gather:
+                processes = Processes(None if gather is True else gather)
+                batch, key = gather_batch(checked, self.key, processes.group)
+                self.key.copy_(key)
+                value = self._reduce(batch, None, processes)
+            else:
+                value = self._reduce(checked(), indices, None)
+        penalty = self.penalty(embeddings.to(value.dtype), gather)
+        return value if penalty is None else value + penalty
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
