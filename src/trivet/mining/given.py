@@ -16,7 +16,7 @@ from trivet.mining.draws import Draws
 from trivet.mining.groups import Groups
 from trivet.mining.selection import Selection, Strategy
 
-Disjoint = bool | Literal["random"]
+Disjoint = Literal[False, True, "random"]
 
 
 class Given:
