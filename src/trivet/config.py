@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError, core_schema
 
-from trivet.mining.names import nearest
+from trivet.arguments import nearest
 
 __all__ = ["Config", "nearest"]
 

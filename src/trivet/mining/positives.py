@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_count, nearest
 from trivet.mining.block import Block, Choice, nothing
-from trivet.mining.names import check_at_least, check_count, nearest
 
 __all__ = [
     "AllPositives",

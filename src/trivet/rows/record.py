@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from trivet.lazy import lazy
 from trivet.mining.block import Choice
-from trivet.mining.lazy import lazy
 from trivet.rows.view import Rows, RowSum
 
 Number = TypeVar("Number", Tensor, float)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import from_squared, squared_distances
+from trivet.lazy import lazy
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given
-from trivet.mining.lazy import lazy
 from trivet.mining.selection import Strategy
 from trivet.mining.trimming import Cut
 
