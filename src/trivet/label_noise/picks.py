@@ -14,7 +14,7 @@ from trivet.mining.batch import check_batch
 from trivet.mining.block import Block, Choice
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given, disjoint_triplets
-from trivet.mining.selection import Strategy, unit_rows_need
+from trivet.mining.selection import Selectors, unit_rows_need
 from trivet.mining.trimming import smallest
 from trivet.rows import RowLoss, Rows, RowTerms
 
@@ -63,7 +63,7 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
         batch = check_batch(
             embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=unit_rows_need(loss.strategy)
         )
-        strategy: Strategy | Given = loss.strategy
+        strategy: Selectors | Given = loss.strategy
         draws = None
         if loss.strategy.random or loss.disjoint == "random":
             draws = Draws(loss.key - torch.tensor([0, 1], device=loss.key.device))  # it has counted on since

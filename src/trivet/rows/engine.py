@@ -20,7 +20,7 @@ from trivet.mining.block import Gradients
 from trivet.mining.draws import Draws
 from trivet.mining.gather import Processes
 from trivet.mining.given import Given
-from trivet.mining.selection import Strategy
+from trivet.mining.selection import Selectors
 from trivet.mining.trimming import Cut, smallest
 from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of
 from trivet.rows.view import Rows, RowSum, RowTerms
@@ -38,7 +38,7 @@ class Evaluation:
         self,
         loss: RowLoss,
         batch: Batch,
-        strategy: Strategy | Given,
+        strategy: Selectors | Given,
         draws: Draws | None,
         processes: Processes | None,
     ) -> None:

@@ -20,7 +20,7 @@ from trivet.mining.gather import Processes, gather_batch, sum_over_processes
 from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.selection import Strategy, unit_rows_need
+from trivet.mining.selection import Selectors, unit_rows_need
 from trivet.rows.engine import Blocks, Evaluation
 from trivet.rows.record import StepRecord
 from trivet.rows.view import Rows, RowSum, RowTerms
@@ -90,7 +90,7 @@ class RowLoss(nn.Module, ABC):
             raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
         if block_size is not None and block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {block_size}; None chooses it by memory.")
-        self.strategy = Strategy(
+        self.strategy = Selectors(
             positive_selector(positives),
             negative_selector(negatives),
             distance=distance,
@@ -264,7 +264,7 @@ class RowLoss(nn.Module, ABC):
             else total / max(1, self.objective_size(batch.total, len(batch.references)))
         )
 
-    def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Strategy | Given, Draws | None]:
+    def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Selectors | Given, Draws | None]:
         """What chooses for this batch, and the random numbers it needs."""
         strategy = self.strategy
         if indices is not None:

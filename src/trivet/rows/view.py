@@ -14,7 +14,7 @@ from trivet.lazy import lazy
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given
-from trivet.mining.selection import Strategy
+from trivet.mining.selection import Selectors
 from trivet.mining.trimming import Cut
 
 
@@ -28,7 +28,7 @@ class Rows:
         positive_chosen: `(B, S)` bool, which positive slots are filled.
     """
 
-    def __init__(self, block: Block, strategy: Strategy | Given, draws: Draws | None) -> None:
+    def __init__(self, block: Block, strategy: Selectors | Given, draws: Draws | None) -> None:
         with torch.no_grad():
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
