@@ -14,7 +14,7 @@ from torch import Tensor
 
 import reference
 import trivet
-from trivet.papers.xu2024 import _hinges
+from trivet.papers.xu2024.claims import _hinges
 
 LABELS = torch.tensor(reference.V8_LABELS)
 RECORDED = ("anchors", "dropped", "terms", "active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")

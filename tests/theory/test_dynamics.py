@@ -12,8 +12,8 @@ import torch
 
 import reference
 import trivet
-from trivet.papers import xuan2020
 from trivet.papers.checks import Check
+from trivet.papers.xuan2020 import claims as xuan2020
 from trivet.theory import dynamics
 from trivet.theory.dynamics import (
     DIRECTIONS,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from trivet.papers import xu2024
+from trivet.papers.xu2024 import claims as xu2024
 from trivet.theory import isometry
 from trivet.theory.isometry import (
     batch_hard_loss,

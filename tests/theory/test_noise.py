@@ -14,8 +14,8 @@ import torch
 import reference
 import trivet
 from trivet.evaluation.clustering import nmi
-from trivet.papers import le2018
 from trivet.papers.checks import Check
+from trivet.papers.le2018 import claims as le2018
 from trivet.theory import noise
 
 PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")

@@ -10,8 +10,8 @@ import torch
 
 import trivet
 from trivet.losses import MarginLoss, TripletLoss
-from trivet.papers import levi2021_theory
 from trivet.papers.checks import Check
+from trivet.papers.levi2021 import claims as levi2021
 from trivet.theory import risk
 from trivet.theory.risk import (
     affine_dimension,
@@ -601,7 +601,7 @@ def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) 
 
 @pytest.fixture(scope="module")
 def checks() -> list[Check]:
-    return levi2021_theory.checks()
+    return levi2021.checks()
 
 
 def test_every_check_of_the_paper_holds(checks: list[Check]) -> None:
@@ -638,7 +638,7 @@ def no_positive_part(
 def test_a_check_fails_where_a_function_is_wrong(
     group: str, function: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: Callable[[], list[Check]] = getattr(levi2021_theory, group)
+    rows: Callable[[], list[Check]] = getattr(levi2021, group)
     monkeypatch.setattr(risk, function, broken)
     assert not all(check.holds for check in rows())
 
@@ -660,13 +660,13 @@ def test_a_check_fails_where_a_function_is_wrong(
 def test_a_check_of_losses_and_tables_fails(
     group: str, name: str, broken: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levi2021_theory, name, broken)
-    rows: list[Check] = getattr(levi2021_theory, group)()
+    monkeypatch.setattr(levi2021, name, broken)
+    rows: list[Check] = getattr(levi2021, group)()
     assert not all(check.holds for check in rows)
 
 
 def test_claim_2_displays_fail_where_the_maps_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = halves(2, 8, 1.0)
-    monkeypatch.setattr(levi2021_theory, "_halves", lambda *_: (other, one))
-    held = {check.id: check.holds for check in levi2021_theory._displays()}
+    monkeypatch.setattr(levi2021, "_halves", lambda *_: (other, one))
+    held = {check.id: check.holds for check in levi2021._displays()}
     assert held == {"levi2021-claim-2-first-line": True, "levi2021-claim-2-displays": False}

@@ -1,4 +1,4 @@
-"""Figures of Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise" (2018).
+"""`trivet simulate noise`: Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise" (2018).
 
 The paper prints no figure of its theory; these draw its equations, as corrected in `trivet.theory.noise`, beside what
 is printed where that is wrong.
@@ -15,8 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
 from trivet.mining.names import check_at_least, check_count
-from trivet.papers.le2018 import printed_pair_rates
-from trivet.papers.simulations.figure import (
+from trivet.papers.figure import (
     BLACK,
     BLUE,
     DIVERGING,
@@ -30,6 +29,7 @@ from trivet.papers.simulations.figure import (
     panels,
     style,
 )
+from trivet.papers.le2018.claims import printed_pair_rates
 from trivet.theory import noise
 from trivet.theory.noise import Floats
 

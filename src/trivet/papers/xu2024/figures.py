@@ -1,4 +1,7 @@
-"""Figures of the isometric approximation: nearest separated embeddings, how they shrink, and what training does."""
+"""`trivet simulate isometry`: nearest separated embeddings, how they shrink, and what training does.
+
+Xu et al., "Mathematical justification of hard negative mining via isometric approximation theorem", ICLR 2024.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
-from trivet.papers import xu2024
-from trivet.papers.simulations.figure import (
+from trivet.papers.figure import (
     BLACK,
     BLUE,
     DIVERGING,
@@ -32,6 +34,7 @@ from trivet.papers.simulations.figure import (
     panels,
     style,
 )
+from trivet.papers.xu2024 import claims as xu2024
 from trivet.theory import isometry
 from trivet.theory.isometry import DescentReduction
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Picture
 
-from trivet.papers.simulations import dynamics
-from trivet.papers.simulations.figure import Figure, encode, style
+from trivet.papers.figure import Figure, encode, style
+from trivet.papers.xuan2020 import figures as drawings
 from trivet.theory.dynamics import Movement
 
 OPTIONS: dict[str, Any] = {"factor": "sqrt", "learning_rate": 0.1}
@@ -51,9 +51,9 @@ def total_change(s_ap: float, s_an: float, gamma: float, p: float) -> tuple[floa
 @pytest.fixture(scope="module")
 def drawn() -> list[Figure]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamics, "digit_movement", stand_in)
-        patch.setattr(dynamics, "AREA_CELLS", 20)
-        return dynamics.figures(loss=["first-order"], gamma=[0.5], entanglement=[0.8], grid=4)
+        patch.setattr(drawings, "digit_movement", stand_in)
+        patch.setattr(drawings, "AREA_CELLS", 20)
+        return drawings.figures(loss=["first-order"], gamma=[0.5], entanglement=[0.8], grid=4)
 
 
 def test_all_figures_are_drawn_and_their_columns_fit(drawn: list[Figure]) -> None:
@@ -69,8 +69,8 @@ def test_all_figures_are_drawn_and_their_columns_fit(drawn: list[Figure]) -> Non
 def test_the_papers_losses_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str, Any]] = []
     for name in ("_scatter", "_entanglement", "_changes", "_fields", "_areas", "_movement"):
-        monkeypatch.setattr(dynamics, name, lambda *given, name=name: called.append((name, given[0])))
-    dynamics.figures()
+        monkeypatch.setattr(drawings, name, lambda *given, name=name: called.append((name, given[0])))
+    drawings.figures()
     assert [loss for name, loss in called if name == "_entanglement"] == ["first-order", "second-order"]
     assert [loss for name, loss in called if name == "_changes"] == ["first-order", "vanilla", "second-order"]
     assert [loss for name, loss in called if name == "_movement"] == ["first-order", "second-order"]
@@ -104,7 +104,7 @@ def test_arrows_point_where_the_triplet_goes(drawn: list[Figure]) -> None:
 
 def test_areas_are_the_shares_of_the_specification() -> None:
     with style():
-        figure = dynamics._areas(("first-order", "second-order"), [0.5], [0.4, 0.8], OPTIONS)
+        figure = drawings._areas(("first-order", "second-order"), [0.5], [0.4, 0.8], OPTIONS)
     found = {
         (loss, p): [100 * values[i] for values in shares]
         for shares in [[figure.numbers[way] for way in ("top_right", "bottom_right", "bottom_left", "top_left")]]
@@ -124,7 +124,7 @@ def test_the_scatter_of_given_embeddings(tmp_path: Path) -> None:
     rows = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]])
     np.savez(tmp_path / "four.npz", embeddings=rows, kind=np.array(["a", "a", "b", "b"]), other=np.array([0, 0, 0, 1]))
     with style():
-        figure = dynamics._scatter(str(tmp_path / "four.npz"), "kind", 0)
+        figure = drawings._scatter(str(tmp_path / "four.npz"), "kind", 0)
     first = [
         figure.numbers[key][0] for key in ("strategy", "anchor", "positive", "negative", "s_ap", "s_an", "correct")
     ]
@@ -138,10 +138,10 @@ def test_the_scatter_of_given_embeddings(tmp_path: Path) -> None:
     wrong = figure.picture.axes[0].lines[2].get_xydata()
     assert len(np.asarray(wrong)) == figure.numbers["correct"].count(0)
     with pytest.raises(ValueError, match=r"one column of classes must be chosen: four\.npz has kind, other; add"):
-        dynamics._scatter(str(tmp_path / "four.npz"), None, 0)
+        drawings._scatter(str(tmp_path / "four.npz"), None, 0)
     np.savez(tmp_path / "lone.npz", embeddings=rows, kind=np.array(["a", "b", "c", "d"]))
     with pytest.raises(ValueError, match="triplets need a class of two items"):
-        dynamics._scatter(str(tmp_path / "lone.npz"), None, 0)
+        drawings._scatter(str(tmp_path / "lone.npz"), None, 0)
 
 
 def test_movement_panels(drawn: list[Figure]) -> None:
@@ -171,4 +171,4 @@ def test_movement_panels(drawn: list[Figure]) -> None:
 )
 def test_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        dynamics.figures(**options)
+        drawings.figures(**options)

@@ -25,8 +25,8 @@ from matplotlib.ticker import PercentFormatter
 from trivet.data import class_numbers, read_vectors
 from trivet.mining import NegativeName, PositiveName
 from trivet.mining.names import check_count, check_name
-from trivet.papers.simulations.figure import BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
-from trivet.papers.xuan2020 import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
+from trivet.papers.figure import BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
+from trivet.papers.xuan2020.claims import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 from trivet.theory.dynamics import (
     DIRECTIONS,
     STRIP,

@@ -1,4 +1,4 @@
-"""Figures of noisy risk: the collapsed map against a class in two modes, the two theorems, and what is pushed away.
+"""`trivet simulate risk`: the collapsed map against a class in two modes, the two theorems, and what is pushed away.
 
 Source:
     Levi, Xiao, Wang, Darrell, "Rethinking preventing class-collapsing in metric learning with margin-based losses",
@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
-from trivet.papers.simulations.figure import (
+from trivet.papers.figure import (
     BLACK,
     BLUE,
     GREEN,

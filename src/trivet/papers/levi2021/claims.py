@@ -1,6 +1,6 @@
 """What Levi et al. 2021 state in sections 3 and 4, the appendices and under their tables, each checked by computation.
 
-With it what is wrong in what they print. Claims about trained networks are in `trivet.papers.levi2021`.
+With it what is wrong in what they print. Claims about trained networks are in `trivet.papers.levi2021.demo`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from matplotlib.lines import Line2D
 
-from trivet.papers.simulations import risk
-from trivet.papers.simulations.figure import Figure, encode, table
+from trivet.papers.figure import Figure, encode, table
+from trivet.papers.levi2021 import figures as drawings
 
 SMALL: dict[str, Any] = {"p": (0.8,), "largest": 40, "most_classes": 4, "size": 2, "rank": (1, 3)}
 
@@ -26,7 +26,7 @@ def y_of(line: Line2D) -> npt.NDArray[np.float64]:
 
 @pytest.fixture(scope="module")
 def drawn() -> dict[str, Figure]:
-    return {figure.name: figure for figure in risk.figures(**SMALL)}
+    return {figure.name: figure for figure in drawings.figures(**SMALL)}
 
 
 def rows(figure: Figure, **where: object) -> list[dict[str, Any]]:
@@ -116,17 +116,17 @@ def test_the_picture_shows_the_numbers(drawn: Mapping[str, Figure]) -> None:
 
 
 def test_thresholds_are_those_of_the_spec() -> None:
-    figure = risk.thresholds(5, margin=1, beta=1, largest=700)
+    figure = drawings.thresholds(5, margin=1, beta=1, largest=700)
     for classes, p, expected in ((2, 0.55, 6), (3, 0.6, 10), (3, 0.7, 8), (5, 0.6, 30), (5, 0.9, 82), (5, 0.99, 632)):
         assert rows(figure, loss="triplet", classes=classes, p=p)[0]["threshold"] == expected
     assert {row["threshold"] for row in rows(figure, loss="margin")} == {2, 4}
-    (never,) = rows(risk.thresholds(5, margin=1, beta=1, largest=630), loss="triplet", never=1)
+    (never,) = rows(drawings.thresholds(5, margin=1, beta=1, largest=630), loss="triplet", never=1)
     assert (never["classes"], never["p"]) == (5, 0.99)
     assert math.isnan(never["threshold"])
 
 
 def test_maps_of_the_theorems_are_those_of_the_spec() -> None:
-    figure = risk.theorems([2], 0.8, margin=1.0, size=4)
+    figure = drawings.theorems([2], 0.8, margin=1.0, size=4)
     for case, values in {
         "exact": (0.12, 0.11625, 0.1125, 0.105, 0.105),
         "excluded": (0.105,) * 5,
@@ -158,13 +158,13 @@ def test_maps_of_the_theorems_are_those_of_the_spec() -> None:
 )
 def test_where_a_pair_of_one_class_costs_least(case: str, place: float, value: float) -> None:
     """2 margin min(m_s, 1 - m_s), with m_s = .68 for two classes at p = .8 and .44 for three at p = .6."""
-    shown = rows(risk.theorems([2], 0.8, margin=1.0, size=2), panel="e", case=case)
+    shown = rows(drawings.theorems([2], 0.8, margin=1.0, size=2), panel="e", case=case)
     least = min(shown, key=lambda row: float(row["value"]))
     assert (least["within"], least["value"]) == pytest.approx((place, value), abs=1e-12)
 
 
 def test_push_is_that_of_the_spec() -> None:
-    figure = risk.push((0.6, 0.8, 0.95), (1, 5))
+    figure = drawings.push((0.6, 0.8, 0.95), (1, 5))
     for p, nearer, apart in ((0.6, 1, 2), (0.8, 4, 7), (0.95, 44, 58)):
         for panel, expected in (("a", nearer), ("c", apart)):
             shown = rows(figure, panel=panel, p=p)
@@ -179,13 +179,13 @@ def test_push_is_that_of_the_spec() -> None:
 
 
 def test_the_unit_of_distance_is_the_margin() -> None:
-    one, half = (risk.theorems([2], 0.8, margin=margin, size=2).numbers for margin in (1.0, 0.5))
+    one, half = (drawings.theorems([2], 0.8, margin=margin, size=2).numbers for margin in (1.0, 0.5))
     for column in ("within", "across", "beta"):
         np.testing.assert_allclose(half[column], 0.5 * np.array(one[column]), rtol=1e-12)
 
 
 def change(**options: Sequence[float] | float) -> Callable[[], object]:
-    return lambda: risk.figures(**{**SMALL, **options})
+    return lambda: drawings.figures(**{**SMALL, **options})
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.papers import xu2024
-from trivet.papers.simulations import isometry as drawings
-from trivet.papers.simulations.figure import Figure, encode, table
+from trivet.papers.figure import Figure, encode, table
+from trivet.papers.xu2024 import claims as xu2024
+from trivet.papers.xu2024 import figures as drawings
 from trivet.theory import isometry
 
 SMALL = {"points": 6, "starts": 1, "repeats": 1, "steps": 30, "cases": 1, "trainings": 0}

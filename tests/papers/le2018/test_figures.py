@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from trivet.papers.simulations import noise
-from trivet.papers.simulations.figure import BLUE, RED, Figure, encode, table
+from trivet.papers.figure import BLUE, RED, Figure, encode, table
+from trivet.papers.le2018 import figures as drawings
 
 NAMES = ["pair-rates", "tolerance", "risk", "partition", "residual"]
 
@@ -23,7 +23,7 @@ NAMES = ["pair-rates", "tolerance", "risk", "partition", "residual"]
 @cache
 def drawn(**options: Any) -> dict[str, Figure]:
     default: dict[str, Any] = {"classes": (2, 3, 10), "samples_per_class": (2, 4), "grid": 11, "draws": 5000}
-    return {figure.name: figure for figure in noise.figures(**(default | options))}
+    return {figure.name: figure for figure in drawings.figures(**(default | options))}
 
 
 def rows(figure: Figure, **chosen: object) -> list[dict[str, Any]]:
@@ -78,10 +78,10 @@ def test_a_map_stays_small() -> None:
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
     def numbers(seed: int) -> bytes:
-        return table(noise.pair_rates((2, 3), grid=11, draws=500, generator=np.random.default_rng(seed)).numbers)
+        return table(drawings.pair_rates((2, 3), grid=11, draws=500, generator=np.random.default_rng(seed)).numbers)
 
     assert numbers(3) == numbers(3) != numbers(4)
-    same = noise.pair_rates((2, 3, 10), grid=11, draws=5000, generator=np.random.default_rng(0))
+    same = drawings.pair_rates((2, 3, 10), grid=11, draws=5000, generator=np.random.default_rng(0))
     assert table(same.numbers) == table(drawn()["pair-rates"].numbers)
 
 
@@ -119,7 +119,7 @@ def test_the_picture_of_pair_rates_shows_the_numbers() -> None:
 
 
 def test_tolerance() -> None:
-    figure = noise.tolerance((5, 10, 12, 100), (2, 4), grid=11)
+    figure = drawings.tolerance((5, 10, 12, 100), (2, 4), grid=11)
     for classes, p, q in ((10, 0.3, 0.388889), (10, 0.5, 0.117284), (10, 0.7, -0.045679), (100, 0.9, -0.001653)):
         row = rows(figure, panel="a", num_classes=classes)[round(10 * p)]
         assert [row["noise_rate"], row["q"]] == close([p, q], 6)
@@ -171,7 +171,7 @@ def test_risk() -> None:
 
 @pytest.mark.parametrize(("margin", "beta"), [(0.2, 1.4), (0.5, 0.3), (0.4, 1.8), (1.0, 1.0)])
 def test_partition(margin: float, beta: float) -> None:
-    figure = noise.partition(grid=11, margin=margin, beta=beta)
+    figure = drawings.partition(grid=11, margin=margin, beta=beta)
     for row in rows(figure):
         true, wrong = (max(0.0, (row["distance"] - beta) * t + margin) for t in (row["t"], -row["t"]))
         assert [row["loss_true_label"], row["loss_wrong_label"]] == close([true, wrong])
@@ -187,7 +187,7 @@ def test_partition(margin: float, beta: float) -> None:
 
 
 def test_residual() -> None:
-    figure = noise.residual((2, 3, 10), grid=11, gamma=0.5)
+    figure = drawings.residual((2, 3, 10), grid=11, gamma=0.5)
     for row in rows(figure, panel="a"):
         p, largest, wrong = row["noise_rate"], 2.0, 2 * row["noise_rate"] - row["noise_rate"] ** 2
         assert row["value"] == close(
@@ -209,7 +209,7 @@ def test_residual() -> None:
 
 
 def test_one_class_and_many() -> None:
-    assert {row["num_classes"] for row in rows(noise.risk((7,), (3,), grid=11))} == {7}
+    assert {row["num_classes"] for row in rows(drawings.risk((7,), (3,), grid=11))} == {7}
     many = drawn(classes=(30, 2, 3, 4, 5, 6), samples_per_class=(9, 2, 3, 4))
     assert [axes.get_title() for axes in many["risk"].picture.axes[:6]] == [
         f"$K$ = {number} classes" for number in (2, 3, 4, 5, 6, 30)
@@ -239,7 +239,7 @@ def test_one_class_and_many() -> None:
 )
 def test_options_out_of_range(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        noise.figures(**options)
+        drawings.figures(**options)
 
 
 def scaled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,14 +249,14 @@ def scaled(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("name", "draw"),
     [
-        ("tolerated_noise_rate", lambda: noise.tolerance((2, 3), (2,), grid=11)),
-        ("one_to_one_factor", lambda: noise.risk((2, 3), (2,), grid=11)),
-        ("hinged_margin_loss", lambda: noise.partition(grid=11, margin=0.2, beta=1.4)),
+        ("tolerated_noise_rate", lambda: drawings.tolerance((2, 3), (2,), grid=11)),
+        ("one_to_one_factor", lambda: drawings.risk((2, 3), (2,), grid=11)),
+        ("hinged_margin_loss", lambda: drawings.partition(grid=11, margin=0.2, beta=1.4)),
     ],
 )
 def test_the_numbers_are_those_of_the_theory(
     name: str, draw: Callable[[], Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = table(draw().numbers)
-    monkeypatch.setattr(noise.noise, name, scaled(getattr(noise.noise, name)))
+    monkeypatch.setattr(drawings.noise, name, scaled(getattr(drawings.noise, name)))
     assert table(draw().numbers) != right

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from trivet.papers.levi2021 import demonstrate
+from trivet.papers.levi2021.demo import demonstrate
 
 
 @pytest.fixture(scope="module")
