@@ -140,7 +140,7 @@ def dynamics(
 ) -> int:
     """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
     from trivet.papers.xuan2020 import figures as drawings  # here: it loads matplotlib
-    from trivet.papers.xuan2020.claims import GAMMAS, STRENGTHS
+    from trivet.papers.xuan2020.digits import GAMMAS, STRENGTHS
 
     given: dict[str, Any] = {
         "loss": loss,

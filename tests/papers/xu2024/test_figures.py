@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from trivet.papers.figure import Figure, encode, table
-from trivet.papers.xu2024 import claims as xu2024
 from trivet.papers.xu2024 import figures as drawings
+from trivet.papers.xu2024 import point_sets
+from trivet.papers.xu2024.training import train_digits
 from trivet.theory import isometry
 
 SMALL = {"points": 6, "starts": 1, "repeats": 1, "steps": 30, "cases": 1, "trainings": 0}
@@ -130,7 +131,7 @@ def test_descent_has_the_tabled_ratios() -> None:
 
 
 def test_scaling_has_the_tabled_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xu2024, "BATCHES", {"2x2": 4, "8x4": 32})
+    monkeypatch.setattr(point_sets, "BATCHES", {"2x2": 4, "8x4": 32})
     figure = drawings.scaling(seed=0, repeats=5, margin=0.0)
     cells = {(row["batch"], row["dimension"]): row for row in rows(figure)}
     assert len(cells) == 18
@@ -151,7 +152,7 @@ def test_scaling_has_the_tabled_cells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranges_are_the_ratios_of_the_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xu2024, "RANGES", {xu2024.PointSet(5, 1, 2): (), xu2024.PointSet(5, 2, 2, 0.1): ()})
+    monkeypatch.setattr(point_sets, "RANGES", {point_sets.PointSet(5, 1, 2): (), point_sets.PointSet(5, 2, 2, 0.1): ()})
     figure = drawings.ranges(seed=2, cases=1)
     found = {(row["points"], row["dimension"], row["margin"]): row for row in rows(figure)}
     points = np.random.RandomState(2).randn(5, 1)
@@ -166,8 +167,8 @@ def test_ranges_are_the_ratios_of_the_sets(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_training_marks_every_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = [drawings.xu2024.train_digits(2, 2, 4, seed=seed, steps=2) for seed in (5, 6)]
-    monkeypatch.setattr(xu2024, "train_digits", lambda p, k, d, seed: first[seed - 5])
+    first = [train_digits(2, 2, 4, seed=seed, steps=2) for seed in (5, 6)]
+    monkeypatch.setattr(drawings, "train_digits", lambda p, k, d, seed: first[seed - 5])
     figure = drawings.training(seed=5, repeats=2)
     assert len(list(rows(figure))) == 16
     assert next(rows(figure))["forecast"] == first[0].before.diameter - 2 * first[0].first_loss
@@ -176,19 +177,19 @@ def test_training_marks_every_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_training_is_repeatable_and_measures_what_it_says() -> None:
-    one, same, other = (xu2024.train_digits(3, 2, 4, seed=seed, steps=3, noise=0.5) for seed in (0, 0, 1))
+    one, same, other = (train_digits(3, 2, 4, seed=seed, steps=3, noise=0.5) for seed in (0, 0, 1))
     assert one == same != other
     assert one.before.mean_distance == pytest.approx(0.148, rel=0.02)
     assert 0 < one.after.mean_distance <= one.after.diameter
     assert one.kept == one.after.mean_distance / one.before.mean_distance
-    mean = xu2024.train_digits(3, 2, 4, seed=0, steps=3, noise=0.5, reduction="mean")
+    mean = train_digits(3, 2, 4, seed=0, steps=3, noise=0.5, reduction="mean")
     assert mean.before == one.before
     assert mean.after != one.after
 
 
 def test_all_figures_at_a_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xu2024, "BATCHES", {"2x2": 4, "8x4": 32})
-    monkeypatch.setattr(xu2024, "RANGES", {xu2024.PointSet(6, 2, 2, 0.1): ()})
+    monkeypatch.setattr(point_sets, "BATCHES", {"2x2": 4, "8x4": 32})
+    monkeypatch.setattr(point_sets, "RANGES", {point_sets.PointSet(6, 2, 2, 0.1): ()})
     for options in ({}, {"margin": 0.5, "dimension": 3, "seed": 3, "steps": 1}):
         drawn = drawings.figures(**{**SMALL, **options})
         assert [figure.name for figure in drawn] == ["five-points", "collapse", "descent", "scaling", "ranges"]

@@ -29,9 +29,9 @@ from trivet.papers.figure import (
     panels,
     style,
 )
-from trivet.papers.le2018.claims import printed_pair_rates
+from trivet.papers.le2018.claims.pairs import printed_pair_rates
 from trivet.theory import noise
-from trivet.theory.noise import Floats
+from trivet.theory.arrays import Floats
 
 CLASS_COLOURS, MARKERS = (BLUE, ORANGE, GREEN, RED, SKY, PINK), ("o", "s", "^", "D", "v", "P")
 SAMPLE_STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
@@ -333,10 +333,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
         shared: Part = {"num_classes": number, "noise_rate": p, "large_classes": limit, "q_of_the_paper": paper}
         parts += [
             shared
-            | {
-                "samples_per_class": s,
-                "factor": noise.one_to_one_factor(p, num_classes=number, samples_per_class=s),
-            }
+            | {"samples_per_class": s, "factor": noise.one_to_one_factor(p, num_classes=number, samples_per_class=s)}
             for s in samples
         ]
     numbers = _tidy(parts)

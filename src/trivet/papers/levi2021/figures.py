@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -22,22 +21,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
-from trivet.papers.figure import (
-    BLACK,
-    BLUE,
-    GREEN,
-    PINK,
-    RED,
-    SEQUENTIAL,
-    SKY,
-    Figure,
-    direct_label,
-    panels,
-    style,
-)
+from trivet.papers.figure import BLACK, BLUE, GREEN, PINK, RED, SEQUENTIAL, SKY, Figure, direct_label, panels, style
 from trivet.theory import risk
-
-Floats = npt.NDArray[np.float64]
+from trivet.theory.arrays import Floats, Integers
 
 COLOURS, MARKERS = (BLUE, RED, GREEN, PINK, SKY, BLACK), ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = (
@@ -191,15 +177,12 @@ def collapsed_or_split(
         "Each line is the expected loss of an anchor whose class lies in two halves over its loss when the class lies "
         "on one point: below 1 two modes are cheaper. With easy positives (solid) it falls below 1 for good at the "
         "marked class size; with all positives (dashed) it stays above 1 wherever theorems 1 and 2 hold.",
-        _table(
-            ("loss", "classes", "p", "positives", "class_size", "collapsed", "split", "ratio", "threshold"),
-            rows,
-        ),
+        _table(("loss", "classes", "p", "positives", "class_size", "collapsed", "split", "ratio", "threshold"), rows),
         picture,
     )
 
 
-def _sizes(end: int, largest: int, also: Iterable[int]) -> npt.NDArray[np.int64]:
+def _sizes(end: int, largest: int, also: Iterable[int]) -> Integers:
     """Even class sizes, about evenly spread on a logarithmic axis, with those that are marked."""
     spread = 2 * np.round(np.geomspace(1, max(1, min(end, largest) // 2), 80)).astype(np.int64)
     return np.unique(np.concatenate([spread, np.array([*also], dtype=np.int64)]))
@@ -319,14 +302,7 @@ def _label_sizes(ax: Axes, classes: Sequence[int], values: Floats) -> None:
     for size in different:
         places = np.argwhere(values == size)
         row, column = places[np.abs(places - np.median(places, axis=0)).sum(1).argmin()]
-        ax.text(
-            LEVELS[column],
-            classes[row],
-            f"from {size:g} on",
-            ha="center",
-            va="center",
-            bbox=_PAPER,
-        )
+        ax.text(LEVELS[column], classes[row], f"from {size:g} on", ha="center", va="center", bbox=_PAPER)
 
 
 # Theorems 1 and 2
@@ -351,10 +327,7 @@ def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> F
         "but is the only minimum just where labels are drawn afresh at each mention (c), or where dimensions are few "
         "and classes larger than the line of d. The margin loss pulls two samples of a class to distance 0 (e, its "
         "least value marked) only if beta is the margin and p above the line of f.",
-        _table(
-            ("panel", "case", "classes", "class_size", "p", "within", "across", "beta", "value"),
-            rows,
-        ),
+        _table(("panel", "case", "classes", "class_size", "p", "within", "across", "beta", "value"), rows),
         picture,
     )
 

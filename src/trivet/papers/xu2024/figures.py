@@ -12,7 +12,6 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
@@ -21,25 +20,13 @@ from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
-from trivet.papers.figure import (
-    BLACK,
-    BLUE,
-    DIVERGING,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Figure,
-    panels,
-    style,
-)
-from trivet.papers.xu2024 import claims as xu2024
+from trivet.papers.figure import BLACK, BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
+from trivet.papers.xu2024 import point_sets
+from trivet.papers.xu2024.training import train_digits
 from trivet.theory import isometry
+from trivet.theory.arrays import Floats
 from trivet.theory.isometry import DescentReduction
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Line = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
 
 PANELS = 4  # random sets in figure "collapse"
@@ -58,8 +45,8 @@ def figures(
     dimension: int = 2,
     starts: int = 24,
     margin: float = 0.0,
-    repeats: int = xu2024.REPEATS,
-    steps: int = xu2024.LONG,
+    repeats: int = point_sets.REPEATS,
+    steps: int = point_sets.LONG,
     cases: int = 12,
     trainings: int = 2,
 ) -> list[Figure]:
@@ -108,7 +95,7 @@ def figures(
 
 def five_points(*, starts: int, margin: float) -> Figure:
     """Five points, their nearest separated images by either distance, and the hardest triplet."""
-    f, classes = xu2024.PLANE, xu2024.PLANE_CLASSES
+    f, classes = point_sets.PLANE, point_sets.PLANE_CLASSES
     found = isometry.loss_sandwich(f, classes, margin=margin, starts=starts)
     triplet = isometry.hardest_triplet(f, classes, margin=margin)
     shown = {"f": f, "f*_haus": found.hausdorff.witness, "f*_iso": found.isometric.witness}
@@ -256,7 +243,7 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
     rows: list[dict[str, Any]] = []
     drawn = []
     for at in range(seed, seed + PANELS):
-        f = xu2024.gaussian(at, points, dimension)
+        f = point_sets.gaussian(at, points, dimension)
         nearest = isometry.distance_to_separation(f, classes, margin=margin, starts=starts)
         values = {
             "loss": isometry.batch_hard_loss(f, classes, margin=margin),
@@ -346,19 +333,19 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
     """Diameter along gradient descent on the loss of free points, by number of points."""
     reductions: tuple[DescentReduction, DescentReduction] = ("sum", "max")
     curves: dict[tuple[DescentReduction, int], Floats] = {}
-    for reduction, n in product(reductions, xu2024.DESCENTS):
+    for reduction, n in product(reductions, point_sets.DESCENTS):
         ways = [
             isometry.descend(
-                xu2024.gaussian(at, n, dimension), np.arange(n) % 2, reduction=reduction, steps=steps, margin=margin
+                point_sets.gaussian(at, n, dimension), np.arange(n) % 2, reduction=reduction, steps=steps, margin=margin
             )
             for at in range(seed, seed + repeats)
         ]
         curves[reduction, n] = np.array(
             [fmean(way.diameter_after(at) / way.diameters[0] for way in ways) for at in range(steps + 1)]
         )
-    early = min(xu2024.SHORT, steps)
+    early = min(point_sets.SHORT, steps)
     kept = sorted({0, early, steps, *np.geomspace(1, steps, 140).astype(int).tolist()})
-    ends = {reduction: min((curves[reduction, n][-1], n) for n in xu2024.DESCENTS) for reduction in reductions}
+    ends = {reduction: min((curves[reduction, n][-1], n) for n in point_sets.DESCENTS) for reduction in reductions}
     rows = [
         {"reduction": reduction, "points": n, "step": at, "diameter_ratio": float(curve[at])}
         for (reduction, n), curve in curves.items()
@@ -368,7 +355,7 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
         picture, axes = panels(1, 3, height=3.2, sharey=True)
         colours = (BLUE, SKY, GREEN, ORANGE, RED, BLACK)
         styles: tuple[Line, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
-        lines = dict(zip(xu2024.DESCENTS, zip(colours, styles, strict=True), strict=True))
+        lines = dict(zip(point_sets.DESCENTS, zip(colours, styles, strict=True), strict=True))
         for panel, reduction in zip(axes[0], reductions, strict=False):
             for n, (colour, line) in lines.items():
                 panel.plot(kept, 100 * curves[reduction, n][kept], color=colour, linestyle=line)
@@ -383,8 +370,8 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
         for reduction, colour, marker in (("sum", BLUE, "o"), ("max", RED, "s")):
             for at, line, filled in ((early, "--", "white"), (steps, "-", colour)):
                 by_size.plot(
-                    xu2024.DESCENTS,
-                    [100 * curves[reduction, n][at] for n in xu2024.DESCENTS],
+                    point_sets.DESCENTS,
+                    [100 * curves[reduction, n][at] for n in point_sets.DESCENTS],
                     color=colour,
                     linestyle=line,
                     marker=marker,
@@ -393,7 +380,7 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
                     label=f"{'sum' if reduction == 'sum' else 'hardest'}, {at} steps",
                 )
         by_size.set_xscale("log", base=2)
-        by_size.set_xticks(xu2024.DESCENTS, [str(n) for n in xu2024.DESCENTS])
+        by_size.set_xticks(point_sets.DESCENTS, [str(n) for n in point_sets.DESCENTS])
         by_size.minorticks_off()
         by_size.set_xlabel("points $N$")
         by_size.set_title("by number of points")
@@ -426,17 +413,17 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
 def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
     """Both sides of the forecast diameter - 2 loss of untrained points, by batch and dimension."""
     cells = {
-        (batch, d): xu2024.scale(n, int(batch.split("x")[1]), d, seed=seed, repeats=repeats, margin=margin)
-        for batch, n in xu2024.BATCHES.items()
+        (batch, d): point_sets.scale(n, int(batch.split("x")[1]), d, seed=seed, repeats=repeats, margin=margin)
+        for batch, n in point_sets.BATCHES.items()
         for d in DIMENSIONS
     }
     rows = [
-        {"batch": batch, "points": xu2024.BATCHES[batch], "dimension": d}
+        {"batch": batch, "points": point_sets.BATCHES[batch], "dimension": d}
         | {"diameter": cell.diameter, "loss": cell.loss, "mean_loss": cell.mean_loss, "forecast": cell.forecast}
         | {"mean_distance": cell.mean_distance, "vacuous": int(cell.forecast <= 0)}
         for (batch, d), cell in cells.items()
     ]
-    batches = list(xu2024.BATCHES)
+    batches = list(point_sets.BATCHES)
     forecast = np.array([[cells[batch, d].forecast for d in DIMENSIONS] for batch in batches])
     with style():
         picture, axes = panels(1, 1, height=6.0)
@@ -470,14 +457,14 @@ def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
                     )
                 )
         top.set_xticks(range(len(DIMENSIONS)), [str(d) for d in DIMENSIONS])
-        names = [f"{batch.replace('x', ' × ')} = {n}" for batch, n in xu2024.BATCHES.items()]
+        names = [f"{batch.replace('x', ' × ')} = {n}" for batch, n in point_sets.BATCHES.items()]
         top.set_yticks(range(len(batches)), names)
         top.set_xlabel("dimension $d$")
         top.set_ylabel("batch $P × K = N$")
         top.set_title("foreseen least diameter, diameter − 2 × loss (hatched: at most 0, says nothing)")
         picture.colorbar(image, ax=top, label=_UNIT, pad=0.01)
         sides = (("diameter", BLUE, "-", "o"), ("2 × loss", RED, "--", "s"))
-        sizes = [xu2024.BATCHES[batch] for batch in batches]
+        sizes = [point_sets.BATCHES[batch] for batch in batches]
         for panel, across, chosen in (
             (by_batch, sizes, [cells[batch, 32] for batch in batches]),
             (by_dimension, DIMENSIONS, [cells["8x4", d] for d in DIMENSIONS]),
@@ -520,8 +507,8 @@ def ranges(*, seed: int, cases: int) -> Figure:
     names = ("d_iso_per_loss", "d_haus_per_d_iso", "d_haus_per_loss")
     rows: list[dict[str, Any]] = []
     measured = {}
-    for kind in xu2024.RANGES:
-        measured[kind] = [case.ratios for case in xu2024.cases(kind, cases, seed=seed)]
+    for kind in point_sets.RANGES:
+        measured[kind] = [case.ratios for case in point_sets.cases(kind, cases, seed=seed)]
         rows += [
             {"points": kind.points, "dimension": kind.dimension, "classes": kind.classes, "margin": kind.margin}
             | {"case": k + 1}
@@ -578,7 +565,7 @@ def ranges(*, seed: int, cases: int) -> Figure:
     )
 
 
-def _kind(kind: xu2024.PointSet) -> str:
+def _kind(kind: point_sets.PointSet) -> str:
     name = f"{kind.points} : {kind.dimension} : {kind.classes}"
     return f"{name}\nmargin {kind.margin:g}" if kind.margin else name
 
@@ -587,7 +574,7 @@ def training(*, seed: int, repeats: int) -> Figure:
     """Diameter of the test set after training on the hardest triplet of each batch, by batch and dimension."""
     settings = {(batch, 32) for batch in TRAINED_BATCHES} | {((8, 4), d) for d in TRAINED_DIMENSIONS}
     trained = {
-        (batch, d): [xu2024.train_digits(*batch, d, seed=at) for at in range(seed, seed + repeats)]
+        (batch, d): [train_digits(*batch, d, seed=at) for at in range(seed, seed + repeats)]
         for batch, d in sorted(settings)
     }
     rows = [

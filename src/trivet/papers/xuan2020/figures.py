@@ -26,12 +26,12 @@ from trivet.data import class_numbers, read_vectors
 from trivet.mining import NegativeName, PositiveName
 from trivet.mining.names import check_count, check_name
 from trivet.papers.figure import BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
-from trivet.papers.xuan2020.claims import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
+from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
+from trivet.theory.arrays import Floats
 from trivet.theory.dynamics import (
     DIRECTIONS,
     STRIP,
     EntanglementFactor,
-    Floats,
     SimulatedLoss,
     VectorField,
     directions,
@@ -166,10 +166,7 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         axes.set_axisbelow(True)
         axes.set_xticks(np.linspace(low, 1, 5))
         axes.set_yticks(np.linspace(low, 1, 5))
-    for chosen, colour, mark, name in (
-        (correct, BLUE, "o", "correct"),
-        (~correct, RED, "x", "wrong"),
-    ):
+    for chosen, colour, mark, name in ((correct, BLUE, "o", "correct"), (~correct, RED, "x", "wrong")):
         left.plot(s_ap[chosen], s_an[chosen], mark, color=colour, markersize=3.2, alpha=0.75, label=name)
     left.text(-0.55, 0.45, "wrong:\nthe negative is\nmore similar", color=RED, ha="center", va="center")
     left.text(0.42, -0.6, "correct:\nthe positive is\nmore similar", color=BLUE, ha="center", va="center")
@@ -553,12 +550,7 @@ def _map(axes: Axes, field: VectorField, change: str, steps: Sequence[float]) ->
     values: Floats = getattr(field, f"change_{change}")
     colours, norm = _colours(steps)
     axes.imshow(
-        values,
-        extent=(0, 1, 0, 1),
-        cmap=colours,
-        norm=norm,
-        interpolation="bilinear",
-        interpolation_stage="data",
+        values, extent=(0, 1, 0, 1), cmap=colours, norm=norm, interpolation="bilinear", interpolation_stage="data"
     )
     if np.nanmin(values) < 0 < np.nanmax(values):
         axes.contour(field.s_ap, field.s_an, values, levels=[0.0], colors="black", linewidths=1.2)

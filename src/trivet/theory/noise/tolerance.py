@@ -1,13 +1,4 @@
-"""Label noise: how often pairs are wrong, what that does to the risk of unhinged losses, and how much is tolerated.
-
-Each of N items of K classes has a true label and an observed one. The noise is symmetric at rate p if a label is kept
-with probability 1 - p and else replaced by one of the K - 1 others, drawn uniformly, independently for each item;
-kappa = K / (K - 1). A pair is positive (t = +1) if its true labels agree and else negative (t = -1). Distances d are
-Euclidean, between points of the unit sphere, so at most d_max = 2.
-
-Source:
-    Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018; equations by its numbers.
-"""
+"""By what noise multiplies the risk, and up to which noise rate: sections 4 and 5.3, supplement A.2."""
 
 from __future__ import annotations
 
@@ -17,23 +8,25 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
-from trivet.losses.unhinged import DIAMETER
 from trivet.mining.names import check_at_least, check_count, check_name
+from trivet.theory.arrays import Booleans, Floats, Integers
+from trivet.theory.noise.pairs import (
+    PairRates,
+    as_above_zero,
+    as_classes,
+    as_distances,
+    as_flags,
+    as_skew,
+    as_transition,
+    as_whole,
+    as_within,
+    check_least,
+    smaller_root,
+)
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
 Reduction = Literal["sum", "mean"]
-
 MOST_LABELINGS = 2**18  # of 18 items of two classes: 36 MiB
 CHUNK = 4096  # labelings whose pairs are looked at together
-
-
-class PairRates(NamedTuple):
-    """How often the observed labels of a pair say the opposite of the true ones, each an array in [0, 1]."""
-
-    positive: Floats  # q_{+1}: of one class, observed with two labels
-    negative: Floats  # q_{-1}: of two classes, observed with one label
 
 
 class RiskFactors(NamedTuple):
@@ -72,240 +65,6 @@ class ResidualMultipliers(NamedTuple):
     noisy_only_negative: Floats
 
 
-def pair_noise_rates(noise_rate: npt.ArrayLike, num_classes: npt.ArrayLike) -> PairRates:
-    """How often symmetric noise turns a positive pair into a negative one and the reverse.
-
-        q_{+1} = 2 p - kappa p^2,    q_{-1} = q_{+1} / (K - 1),    1 - q_{+1} - q_{-1} = (1 - kappa p)^2.
-
-    Args:
-        noise_rate: p in [0, 1], any shape.
-        num_classes: K, whole and at least 2, or infinite, any shape that broadcasts with p.
-
-    Returns:
-        Arrays of the common shape.
-
-    Raises:
-        ValueError: if a number is out of range.
-
-    Source:
-        Le, Odobez, 2018, section 3, eq. 7; eq. 8 is corrected: its last factor must be 1 - 1 / (K - 1).
-
-    Example:
-        >>> rates = pair_noise_rates(0.5, 3)
-        >>> float(rates.positive), float(rates.negative)
-        (0.625, 0.3125)
-    """
-    p, classes = _within(0, 1, noise_rate, name="noise_rate"), _classes(num_classes, infinite=True)
-    positive = p * (2 - p / (1 - 1 / classes))
-    return PairRates(positive, positive / (classes - 1))
-
-
-def simulated_pair_rates(
-    noise_rate: float, num_classes: int, *, draws: int, generator: np.random.Generator
-) -> PairRates:
-    """The rates of `pair_noise_rates` counted among pairs whose labels are drawn: by simulation, not by a formula.
-
-    Args:
-        noise_rate: p in [0, 1].
-        num_classes: K, at least 2.
-        draws: how many pairs of each kind, at least 1.
-        generator: source of the labels.
-
-    Returns:
-        Two scalars, as arrays of shape (); their standard error is at most 1 / (2 sqrt(draws)).
-
-    Raises:
-        ValueError: if a number is out of range.
-
-    Source:
-        Le, Odobez, 2018, eq. 6, as it stands.
-
-    Example:
-        >>> rates = simulated_pair_rates(0.0, 5, draws=10, generator=np.random.default_rng(0))
-        >>> float(rates.positive), float(rates.negative)
-        (0.0, 0.0)
-    """
-    p = float(_within(0, 1, noise_rate, name="noise_rate"))
-    classes = int(_classes(check_count(num_classes, name="num_classes")))
-    size = check_count(draws, name="draws")
-
-    def observed(truth: int) -> Integers:
-        to = (truth + generator.integers(1, classes, size)) % classes
-        return np.where(generator.random(size) < p, to, truth)
-
-    first = observed(0)
-    return PairRates(np.asarray((first != observed(0)).mean()), np.asarray((first == observed(1)).mean()))
-
-
-def class_pair_noise_rates(transition: npt.ArrayLike, priors: npt.ArrayLike | None = None) -> PairRates:
-    """The rates of `pair_noise_rates` for noise that depends on the class, of two items drawn independently.
-
-    With T the transition and pi the priors, and sums over the classes y and y',
-
-        q_{+1} = 1 - sum_y pi_y^2 (T T')_{yy} / sum_y pi_y^2,
-        q_{-1} = sum_{y != y'} pi_y pi_y' (T T')_{yy'} / (1 - sum_y pi_y^2).
-
-    Args:
-        transition: `(K, K)`, K >= 2, of entries in [0, 1] whose rows add up to 1 within 1e-8: the probability of each
-            observed label (column) given the true one (row).
-        priors: `(K,)`, the share of each class, at least 0, adding up to 1 within 1e-8, two of them above 0; None for
-            1 / K each.
-
-    Returns:
-        Two scalars, as arrays of shape ().
-
-    Raises:
-        ValueError: if a shape or a number is out of range.
-
-    Source:
-        Le, Odobez, 2018, eq. 5, gives the noise; the rates follow from it.
-
-    Example:
-        >>> rates = class_pair_noise_rates([[0.5, 0.5], [0.0, 1.0]])
-        >>> float(rates.positive), float(rates.negative)
-        (0.25, 0.5)
-    """
-    table = _transition(transition)
-    shares = np.full(len(table), 1 / len(table)) if priors is None else np.asarray(priors, dtype=np.float64)
-    if shares.shape != (len(table),) or not (shares >= 0).all() or not abs(shares.sum() - 1) <= 1e-8:
-        raise ValueError(
-            f"priors must be {len(table)} shares of at least 0 that add up to 1, one per class: got shape "
-            f"{shares.shape} and sum {shares.sum():g}; divide the sizes of the classes by their sum."
-        )
-    if np.count_nonzero(shares) < 2:
-        raise ValueError("priors must be above 0 for at least two classes: got one class, which has no negative pair.")
-    agree = shares[:, None] * shares * (table @ table.T)
-    of_one_class = np.square(shares).sum()
-    within = np.trace(agree)
-    between = (agree * (1 - np.eye(len(table)))).sum()
-    pairs_between = (np.outer(shares, shares) * (1 - np.eye(len(table)))).sum()
-    return PairRates(np.asarray(1 - within / of_one_class), np.asarray(between / pairs_between))
-
-
-def noise_rate_of_pairs(positive_rate: npt.ArrayLike, num_classes: npt.ArrayLike) -> Floats:
-    """The noise rate p at which a share q_{+1} of the positive pairs is wrong; the inverse of `pair_noise_rates`.
-
-    The smaller of the two solutions, (1 - sqrt(1 - kappa q_{+1})) / kappa, which lies in [0, 1 - 1 / K].
-
-    Args:
-        positive_rate: q_{+1} in [0, 1 - 1 / K], any shape; no noise gives more.
-        num_classes: K, whole and at least 2, or infinite, any shape that broadcasts with it.
-
-    Raises:
-        ValueError: if a number is out of range.
-
-    Source:
-        Le, Odobez, 2018, eq. 8 corrected; section 7 has q of about 60 % at p of about 36.8 %, for many classes.
-
-    Example:
-        >>> round(float(noise_rate_of_pairs(0.6, np.inf)), 8)
-        0.36754447
-    """
-    classes = _classes(num_classes, infinite=True)
-    highest = 1 - 1 / classes
-    rate = _within(0, 1, positive_rate, name="positive_rate")
-    if not (rate <= highest).all():
-        raise ValueError(
-            "positive_rate must not exceed 1 - 1 / num_classes, which uniformly random labels give: got "
-            f"{float(rate.max())}; lower it or raise num_classes."
-        )
-    return _smaller_root(rate, highest)
-
-
-def auxiliary_loss(distances: npt.ArrayLike, positive: npt.ArrayLike) -> Floats:
-    """l^A: the distance of a positive pair, and d_max minus the distance of a negative one; in [0, 2].
-
-    The values of a pair as a positive and as a negative one add up to d_max = 2 (eq. 10).
-
-    Args:
-        distances: d in [0, 2], any shape.
-        positive: bool, t = +1, any shape that broadcasts with it.
-
-    Raises:
-        ValueError: if a distance is out of range or `positive` is not bool.
-
-    Source:
-        Le, Odobez, 2018, definition 1, eq. 9.
-
-    Example:
-        >>> auxiliary_loss([0.5, 0.5], [True, False]).tolist()
-        [0.5, 1.5]
-    """
-    return np.asarray(np.where(_flags(positive), _distances(distances), DIAMETER - _distances(distances)))
-
-
-def unhinged_triplet_loss(to_positive: npt.ArrayLike, to_negative: npt.ArrayLike, *, margin: float = 0.2) -> Floats:
-    """l^U = d_max + d(a, p) - d(a, n) + margin of triplets at these distances; in [margin, 4 + margin].
-
-    It is the sum of the auxiliary losses of the two pairs and the margin. `trivet.UnhingedTripletLoss` is its mean
-    over the triplets of a batch.
-
-    Args:
-        to_positive: d(a, p) in [0, 2], any shape.
-        to_negative: d(a, n) in [0, 2], any shape that broadcasts with it.
-        margin: alpha, at least 0.
-
-    Raises:
-        ValueError: if a number is out of range.
-
-    Source:
-        Le, Odobez, 2018, definition 3, eq. 12.
-
-    Example:
-        >>> float(unhinged_triplet_loss(0.5, 1.5))
-        1.2
-    """
-    check_at_least(0, margin, name="margin")
-    return DIAMETER + _distances(to_positive) - _distances(to_negative) + margin
-
-
-def unhinged_margin_loss(
-    distances: npt.ArrayLike, positive: npt.ArrayLike, *, margin: float = 0.2, beta: float = 1.4
-) -> Floats:
-    """l^M = d_max + (d - beta) t + margin of pairs; the values for t and -t add up to 2 d_max + 2 margin (eq. 32).
-
-    `trivet.UnhingedMarginLoss` is its mean over the pairs of a batch.
-
-    Args:
-        distances: d in [0, 2], any shape.
-        positive: bool, t = +1, any shape that broadcasts with it.
-        margin: alpha, at least 0.
-        beta: the boundary, at least 0.
-
-    Raises:
-        ValueError: if a number is out of range or `positive` is not bool.
-
-    Source:
-        Le, Odobez, 2018, definition 5, eq. 31.
-
-    Example:
-        >>> unhinged_margin_loss([1.0, 1.0], [True, False]).round(9).tolist()
-        [1.8, 2.6]
-    """
-    return DIAMETER + _signed(distances, positive, margin, beta)
-
-
-def hinged_margin_loss(
-    distances: npt.ArrayLike, positive: npt.ArrayLike, *, margin: float = 0.2, beta: float = 1.4
-) -> Floats:
-    """max(0, (d - beta) t + margin) of pairs; where |d - beta| <= margin the values for t and -t add up to 2 margin.
-
-    Args:
-        distances, positive, margin, beta: as of `unhinged_margin_loss`.
-
-    Raises:
-        ValueError: if a number is out of range or `positive` is not bool.
-
-    Source:
-        Le, Odobez, 2018, eq. 2.
-
-    Example:
-        >>> hinged_margin_loss([1.0, 1.0], [True, False]).round(9).tolist()
-        [0.0, 0.6]
-    """
-    return np.maximum(0, _signed(distances, positive, margin, beta))
-
-
 def negative_weight(num_classes: npt.ArrayLike, samples_per_class: npt.ArrayLike) -> Floats:
     """w_{-1} / w_{+1}: how often a negative pair is used for each time a positive one is, with classes of equal size.
 
@@ -326,8 +85,8 @@ def negative_weight(num_classes: npt.ArrayLike, samples_per_class: npt.ArrayLike
         >>> float(negative_weight(3, 2)), float(negative_weight(3, np.inf))
         (0.25, 0.5)
     """
-    classes = _classes(num_classes)
-    samples = _whole(2, samples_per_class, name="samples_per_class", infinite=True)
+    classes = as_classes(num_classes)
+    samples = as_whole(2, samples_per_class, name="samples_per_class", infinite=True)
     return (1 - 1 / samples) / (classes - 1)
 
 
@@ -353,13 +112,14 @@ def risk_factors(rates: PairRates, weight: npt.ArrayLike) -> RiskFactors:
         Le, Odobez, 2018, eq. 11, 17 and 22.
 
     Example:
+        >>> from trivet.theory.noise import pair_noise_rates
         >>> factors = risk_factors(pair_noise_rates(0.5, 3), 1 / 3)
         >>> float(factors.smallest)
         -0.25
     """
-    q_positive = _within(0, 1, rates.positive, name="rates.positive")
-    q_negative = _within(0, 1, rates.negative, name="rates.negative")
-    w = _above_zero(weight, name="weight")
+    q_positive = as_within(0, 1, rates.positive, name="rates.positive")
+    q_negative = as_within(0, 1, rates.negative, name="rates.negative")
+    w = as_above_zero(weight, name="weight")
     return RiskFactors(1 - q_positive * (1 + w), 1 - q_negative * (1 + 1 / w))
 
 
@@ -380,12 +140,12 @@ def tolerated_noise_rate(num_classes: npt.ArrayLike, weight: npt.ArrayLike) -> F
         >>> round(float(tolerated_noise_rate(10, 1 / 10)), 8)
         0.62863979
     """
-    classes, w = _classes(num_classes), _above_zero(weight, name="weight")
+    classes, w = as_classes(num_classes), as_above_zero(weight, name="weight")
     # The factors are at least 0 for q_{+1} up to 1 / (1 + w) and up to (K - 1) w / (1 + w).
     limit = np.minimum(1, (classes - 1) * w) / (1 + w)
     highest = 1 - 1 / classes
     always = limit >= highest * (1 - 1e-14)  # at w = 1 / (K - 1) the two agree but for rounding
-    return np.where(always, 1.0, _smaller_root(np.minimum(limit, highest), highest))
+    return np.where(always, 1.0, smaller_root(np.minimum(limit, highest), highest))
 
 
 def noise_rate_bound(skew: npt.ArrayLike, *, least: float = 0.0) -> Floats:
@@ -410,7 +170,7 @@ def noise_rate_bound(skew: npt.ArrayLike, *, least: float = 0.0) -> Floats:
         >>> round(float(noise_rate_bound(2.0)), 8), round(float(noise_rate_bound(2.0, least=0.5)), 8)
         (0.29289322, 0.1339746)
     """
-    share = (1 - _least(least)) / _skew(skew)
+    share = (1 - check_least(least)) / as_skew(skew)
     return np.asarray(share / (1 + np.sqrt(1 - share)))  # 1 - sqrt(1 - share), to the last digit when it is small
 
 
@@ -433,8 +193,8 @@ def skewed_risk_factor(noise_rate: npt.ArrayLike, skew: npt.ArrayLike) -> Floats
         >>> float(skewed_risk_factor(0.5, 2.0))
         -0.5
     """
-    p = _within(0, 1, noise_rate, name="noise_rate")
-    return np.asarray(1 - p * (2 - p) * _above_zero(_skew(skew), name="skew"))
+    p = as_within(0, 1, noise_rate, name="noise_rate")
+    return np.asarray(1 - p * (2 - p) * as_above_zero(as_skew(skew), name="skew"))
 
 
 def implied_skew(noise_rate: npt.ArrayLike, *, least: float = 0.0) -> Floats:
@@ -455,32 +215,9 @@ def implied_skew(noise_rate: npt.ArrayLike, *, least: float = 0.0) -> Floats:
         >>> implied_skew([0.3, 0.5]).round(7).tolist()
         [1.9607843, 1.3333333]
     """
-    p = _within(0, 1, noise_rate, name="noise_rate")
+    p = as_within(0, 1, noise_rate, name="noise_rate")
     wrong = p * (2 - p)
-    return np.divide(1 - _least(least), wrong, out=np.full_like(wrong, np.inf), where=wrong > 0)
-
-
-def symmetric_transition(noise_rate: float, num_classes: int) -> Floats:
-    """The `(K, K)` probabilities of the observed labels (columns) given the true ones (rows) under symmetric noise.
-
-    Args:
-        noise_rate: p in [0, 1].
-        num_classes: K, at least 2.
-
-    Raises:
-        ValueError: if a number is out of range.
-
-    Source:
-        Le, Odobez, 2018, eq. 6.
-
-    Example:
-        >>> symmetric_transition(0.5, 3).tolist()
-        [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
-    """
-    p, classes = float(_within(0, 1, noise_rate, name="noise_rate")), int(_classes(num_classes))
-    table = np.full((classes, classes), p / (classes - 1))
-    np.fill_diagonal(table, 1 - p)
-    return table
+    return np.divide(1 - check_least(least), wrong, out=np.full_like(wrong, np.inf), where=wrong > 0)
 
 
 def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
@@ -500,11 +237,12 @@ def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
         Le, Odobez, 2018, eq. 5.
 
     Example:
+        >>> from trivet.theory.noise import symmetric_transition
         >>> found = labelings([0, 1], symmetric_transition(0.25, 2))
         >>> found.observed.tolist(), found.probability.tolist()
         ([[0, 0], [0, 1], [1, 0], [1, 1]], [0.1875, 0.5625, 0.0625, 0.1875])
     """
-    table = _transition(transition)
+    table = as_transition(transition)
     truth = np.asarray(labels)
     usable = truth.ndim == 1 and truth.dtype.kind in "iu" and len(truth) > 0
     if not usable or not ((truth >= 0) & (truth < len(table))).all():
@@ -549,6 +287,7 @@ def one_to_one_coefficients(
         Le, Odobez, 2018, definition 4 and proposition 1; an exact form of it for finite classes, not in the paper.
 
     Example:
+        >>> from trivet.theory.noise import symmetric_transition
         >>> one_to_one_coefficients([0, 0, 1, 1], symmetric_transition(0.0, 2)).tolist()[0]
         [0.0, 1.0, -0.5, -0.5]
     """
@@ -597,9 +336,9 @@ def one_to_one_factor(noise_rate: npt.ArrayLike, *, num_classes: int, samples_pe
         >>> round(float(one_to_one_factor(0.2, num_classes=3, samples_per_class=2)), 10)
         0.5243
     """
-    classes = int(_classes(check_count(num_classes, name="num_classes")))
-    samples = int(_whole(2, check_count(samples_per_class, name="samples_per_class"), name="samples_per_class"))
-    rates = _within(0, 1, noise_rate, name="noise_rate")
+    classes = int(as_classes(check_count(num_classes, name="num_classes")))
+    samples = int(as_whole(2, check_count(samples_per_class, name="samples_per_class"), name="samples_per_class"))
+    rates = as_within(0, 1, noise_rate, name="noise_rate")
     return np.array([_one_to_one_factor(p, classes, samples) for p in rates.flat]).reshape(rates.shape)
 
 
@@ -653,7 +392,7 @@ def margin_partition(
         raise ValueError(f"margin must be above 0: got {margin}; without one a pair at beta is in no set.")
     check_at_least(0, margin, name="margin")
     check_at_least(0, beta, name="beta")
-    d, flags = np.broadcast_arrays(_distances(distances), _flags(positive))
+    d, flags = np.broadcast_arrays(as_distances(distances), as_flags(positive))
     far, near = d >= beta + margin, d <= beta - margin
     return MarginPartition(~(far | near), np.where(flags, far, near), np.where(flags, near, far))
 
@@ -692,9 +431,9 @@ def residual_multipliers(
         >>> [round(float(value), 9) for value in found]
         [1.5, 0.15, 0.075, 0.15]
     """
-    p, classes = _within(0, 1, noise_rate, name="noise_rate"), _classes(num_classes)
-    as_positive = _above_zero(positive_skew, name="positive_skew")
-    as_negative = _above_zero(negative_skew, name="negative_skew")
+    p, classes = as_within(0, 1, noise_rate, name="noise_rate"), as_classes(num_classes)
+    as_positive = as_above_zero(positive_skew, name="positive_skew")
+    as_negative = as_above_zero(negative_skew, name="negative_skew")
     largest, smallest = as_positive.max(initial=0), as_negative.min(initial=np.inf)
     if not smallest <= largest:
         raise ValueError(
@@ -727,100 +466,5 @@ def residual_ratio(gamma: npt.ArrayLike) -> Floats:
         >>> residual_ratio([0.5, 0.8, 1.0]).round(9).tolist()
         [1.0, 4.0, inf]
     """
-    share = _within(0, 1, _above_zero(gamma, name="gamma"), name="gamma")
+    share = as_within(0, 1, as_above_zero(gamma, name="gamma"), name="gamma")
     return np.divide(share, 1 - share, out=np.full_like(share, np.inf), where=share < 1)
-
-
-def _smaller_root(rate: Floats, highest: Floats) -> Floats:
-    """The smaller p with 2 p - p^2 / highest = rate, for rate <= highest, without loss of digits near 0."""
-    return np.asarray(rate / (1 + np.sqrt(1 - rate / highest)))
-
-
-def _signed(distances: npt.ArrayLike, positive: npt.ArrayLike, margin: float, beta: float) -> Floats:
-    """(d - beta) t + margin."""
-    check_at_least(0, margin, name="margin")
-    check_at_least(0, beta, name="beta")
-    difference = _distances(distances) - beta
-    return np.where(_flags(positive), difference, -difference) + margin
-
-
-def _distances(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if not ((found >= 0) & (found <= DIAMETER + 1e-9)).all():  # a square root may round above the diameter
-        raise ValueError(
-            f"distances must lie in [0, 2], as between unit rows: got {_first(found, (found >= 0) & (found <= 2))}; "
-            "divide the embeddings by their norms first."
-        )
-    return found
-
-
-def _flags(values: npt.ArrayLike) -> Booleans:
-    found = np.asarray(values)
-    if found.dtype != np.bool_:
-        raise ValueError(
-            f"positive must be bool, True for a pair of one class: got {found.dtype}; write t == 1 for t of +1, -1."
-        )
-    return found
-
-
-def _within(low: float, high: float, values: npt.ArrayLike, *, name: str) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    inside = (found >= low) & (found <= high)
-    if not inside.all():
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {_first(found, inside)}; give a share, not %.")
-    return found
-
-
-def _above_zero(values: npt.ArrayLike, *, name: str) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    inside = (found > 0) & np.isfinite(found)
-    if not inside.all():
-        raise ValueError(f"{name} must be finite and above 0: got {_first(found, inside)}.")
-    return found
-
-
-def _skew(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if not (found >= 1).all():
-        raise ValueError(
-            f"skew must be at least 1, which uniform sampling has: got {_first(found, found >= 1)}; "
-            "a gamma goes in as 1 / gamma."
-        )
-    return found
-
-
-def _least(value: float) -> float:
-    if not 0 <= value < 1:
-        raise ValueError(f"least must lie in [0, 1): got {value}; Q is 1 without noise.")
-    return value
-
-
-def _classes(values: npt.ArrayLike, *, infinite: bool = False) -> Floats:
-    return _whole(2, values, name="num_classes", infinite=infinite)
-
-
-def _whole(low: int, values: npt.ArrayLike, *, name: str, infinite: bool = False) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    usable = (found >= low) & (found == np.floor(found)) & (infinite | np.isfinite(found))
-    if not usable.all():
-        what = "whole and at least" if not infinite else "whole (or infinite) and at least"
-        raise ValueError(f"{name} must be {what} {low}: got {_first(found, usable)}.")
-    return found
-
-
-def _transition(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1] or len(found) < 2:
-        raise ValueError(
-            f"transition must have shape (K, K) with K >= 2: got {found.shape}; give a row for each true class."
-        )
-    if not ((found >= 0) & (found <= 1)).all() or not (abs(found.sum(axis=1) - 1) <= 1e-8).all():
-        raise ValueError(
-            "transition must hold probabilities in [0, 1] whose rows add up to 1 within 1e-8: got sums from "
-            f"{found.sum(axis=1).min():g} to {found.sum(axis=1).max():g}; divide each row of counts by its sum."
-        )
-    return found
-
-
-def _first(values: Floats, usable: Booleans) -> float:
-    return float(np.broadcast_to(values, usable.shape)[~usable][0])
