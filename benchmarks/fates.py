@@ -1,4 +1,4 @@
-"""Embeddings of known fate: made or trained so that it is known beforehand what a diagnosis should find.
+"""Embeddings of known condition: made or trained so that the right diagnosis is known beforehand.
 
 Cases are numbered within their kind; those with an even number are the half on which thresholds may be chosen.
 """

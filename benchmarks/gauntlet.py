@@ -1,13 +1,13 @@
-"""A gauntlet of short training runs, many of which collapse: is each called, when, and rightly? Can it be repaired?
+"""Short training runs, many of which collapse: is each detected, when, and as the right kind? Can it be repaired?
 
     TRIVET_DATA=... .venv/bin/python benchmarks/gauntlet.py --runs FOLDER --parts fit      # the forecast
     TRIVET_DATA=... .venv/bin/python benchmarks/gauntlet.py --runs FOLDER --parts watch repair overhead
 
-A run is a task crossed with a plain setting. On the runs of `TASKS` the thresholds, the coefficients of the forecast
-and the ladders of repairs were chosen, and `fate`, which decides by the end of a run on held-out items what became of
-it. The runs of `TEST_TASKS` are the test: other tasks and settings, written down before any of them was trained, and
-trained once, when everything else stood. They were picked by analogy, so that about half of them may collapse; before
-any of their results was read, a task was struck and the network of two settings made smaller, for time.
+A run combines a task with a plain setting. The runs of `TASKS` were used to choose the thresholds, the coefficients of
+the forecast, the repairs and `fate`, which decides from the end of a run on held-out items whether it collapsed. The
+runs of `TEST_TASKS` are the test: other tasks and settings, written down before any of them was trained, and trained
+once, when everything else was final. They were picked by analogy, so that about half of them may collapse. Before any
+of their results was read, a task was dropped and the network of two settings made smaller, to save time.
 """
 
 from __future__ import annotations
@@ -586,52 +586,56 @@ def _share(part: int, whole: int) -> str:
 
 def report(results: Mapping[str, Any]) -> str:
     """The results as a page of text."""
-    lines = ["# The gauntlet", "", results["command"], "", results["environment"], ""]
+    lines = ["# The gauntlet: monitor, forecast and repair", "", results["command"], "", results["environment"], ""]
     heads = {"chosen": "chosen on", "test": "test"}
     if "watch" in results:
         parts = [results["watch"][name] for name in heads]
         counts = [f"{part['collapsed']} of {len(part['runs'])} runs" for part in parts]
         lines += [
-            "## Called, when, and as what",
+            "## Detection",
             "",
-            f"{counts[0]} that rules, thresholds, forecast and ladders were chosen on collapsed, and {counts[1]} of "
-            "the test, other tasks and settings, written down before any of them was trained and judged once.",
+            f"{counts[0]} used to choose rules, thresholds, forecast and repairs collapsed, and {counts[1]} of the "
+            "test. The test has other tasks and settings, written down before any was trained and judged once.",
             "",
             "| | goal | chosen on | test |",
             "|---|---|---|---|",
         ]
         rows: list[tuple[str, str, Any]] = [
-            ("collapsed runs called", ">= 95 %", lambda h: _share(h["called"], h["collapsed"])),
+            ("collapsed runs detected", ">= 95 %", lambda h: _share(h["called"], h["collapsed"])),
             ("false alarms", "<= 5 %", lambda h: _share(h["false_alarms"], h["healthy"])),
-            ("kind right, of those called", ">= 90 %", lambda h: _share(h["right_kind"], h["called"])),
+            ("kind right, of those detected", ">= 90 %", lambda h: _share(h["right_kind"], h["called"])),
             (
-                "called before 5 points of recall@1 were lost",
+                "detected before 5 points of recall@1 were lost",
                 "all",
                 lambda h: _share(h["before_5_points"], h["called"]),
             ),
             ("... lost for good", "", lambda h: _share(h["before_5_points_for_good"], h["called"])),
-            ("called before half of the run", "all", lambda h: _share(h["before_half"], h["called"])),
+            ("detected before half of the run", "all", lambda h: _share(h["before_half"], h["called"])),
             ("5 points lost within 5 % of the steps", "", lambda h: _share(h["lost_within_5_percent"], h["collapsed"])),
             (
-                f"5 points lost by step {FIRST}, before which no look is judged",
+                f"5 points lost by step {FIRST}, before which no check is judged",
                 "",
                 lambda h: _share(h["lost_before_a_look_judges"], h["collapsed"]),
             ),
             ("AUROC of the forecast after 5 % of the steps", ">= 0.9", lambda h: f"{h['auroc']:.3f}"),
-            ("harmless narrow cones, not counted (called)", "", lambda h: f"{h['harmless']} ({h['harmless_called']})"),
+            (
+                "harmless narrow cones, not counted (detected)",
+                "",
+                lambda h: f"{h['harmless']} ({h['harmless_called']})",
+            ),
         ]
         lines += [f"| {name} | {goal} | {cell(parts[0])} | {cell(parts[1])} |" for name, goal, cell in rows]
         lines.append("")
     if "repair" in results:
         lines += [
-            "## Repaired",
+            "## Repair",
             "",
             "Runs that collapse under their plain setting, trained again with guard.action = repair. Goal: 90 % end "
-            "within 3 points of recall@1 of the best plain setting of their task, other networks included. Where fewer "
-            "runs stand here than collapsed, only some were repaired.",
+            "within 3 points of recall@1 of the best plain setting of their task, other networks included. If fewer "
+            "runs are listed than collapsed, only some were repaired.",
             "",
             "| | runs | within 3 points of the best | of the best of the same network | better than without | "
-            "if all were trained under the one plain setting that suits most |",
+            "with the single plain setting that suits most |",
             "|---|---|---|---|---|---|",
         ]
         for name, head in heads.items():
@@ -666,12 +670,16 @@ def report(results: Mapping[str, Any]) -> str:
             "",
             f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, {found['threads']} threads; "
             f"under a monitor {found['ratio']:.4f} times as long (median of {found['repeats']} alternating runs of "
-            f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, looks included: "
+            f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, checks included: "
             f"{found['update_share']:.2%} of the step. Goal: 2 %.",
             "",
         ]
     if "watch" in results:
-        lines += ["## All runs", "", "| part | task | setting | fate | recall@1 | below best | called | at | lost at |"]
+        lines += [
+            "## All runs",
+            "",
+            "| part | task | setting | outcome | recall@1 | below best | detected | at | lost at |",
+        ]
         lines.append("|---|---|---|---|---|---|---|---|---|")
         for name, head in heads.items():
             for row in results["watch"][name]["runs"]:
