@@ -53,7 +53,7 @@ class Diagnosed(TypedDict):
     mode_index: float | None
     retention: float | None
     fine: dict[str, dict[str, float | None]]
-    sampling: dict[str, float | None]
+    sampling: dict[str, float | None] | None
 
 
 class Diagnosis(TypedDict):
