@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
 T = TypeVar("T")
 Fill = Callable[[Any], Any]
@@ -29,11 +29,13 @@ def complete(kind: type[T], values: Mapping[str, Any]) -> T:
         >>> complete(Repair, {"step": 20, "returned_to": 10, "kind": "network-collapse", "why": "It fell."})["changes"]
         {}
     """
-    return cast(T, _record(kind)(values))
+    hashable: Any = kind
+    whole: T = _record(hashable)(values)
+    return whole
 
 
 @cache
-def _record(kind: type[Any]) -> Fill:
+def _record(kind: Any) -> Fill:
     hints = get_type_hints(kind)
     fills = {key: fill for key, hint in hints.items() if (fill := _fill(hint)) is not None}
 

@@ -18,7 +18,7 @@ Moment = TypedDict(
         "between": list[float],
     },
 )
-"""A look at the sample: similarities to the nearest positive and negative, measures, shares of distances in the bins."""
+"""A look at the sample: similarities to the nearest positive and negative, measures, shares of distances by bin."""
 
 
 class Motion(TypedDict):

@@ -23,7 +23,7 @@ class Skew(TypedDict):
 
 
 class Tolerance(TypedDict):
-    """The share of wrong labels that a strategy tolerates: `by` its skew or by gamma; `uniform` picking for comparison."""
+    """The share of wrong labels that a strategy tolerates, `by` its skew or by gamma, and that of `uniform` picking."""
 
     by: str
     rate: Estimate

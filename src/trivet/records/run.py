@@ -101,7 +101,7 @@ class ModelSize(TypedDict):
 
 
 class RunRecord(TypedDict):
-    """Every number and series that the page of a run shows; splits are in the order of the evaluation, the main first."""
+    """Every number and series that the page of a run shows; splits are in the order of evaluation, the main first."""
 
     trivet: str
     created: str

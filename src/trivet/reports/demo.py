@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.records import DemoRecord
-from trivet.records.demo import DemoMap, DemoMeasure, DemoReference, DemoResult
+from trivet.records.demo import DemoMap, DemoMeasure, DemoReference, DemoResult, DemoRow
 from trivet.reports.page import Pictures, percent, same_length, write_page
 
 _MEASURES: dict[DemoMeasure, str] = {
@@ -58,7 +58,7 @@ def _panel(positives: str, part: DemoMap, pictures: Pictures) -> dict[str, Any]:
 
 def _tables(results: Sequence[DemoResult], references: Sequence[DemoReference]) -> list[dict[str, Any]]:
     """One table per split and level: the two networks, then the references that were not trained."""
-    named = [(f"{row['positives']} positives", row, True) for row in results]
+    named: list[tuple[str, DemoRow, bool]] = [(f"{row['positives']} positives", row, True) for row in results]
     named += [(row["name"], row, False) for row in references]
     tables = []
     for split, level in dict.fromkeys((row["split"], row["level"]) for _, row, _ in named):

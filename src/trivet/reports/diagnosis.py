@@ -378,7 +378,7 @@ def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
     spread = names.index("spread") if "spread" in names else None
     spreads = [] if spread is None else [value for row in rows if is_number(value := row[spread])]
     if spread is not None and spreads:
-        rows = sorted(rows, key=lambda row: value if is_number(value := row[spread]) else math.inf)
+        rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
     tight = next((one["value"] for one in section["thresholds"] if one["name"] == "tight"), None)
     known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
     return {
@@ -397,3 +397,7 @@ def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
         "tight_count": sum(value < tight for value in spreads) if tight is not None and spreads else None,
         "spread_count": len(spreads),
     }
+
+
+def _last_if_unknown(cell: object) -> float:
+    return cell if is_number(cell) else math.inf

@@ -27,7 +27,7 @@ def thin(count: int, most: int) -> list[int]:
 
 
 def unseen_first(splits: Iterable[str]) -> list[str]:
-    """Splits in the order of what they say of new classes: unseen ones, then the other splits, the training items last."""
+    """Splits in the order of what they say of new classes: the unseen, then the others, the training items last."""
     return sorted(splits, key=lambda split: (split != "unseen") + (split == "train"))
 
 

@@ -46,7 +46,7 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     if trained is None:
         return [f"{first}."]
     lines = [
-        f"{first}. Judged by this network, about p = {_rate(trained)} of your labels are wrong; this is rather too low, "
+        f"{first}. Judged by this network, about p = {_rate(trained)} of your labels are wrong; this may be too low, "
         "since the network has learned from them."
     ]
     if untrained is not None:

@@ -18,7 +18,6 @@ from trivet.batching import PKBatches
 from trivet.collapse.monitor import Event
 from trivet.data import Dataset, Splits, augmentation
 from trivet.evaluation import recall_at_k
-from trivet.files import write_json
 from trivet.models import Embedder, build
 from trivet.rows import RowLoss
 from trivet.training.checkpoint import (
@@ -41,7 +40,6 @@ from trivet.training.record import first_record
 from trivet.training.run_folder import (
     METRICS,
     NOISE,
-    RECORD,
     Metrics,
     RunFolder,
     write_noise,
@@ -174,9 +172,9 @@ class Job:
         if repair:
             self._ask_for_repair()
         self.metrics = Metrics(self.run.path / METRICS, columns, upto=self.task.step, attempt=self.guard.attempt)
-        forecast = self.run.record().get("forecast")  # one that was made of this run stays with it
+        earlier = self.run.record()
         self.record = first_record(self.run, self.config, self.splits, command)
-        self.record |= {} if forecast is None else {"forecast": forecast}
+        self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["warnings"] += self.cleaning.warnings(self.config.training.steps)
         self.record["model"] = {"parameters": self.model.num_parameters}
         self.record["data"]["coverage"] = dict(self.batches.coverage(0)._asdict())
@@ -372,7 +370,7 @@ class Job:
         self.record["monitor"] = self.guard.seen()
         self.record["cleaning"] = self.cleaning.as_json()
         self.record["seconds"]["training"] = round(self.seconds, 3)
-        write_json(self.run.path / RECORD, self.record)
+        self.run.write_record(self.record)
 
 
 def step_values(loss: RowLoss, value: float) -> dict[str, float]:
