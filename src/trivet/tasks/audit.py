@@ -33,6 +33,7 @@ from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder
+from trivet.records import AuditRecord, complete
 from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
@@ -187,7 +188,7 @@ def audit_path(
             "created": created,
             "trivet": trivet.__version__,
         }
-        write_audit_report(page, outputs.report)
+        write_audit_report(complete(AuditRecord, page), outputs.report)
         result["report"] = str(outputs.report)
     return result
 
