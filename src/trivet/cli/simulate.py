@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.output import Json, command_line, print_checks, print_json
+from trivet.cli.options import Json, given, refuse
+from trivet.cli.output import command_line, print_json, say
 
 if TYPE_CHECKING:
     from trivet.papers.simulate import Subject
@@ -34,8 +35,9 @@ def everything(context: typer.Context, check: CheckToo = False, json: Json = Fal
     """The papers' theory: figures with their numbers, and checks of every statement."""
     if context.invoked_subcommand is not None:
         if check or json:
+            written = ", ".join(given(context, "check", "json"))
             raise ValueError(
-                f"options of simulate go after the subject: write trivet simulate {context.invoked_subcommand} --check."
+                f"options of simulate go after the subject: write {written} behind {context.invoked_subcommand}."
             )
         return None
     if not check:
@@ -43,6 +45,16 @@ def everything(context: typer.Context, check: CheckToo = False, json: Json = Fal
             "simulate needs a subject (dynamics, isometry, noise or risk), or --check for the statements of all four."
         )
     return _checked(None, json)
+
+
+def print_checks(subject: str, checks: Sequence[Any]) -> None:
+    """The statements of one paper, each with what was expected, what was found, and whether it holds."""
+    say(f"{subject}: {sum(row.holds for row in checks)} of {len(checks)} hold", bold=True)
+    for row in checks:
+        say(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
+        say(f"expected: {row.expected}", indent=7)
+        say(f"found: {row.found}", indent=7)
+    typer.echo()
 
 
 def _checked(subject: Subject | None, json: bool) -> int:
@@ -61,6 +73,7 @@ def _checked(subject: Subject | None, json: bool) -> int:
 
 
 def _drawn(
+    context: typer.Context,
     subject: Subject,
     figures: Callable[[], Sequence[Figure]],
     settings: dict[str, Any],
@@ -74,6 +87,7 @@ def _drawn(
     if output is None:
         if not check:
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
+        refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
     from trivet.papers.simulate import PAGE, simulate  # here: they load the training stack
     from trivet.papers.simulate import check as checks_of
@@ -93,6 +107,7 @@ def _drawn(
 
 @simulate.command()
 def dynamics(
+    context: typer.Context,
     loss: Annotated[
         list[str] | None,
         typer.Option(
@@ -155,12 +170,20 @@ def dynamics(
     }
     settings = {name: value for name, value in given.items() if value is not None}
     return _drawn(
-        "dynamics", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "dynamics",
+        lambda: drawings.figures(**settings),
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
 
 
 @simulate.command()
 def isometry(
+    context: typer.Context,
     output: Output = None,
     check: CheckToo = False,
     force: Force = False,
@@ -192,12 +215,20 @@ def isometry(
         "trainings": trainings,
     }
     return _drawn(
-        "isometry", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "isometry",
+        lambda: drawings.figures(**settings),
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
 
 
 @simulate.command()
 def noise(
+    context: typer.Context,
     output: Output = None,
     classes: Annotated[
         list[int] | None, typer.Option(help="Classes, at least 2. May be repeated. Default: 2, 3, 10 and 100.")
@@ -229,12 +260,20 @@ def noise(
         "seed": seed,
     }
     return _drawn(
-        "noise", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "noise",
+        lambda: drawings.figures(**settings),
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
 
 
 @simulate.command()
 def risk(
+    context: typer.Context,
     output: Output = None,
     check: CheckToo = False,
     force: Force = False,
@@ -282,5 +321,12 @@ def risk(
         "rank": rank or [1, 2, 3, 5],
     }
     return _drawn(
-        "risk", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "risk",
+        lambda: drawings.figures(**settings),
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
