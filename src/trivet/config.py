@@ -10,7 +10,7 @@ from typing import Any, Self, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trivet.mining.names import nearest
+from trivet.arguments import nearest
 
 __all__ = ["Config", "nearest"]
 

@@ -92,8 +92,8 @@ def audit(
         refuse(context, "--json holds all items", "top")
     if not embeddings.is_dir():
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.training.audit import Outputs, Request, audit_path  # here: it loads the training stack
-    from trivet.training.progress import Display
+    from trivet.tasks.audit import Outputs, Request, audit_path  # here: it loads the training stack
+    from trivet.tasks.display import Display
 
     request = Request(
         level=level,

@@ -60,8 +60,8 @@ def diagnose(
     check_output(report)
     if not any(path.is_dir() for path in (*embeddings, *([reference] if reference else []))):
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.training.diagnose import Request, diagnose_paths  # here: it loads the training stack
-    from trivet.training.progress import Display
+    from trivet.tasks.diagnose import Request, diagnose_paths  # here: it loads the training stack
+    from trivet.tasks.display import Display
 
     request = Request(
         level=labels,

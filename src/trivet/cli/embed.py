@@ -28,7 +28,7 @@ def embed(
         raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
-    from trivet.training.run import embed_data  # here: it loads the training stack
+    from trivet.tasks.embed import embed_data  # here: it loads the training stack
 
     result = embed_data(run, data, output, data_root=data_root, progress=True)
     if json:

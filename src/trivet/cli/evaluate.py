@@ -76,7 +76,7 @@ def evaluate(
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
     if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
-        from trivet.training.run import evaluate_run  # here: it loads the training stack
+        from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
         if json:
@@ -99,8 +99,8 @@ def evaluate(
     from dataclasses import replace
 
     from trivet.evaluation import ALL
-    from trivet.training import evaluate as files  # here: it loads the evaluation
-    from trivet.training.progress import Display
+    from trivet.tasks import evaluate as files  # here: it loads the evaluation
+    from trivet.tasks.display import Display
 
     request = files.Request(
         levels=tuple(labels) if labels else None,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import trivet
+from trivet.arguments import check_name
 from trivet.cli.options import Change, DataRoot, Json, Report, check_output, exists
 from trivet.cli.output import command_line, digits, print_json, print_table, say
 
@@ -63,8 +64,8 @@ def forecast(
 
     settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
     from trivet.reports import write_forecast_report
-    from trivet.training.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
-    from trivet.training.progress import Display
+    from trivet.tasks.display import Display
+    from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
 
     folder = None
     if settings is None:
@@ -110,8 +111,6 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
     Raises:
         ValueError: if an axis is unknown or given twice, or a value is not a whole number.
     """
-    from trivet.mining.names import check_name  # here: it loads torch, which `--help` does not need
-
     axes: dict[str, list[int]] = {}
     for part in (part for text in texts for part in text.split()):
         axis, equals, values = part.partition("=")

@@ -34,7 +34,7 @@ def search(
     """Find the indexed items nearest to an item, an image, a text or vectors."""
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
-    from trivet.training.search import search_folder  # here: it loads the training stack
+    from trivet.tasks.search import search_folder  # here: it loads the training stack
 
     found = search_folder(index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line())
     if json:

@@ -57,7 +57,7 @@ def train(
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
         refuse(context, "--resume takes the settings of the run", "set", "labels", "output", "force", "folds")
-        from trivet.training import run  # here: it loads the training stack
+        from trivet.tasks import train as run  # here: it loads the training stack
 
         folder = resume
         record = run.resume(folder, repair=repair, data_root=data_root, command=command_line(), progress=True)
@@ -70,7 +70,7 @@ def train(
 
         decisions = [] if labels is None else [f"data.decisions={dumps(str(labels))}"]
         settings = RunConfig.read(config, [*(set or []), *decisions])  # before what takes long to load
-        from trivet.training import run
+        from trivet.tasks import train as run
 
         folder = output or Path("runs") / config.stem
         if folds is not None:
