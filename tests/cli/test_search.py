@@ -62,7 +62,7 @@ def test_index_and_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         [str(rank), item["id"], item["labels"]["shade"]] for rank, item in enumerate(neighbours, start=1)
     ]
     code, out, _ = call("search", "made", "item 3", "--k", "70", capsys=capsys, monkeypatch=monkeypatch)
-    assert (code, "All 49 other items: 70 were asked for." in out) == (0, True)
+    assert (code, "These are all 49 other items: 70 were asked for." in out) == (0, True)
 
 
 @pytest.mark.usefixtures("vectors")

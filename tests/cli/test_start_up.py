@@ -11,7 +11,7 @@ import pytest
 
 from trivet.cli import COMMANDS
 
-SLOW = {"torch", "numpy", "scipy", "pydantic", "rich", "lightning", "pyarrow", "faiss", "sklearn", "torchvision"}
+SLOW = {"torch", "numpy", "scipy", "rich", "lightning", "pyarrow", "faiss", "sklearn", "torchvision"}
 NAMES = [name for names in COMMANDS.values() for name in names]
 RUN = """
 import sys

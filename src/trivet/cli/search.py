@@ -32,6 +32,8 @@ def search(
     json: Json = False,
 ) -> int:
     """Find the indexed items nearest to an item, an image, a text or vectors."""
+    if sum(value is not None for value in (query, id, text)) != 1:
+        raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
     from trivet.tasks.search import search_folder  # here: it loads the training stack
@@ -59,6 +61,6 @@ def print_found(found: Mapping[str, Any]) -> None:
             ],
         )
         if len(query["neighbours"]) < found["k"]:
-            typer.echo(f"These are all other items: {found['k']} were asked for.")
+            typer.echo(f"These are all {len(query['neighbours'])} other items: {found['k']} were asked for.")
     if "sheet" in found:
         typer.echo(f"Sheet: {found['sheet']}")

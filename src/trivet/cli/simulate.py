@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +14,6 @@ from trivet.cli.output import command_line, print_json, say
 
 if TYPE_CHECKING:
     from trivet.papers.simulate import Subject
-    from trivet.papers.simulations.figure import Figure
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for figures, numbers and page.", show_default=False)
@@ -75,7 +75,6 @@ def _checked(subject: Subject | None, json: bool) -> int:
 def _drawn(
     context: typer.Context,
     subject: Subject,
-    figures: Callable[[], Sequence[Figure]],
     settings: dict[str, Any],
     *,
     output: Path | None,
@@ -89,10 +88,11 @@ def _drawn(
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
         refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
-    from trivet.papers.simulate import PAGE, simulate  # here: they load the training stack
+    from trivet.papers.simulate import PAGE, simulate  # here: they load matplotlib
     from trivet.papers.simulate import check as checks_of
 
-    drawn = figures()  # first, as it finds what is wrong with the options
+    figures = import_module(f"trivet.papers.simulations.{subject}").figures
+    drawn = figures(**settings)  # first, as it finds what is wrong with the options
     checks = [row for _, rows in checks_of((subject,)) for row in rows] if check else []
     record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)
     if json:
@@ -154,13 +154,10 @@ def dynamics(
     json: Json = False,
 ) -> int:
     """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
-    from trivet.papers.simulations import dynamics as drawings  # here: it loads matplotlib
-    from trivet.papers.xuan2020 import GAMMAS, STRENGTHS
-
     given: dict[str, Any] = {
         "loss": loss,
-        "gamma": gamma or list(GAMMAS),
-        "entanglement": entanglement or list(STRENGTHS),
+        "gamma": gamma or [0.2, 0.5, 0.8],
+        "entanglement": entanglement or [0.4, 0.8],
         "factor": factor,
         "learning_rate": learning_rate,
         "grid": grid,
@@ -172,7 +169,6 @@ def dynamics(
     return _drawn(
         context,
         "dynamics",
-        lambda: drawings.figures(**settings),
         settings,
         output=output,
         check=check,
@@ -201,7 +197,6 @@ def isometry(
     trainings: Annotated[int, typer.Option(help="Networks of each setting in figure training; 0 leaves it out.")] = 2,
 ) -> int:
     """How far an embedding is from separating its classes: nearest separated embeddings, and how they shrink."""
-    from trivet.papers.simulations import isometry as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "seed": seed,
@@ -217,7 +212,6 @@ def isometry(
     return _drawn(
         context,
         "isometry",
-        lambda: drawings.figures(**settings),
         settings,
         output=output,
         check=check,
@@ -247,7 +241,6 @@ def noise(
     json: Json = False,
 ) -> int:
     """How much label noise a loss stands: pair-noise rates, tolerance, and what is left of the clean risk."""
-    from trivet.papers.simulations import noise as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 3, 10, 100],
@@ -262,7 +255,6 @@ def noise(
     return _drawn(
         context,
         "noise",
-        lambda: drawings.figures(**settings),
         settings,
         output=output,
         check=check,
@@ -308,7 +300,6 @@ def risk(
     json: Json = False,
 ) -> int:
     """Collapsed or in two modes: which embedding has the lower expected loss when labels are noisy."""
-    from trivet.papers.simulations import risk as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 5],
@@ -323,7 +314,6 @@ def risk(
     return _drawn(
         context,
         "risk",
-        lambda: drawings.figures(**settings),
         settings,
         output=output,
         check=check,

@@ -38,7 +38,6 @@ from trivet.models import Embedder, build
 from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.fit import Batches, Task, fit, step_seed
 from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -551,6 +550,8 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
 
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    from trivet.training.fit import Batches, Task, fit, step_seed  # here: an audit of a file does without Lightning
+
     steps = config.training.steps
 
     def say() -> None:
