@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
 LAYERS = [
-    {"arguments", "lazy", "files"},
+    {"arguments", "lazy", "files", "extras"},
     {"config"},
     {"geometry"},
     {"mining"},

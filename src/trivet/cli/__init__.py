@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from trivet.extras import missing
+
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
 COMMANDS = {
     "Start": ("demo", "data"),
@@ -13,7 +15,6 @@ COMMANDS = {
     "Use an embedding": ("embed", "index", "search"),
     "Read the theory": ("simulate",),
 }
-EXTRAS = {"sentence_transformers": "text", "optuna": "sweep"}  # module -> extra; all others are of the extra `train`
 
 
 def main() -> None:
@@ -47,9 +48,7 @@ def _run(arguments: list[str]) -> int:
 def _explained(error: Exception) -> tuple[str, int]:
     """A sentence on what went wrong, and the exit code."""
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("trivet"):
-        module = error.name.partition(".")[0]
-        extra = EXTRAS.get(module, "train")
-        return f"this needs {module}, which is not installed: run pip install 'trivet[{extra}]'.", 2
+        return missing(error.name), 2
     if isinstance(error, OSError) and error.filename is not None:
         return (
             f"{error.filename} must be readable and writable: {error.strerror}; make room or give access, or choose "
