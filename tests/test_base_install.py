@@ -1,4 +1,4 @@
-"""What `pip install .` gives: an interpreter of its own that sees torch, numpy, scipy and what they require, no more."""
+"""What `pip install .` gives: an interpreter of its own that sees torch, numpy, scipy and what they require."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(80, 8))
 tight = np.eye(8)[labels] + 1e-4 * rows
 found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(80, 8)))
 print(found.verdicts[0].kind, found.measures.nmi, [note for note in found.notes if "pip install" in note])
-wrong = np.where(np.arange(80) % 3 == 0, (labels + 1) % 4, labels)
+wrong = np.where(np.arange(80) % 10 == 0, (labels + 1) % 4, labels)
 print(trivet.diagnose(rows, wrong).verdicts[0].kind)
 print(evaluation.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
 print(label_noise.find_suspects(rows, wrong).probability_wrong.max() > 0.5)

@@ -307,8 +307,9 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     if installed("faiss"):
         _, near = load("faiss").knn(rows[asked], rows, k + 1)
     else:  # half as fast
-        blocks = torch.from_numpy(rows[asked]).split(BLOCK)
-        nearest = [torch.cdist(block, torch.from_numpy(rows)).topk(k + 1, largest=False).indices for block in blocks]
+        everyone, blocks = torch.from_numpy(rows), range(0, len(asked), BLOCK)
+        distances = (torch.cdist(everyone[asked[start : start + BLOCK]], everyone) for start in blocks)
+        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
         near = torch.cat(nearest).numpy()
     others = near != asked[:, None]
     # Among many equal rows an item itself may be missing; then the last one is too many.
