@@ -68,12 +68,13 @@ def test_the_environment_has_no_extra(python: Path) -> None:
 LIBRARY = """
 import numpy as np, torch, trivet
 from trivet import evaluation, label_noise
-labels = np.arange(80) % 4
-rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(80, 8))
+labels = np.arange(400) % 4
+rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(400, 8))
 tight = np.eye(8)[labels] + 1e-4 * rows
-found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(80, 8)))
+found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(400, 8)))
 print(found.verdicts[0].kind, found.measures.nmi, [note for note in found.notes if "pip install" in note])
-wrong = np.where(np.arange(80) % 10 == 0, (labels + 1) % 4, labels)
+draws = np.random.default_rng(2)
+wrong = np.where(draws.random(400) < 0.25, (labels + draws.integers(1, 4, 400)) % 4, labels)
 print(trivet.diagnose(rows, wrong).verdicts[0].kind)
 print(evaluation.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
 print(label_noise.find_suspects(rows, wrong).probability_wrong.max() > 0.5)
