@@ -37,8 +37,6 @@ from trivet.records import AuditRecord, complete
 from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.fit import fit
-from trivet.training.parts import first_task
 from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -551,6 +549,9 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
 
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    from trivet.training.fit import fit  # here: an audit of a file does without Lightning
+    from trivet.training.parts import first_task
+
     steps = config.training.steps
 
     def say() -> None:
