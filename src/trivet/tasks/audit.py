@@ -33,11 +33,10 @@ from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder
+from trivet.records import AuditRecord, complete
 from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.fit import fit
-from trivet.training.parts import first_task
 from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -187,7 +186,7 @@ def audit_path(
             "created": created,
             "trivet": trivet.__version__,
         }
-        write_audit_report(page, outputs.report)
+        write_audit_report(complete(AuditRecord, page), outputs.report)
         result["report"] = str(outputs.report)
     return result
 
@@ -550,6 +549,9 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
 
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    from trivet.training.fit import fit  # here: an audit of a file does without Lightning
+    from trivet.training.parts import first_task
+
     steps = config.training.steps
 
     def say() -> None:
