@@ -63,7 +63,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compared: `anchors` rows with each other, and with `references` rows of past batches without gradient."""
+    """Sizes: `anchors` rows compared with each other, and with `references` rows of past batches without gradient."""
 
     anchors: int
     dimension: int
@@ -160,7 +160,7 @@ OTHER_LOSSES: dict[str, Builder] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A strategy and a loss under a name people use."""
+    """A strategy and a loss under their common name."""
 
     name: str
     loss: str
@@ -419,7 +419,7 @@ def seconds(call: Callable[[], None], calls: int, device: str) -> float:
 
 
 def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int, device: str) -> Row:
-    """Floor, Trivet and peer in turn, the first of a round rotating."""
+    """Floor, Trivet and peer in turn; the first of each round rotates."""
     data = Data.of(shape, device)
     actors = {
         "floor": floor_of(shape, data, proxies=case.proxies),
@@ -641,7 +641,7 @@ KEY = ("part", "case", "anchors", "references", "dimension", "samples")
 
 
 class Results:
-    """Rows that are on disk as soon as they are known."""
+    """Rows, written to disk as soon as they are known."""
 
     def __init__(self, path: Path, device: str, *, resume: bool) -> None:
         self.path, self.device = path, device
@@ -673,7 +673,7 @@ class Results:
         return any(all(old[key] == row[key] for key in KEY) for old in self.rows)
 
     def add(self, row: Row) -> None:
-        """Keep a row, and judge all of them again."""
+        """Add a row, and judge all of them again."""
         self.rows.append(row)
         for each in self.rows:
             judged = [(goal, goal.value(each, self.rows)) for goal in GOALS]
@@ -827,7 +827,7 @@ def product_tables(rows: Sequence[Row]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row to come."""
+    """A row to be measured."""
 
     part: str
     case: Case | None  # None: the floor
@@ -881,7 +881,7 @@ def plan(options: argparse.Namespace) -> list[Measurement]:
 
 
 def measure(measurements: Sequence[Measurement], results: Results, options: argparse.Namespace) -> None:
-    """Take every measurement that is not there yet."""
+    """Make every measurement that is missing."""
     beside = peers() if options.peers else {}
     for name in dict.fromkeys(one.name for one in measurements if one.part == "named"):
         peer = beside.get(name)

@@ -162,7 +162,7 @@ def _omniglot(background: Dataset, evaluation: Dataset) -> dict[str, Dataset]:
 
 
 def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
-    """The trained network and the one it began as."""
+    """The trained network and its initial state."""
     level = LEVELS[run.data][run.level == "fine"]
     classes, items = run.shape
     steps, rate = TRAINING[run.data]
@@ -189,7 +189,7 @@ def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
 
 
 def make(folder: Path) -> None:
-    """Train what the folder does not hold, and keep the embeddings of every split."""
+    """Train what is missing from the folder, and store the embeddings of every split."""
     folder.mkdir(parents=True, exist_ok=True)
     loaded: dict[tuple[str, bool], dict[str, Dataset]] = {}
     for run in runs():
@@ -250,7 +250,7 @@ def retained(run: Run, folder: Path) -> list[Row]:
 
 
 def pair_ratio(embeddings: np.ndarray, labels: np.ndarray) -> float:
-    """Mean distance inside the classes over mean distance between them, of all pairs."""
+    """Mean distance within classes over mean distance between them, over all pairs."""
     distances = squareform(pdist(embeddings.astype(np.float64)))
     same = labels[:, None] == labels
     return float((distances[same].sum() / (same.sum() - len(labels))) / distances[~same].mean())

@@ -177,7 +177,7 @@ def embed(model: Any, images: Array) -> Array:
 
 
 def out_of_fold(images: Array, labels: Array, seed: int, **settings: Any) -> tuple[Array, Array]:
-    """Each half in the embedding that was trained on the other, and the halves."""
+    """Each half in the embedding trained on the other half, and the halves."""
     folds = np.random.default_rng(seed).permutation(len(labels)) % 2
     embeddings = np.empty((len(labels), 64), np.float32)
     for fold in (0, 1):
@@ -187,7 +187,7 @@ def out_of_fold(images: Array, labels: Array, seed: int, **settings: Any) -> tup
 
 
 class Bench:
-    """Cells of results by name, written as each is done."""
+    """Results by name; each is written as soon as it is finished."""
 
     def __init__(self, root: Path, runs: Path, other: str | None, seeds: Sequence[int]) -> None:
         self.root, self.runs, self.other, self.seeds = root, runs, other, seeds
@@ -216,14 +216,14 @@ class Bench:
         print(name, {k: v for k, v in value.items() if not isinstance(v, dict)}, flush=True)
 
     def kept(self, name: str, make: Callable[[], Array]) -> Array:
-        """An array of this name from the folder, made if it is not there."""
+        """An array of this name from the folder, computed if missing."""
         path = self.runs / f"{name}.npy"
         if not path.exists():
             np.save(path, make())
         return np.asarray(np.load(path))
 
     def ask_datalab(self, name: str, embeddings: Array, labels: Array) -> tuple[Array, Array] | None:
-        """How suspect each label is to Datalab, and whether it calls it an issue."""
+        """Datalab's suspicion of each label, and whether it reports an issue."""
         if self.other is None:
             return None
         given, answer = self.runs / f"{name}.given.npz", self.runs / f"{name}.datalab.npz"
@@ -291,7 +291,7 @@ def scores(suspicion: Array, wrong: Array) -> dict[str, float]:
 
 
 def sets(bench: Bench) -> dict[str, Callable[[], tuple[Array, Array]]]:
-    """By name: embeddings and true labels."""
+    """Name -> embeddings and true labels."""
     from sklearn.datasets import load_digits
 
     def digits() -> tuple[Array, Array]:
@@ -501,7 +501,7 @@ def rare(bench: Bench) -> None:
 def judge_rare(
     bench: Bench, name: str, embeddings: Array, coarse: Array, fine: Array, keep: int, share: float, seed: int
 ) -> dict[str, Any]:
-    """Of each coarse class some fine ones are thinned out; without wrong labels, and with a tenth of them."""
+    """Thin out some fine classes of each coarse class; without wrong labels, and with 10 %."""
     random = np.random.default_rng(seed)
     thin = np.concatenate(
         [
@@ -537,7 +537,7 @@ def judge_rare(
 
 
 def surround(embeddings: Array, labels: Array, folds: Array | None = None) -> Array:
-    """The most frequent true class of the 3 nearest: where it is not the own, the embedding does not hold the mode."""
+    """The most frequent true class of the 3 nearest; if it is another one, the embedding does not show the mode."""
     if folds is not None:
         found = np.empty_like(labels)
         for fold in np.unique(folds):
@@ -712,7 +712,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def _spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± sample standard deviation; of one value, it alone."""
+    """Mean ± sample standard deviation; a single value alone."""
     if not values:
         return ""
     mean = f"{np.mean(values):.{digits}f}"

@@ -202,7 +202,7 @@ def run(task: Task, strategy: Strategy, rate: float, seed: int, *, clean: bool) 
 
 
 def _cleaning(task: Task, strategy: Strategy, *, clean: bool) -> CleaningConfig | None:
-    """Looks at the labels from a share of the steps on, and after each third of the steps, until another share."""
+    """Checks of the labels from a share of the steps on, after each third of the steps, until another share."""
     if strategy.clean is None or clean:
         return None
     action, start, stop = strategy.clean
@@ -237,7 +237,7 @@ class Cell:
 
 
 def cells(name: str, rates: tuple[float, ...], strategies: tuple[Strategy, ...], seeds: tuple[int, ...]) -> list[Cell]:
-    """Every run of a task, with a topline for the first seed; a strategy that cleans has that of the same without."""
+    """Every run of a task, with a topline for the first seed; cleaning ones share the topline without cleaning."""
     found = []
     for seed, rate, strategy in itertools.product(seeds, rates, strategies):
         found.append(Cell(name, strategy, rate, seed, False))
@@ -281,7 +281,7 @@ def behind(results: Table, task: str, seeds: Sequence[int]) -> dict[str, dict[fl
 
 
 def ranking(results: Table) -> list[tuple[str, float]]:
-    """Strategies by their worst distance to the best, on the tasks and seeds that choose."""
+    """Strategies by their largest distance from the best, on the tasks and seeds used to choose."""
     gaps = [behind(results, task, CHOOSE) for task in CHOSEN_ON if task in results]
     names = set.intersection(*(set(gap) for gap in gaps)) if gaps else set()
     worst = {name: max(value for gap in gaps for value in gap[name].values()) for name in names}
@@ -289,7 +289,7 @@ def ranking(results: Table) -> list[tuple[str, float]]:
 
 
 def reported(results: Table, rates: Mapping[str, Sequence[float]]) -> list[str]:
-    """What is run on the seeds that report: the best of each task and rate, the first of all, and plain choices."""
+    """Strategies for the reporting seeds: the best of each task and rate, the overall first, and plain ones."""
     names = [name for name, _ in ranking(results)[:3]]
     for task, some in rates.items():
         if task in CHOSEN_ON:
@@ -397,7 +397,7 @@ def page(results: Table) -> str:
 
 
 def _plain(name: str) -> str:
-    """The name of a strategy without what it does besides."""
+    """The name of a strategy without trimming and cleaning."""
     return ", ".join(name.split(", ")[:3])
 
 
@@ -452,8 +452,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--sets", nargs="*", default=[], choices=["fashion-mnist", "cifar-10n", "omniglot"])
     parser.add_argument("--features", type=Path, help="folder of the features of CIFAR-10")
-    parser.add_argument("--report", action="store_true", help="run the seeds that report, once the others are done")
-    parser.add_argument("--share", default="1/1", help="make only these of the runs, such as 1/2")
+    parser.add_argument("--report", action="store_true", help="train the reporting seeds, after the others")
+    parser.add_argument("--share", default="1/1", help="train only this part of the runs, such as 1/2")
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
     if not options.sets:
@@ -481,7 +481,7 @@ def main() -> None:
 
 
 def make(task: Task, planned: Sequence[Cell], path: Path) -> None:
-    """Make the runs that FOLDER lacks, each kept as soon as it is done."""
+    """Train the runs missing from FOLDER; each is stored as soon as it is finished."""
     known = done(path.parent)
     with path.open("a") as file:
         for cell in planned:
