@@ -16,6 +16,7 @@ LAYERS = [
     {"theory", "evaluation"},
     {"collapse", "label_noise"},
     {"config"},
+    {"tables"},
     {"batching", "data", "models"},
     {"training", "reports"},
     {"papers"},

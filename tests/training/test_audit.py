@@ -14,7 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from trivet.data import load, read_decisions, read_vectors
+from trivet.data import load
+from trivet.tables import read_decisions, read_vectors
 from trivet.training import RunConfig, audit
 from trivet.training.audit import Items, Outputs, Request, audit_path, judge, stratified_folds, summary
 from trivet.training.embedding import embed, label_names

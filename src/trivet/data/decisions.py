@@ -1,93 +1,17 @@
-"""Decisions on the labels of training items: each is kept, changed, or its item left out, as a csv file says."""
+"""Decisions on labels, carried out on the training items."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from trivet.data.dataset import Splits, check_trainable
-from trivet.mining.names import nearest
-
-COLUMNS = ("id", "decision", "label")
-DECISIONS = ("keep", "relabel", "drop")
-UNDECIDED = "undecided"  # what an empty decision counts as
-
-
-class Decision(NamedTuple):
-    """A row of a decision file.
-
-    Attributes:
-        decision: "keep", "relabel", "drop", or "undecided", which keeps the label.
-        label: the new class name; of any decision but "relabel" it says nothing.
-        line: of the file, counted from 1.
-    """
-
-    id: str
-    decision: str
-    label: str
-    line: int
-
-
-def read_decisions(path: Path) -> list[Decision]:
-    """Read a csv file with the columns `id` and `decision`, and `label` if there is anything to relabel.
-
-    Other columns are for people and are not read. An empty decision is none, and the label stays.
-
-    Raises:
-        ValueError: if the file is missing, is no csv file in UTF-8 or lacks a column; if a row has no id, a decision
-            that is not known or nothing to relabel to; or if two rows decide on one id.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = list(reader.fieldnames or [])
-            rows = [(reader.line_num, row) for row in reader]
-    except (FileNotFoundError, IsADirectoryError):
-        raise ValueError(f"a decision file must be a csv file: {path} is none; check the path.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} must be a csv file in UTF-8: {error}; save it again.") from None
-    lacking = [column for column in COLUMNS[:2] if column not in columns]
-    if lacking:
-        raise ValueError(
-            f"{path} must have the columns {', '.join(COLUMNS)}: it has no {lacking[0]!r}; write the names in its "
-            "first line."
-        )
-    found: dict[str, Decision] = {}
-    for line, row in rows:
-        row_id, decision, label = (row.get(column) or "" for column in COLUMNS)
-        decision = decision.strip()
-        if not row_id:
-            raise ValueError(f"every row of {path} must have an id: that of line {line} has none; fill it in.")
-        if decision and decision not in DECISIONS:
-            raise ValueError(
-                f"a decision must be keep, relabel or drop, or empty: line {line} of {path} has {decision!r}; "
-                f"{nearest(decision, DECISIONS)}"
-            )
-        if decision == "relabel" and not label:
-            raise ValueError(f"relabel needs a label: line {line} of {path} has none for {row_id!r}; fill it in.")
-        if row_id in found:
-            raise ValueError(
-                f"{path} must decide once on an id: lines {found[row_id].line} and {line} have {row_id!r}; remove one."
-            )
-        found[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
-    return list(found.values())
-
-
-def write_decisions(rows: Iterable[Sequence[str]]) -> str:
-    """The text of a decision file of rows (id, decision, label)."""
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows(rows)
-    return text.getvalue()
+from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
 
 
 def apply_decisions(splits: Splits, path: Path) -> Splits:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,22 +16,12 @@ import torch
 import trivet
 from trivet.batching import PKBatches
 from trivet.config import nearest
-from trivet.data import (
-    Dataset,
-    Splits,
-    Vectors,
-    augmentation,
-    class_numbers,
-    encoder_vectors,
-    load,
-    ngram_vectors,
-    read_texts,
-    read_vectors,
-    write_decisions,
-)
+from trivet.data import Dataset, Splits, augmentation, load
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.label_noise import Suspects, find_suspects
-from trivet.models import Embedder, build
+from trivet.models import Embedder, build, encoder_vectors, ngram_vectors
+from trivet.tables import Vectors, class_numbers, read_texts, read_vectors, write_decisions
+from trivet.tables.csv import csv_text
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
 from trivet.training.files import RunFolder, write_whole
@@ -64,7 +52,7 @@ class Request:
         text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
             the column that is judged.
         encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
-            for `trivet.data.ngram_vectors`.
+            for `trivet.models.ngram_vectors`.
         distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
         neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
         folds: of a run, see `audit_path`; 0 to judge by the model of the run itself; None for 3,
@@ -171,11 +159,12 @@ def audit_path(
         progress("judging", 1, 1)
     result = summary(items, found)
     if outputs.out is not None:
-        write_whole(outputs.out, _csv(result["suspects"]).encode())
+        rows = ([one[column] for column in COLUMNS] for one in result["suspects"])
+        write_whole(outputs.out, csv_text([COLUMNS, *rows]).encode())
         result["out"] = str(outputs.out)
     if outputs.decisions is not None:
-        rows = _decided(result["suspects"], outputs.relabel_above)
-        write_whole(outputs.decisions, write_decisions(rows).encode())
+        decided = _decided(result["suspects"], outputs.relabel_above)
+        write_whole(outputs.decisions, write_decisions(decided).encode())
         result["decisions"] = str(outputs.decisions)
     if outputs.report is not None:
         from trivet.reports import write_audit_report  # here: few audits have a report
@@ -305,14 +294,6 @@ def _evidence(found: Suspects, classes: Integers, names: Sequence[str]) -> Calla
         return [near, margin, f"its mode holds {100 * share:.0f} % of its label"]
 
     return words
-
-
-def _csv(suspects: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows([one[column] for column in COLUMNS] for one in suspects)
-    return text.getvalue()
 
 
 def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iterable[tuple[str, str, str]]:

@@ -16,12 +16,13 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
-from trivet.data import Dataset, Splits, Vectors, class_numbers, load, read_vectors
+from trivet.data import Dataset, Splits, load
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import Metric, as_points, spans
 from trivet.losses import MarginLoss, ProxyNCALoss
 from trivet.models import build
 from trivet.rows import RowLoss
+from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names

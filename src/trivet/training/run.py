@@ -23,13 +23,13 @@ import trivet
 from trivet.batching import PKBatches
 from trivet.collapse.monitor import Event
 from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images, noise_summary
-from trivet.data.decisions import write_decisions
 from trivet.evaluation import recall_at_k, standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.mining.names import check_name
 from trivet.models import Embedder, build, load_model, save
 from trivet.reports import write_run_report
 from trivet.rows import RowLoss
+from trivet.tables import write_decisions
 from trivet.training.checkpoint import (
     Progress,
     load_checkpoint,

@@ -19,13 +19,13 @@ import trivet
 from trivet.data import DataConfig, Dataset, load
 from trivet.data.images import decode_files
 from trivet.data.inputs import FileInputs
-from trivet.data.texts import load_encoder
-from trivet.data.vectors import Vectors, read_vectors
 from trivet.evaluation.index import DESCRIPTION, VECTORS, Index, build_index
 from trivet.evaluation.inputs import Metric
 from trivet.mining.names import check_count
 from trivet.models.store import WEIGHTS
+from trivet.models.texts import load_encoder
 from trivet.reports.sheet import write_sheet
+from trivet.tables import Vectors, read_vectors
 from trivet.training.embedding import embed
 from trivet.training.files import CONFIG, RunFolder, new_folder, write_whole
 from trivet.training.measure import thumbnail
