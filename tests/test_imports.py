@@ -15,7 +15,7 @@ LAYERS = [
     {"losses"},
     {"theory", "evaluation"},
     {"collapse", "label_noise"},
-    {"config"},
+    {"config", "plugins"},
     {"tables"},
     {"batching", "data", "models"},
     {"training", "reports"},

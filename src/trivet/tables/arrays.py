@@ -16,6 +16,7 @@ from trivet.tables.vectors import CAMERA, ID, SPLIT
 
 
 def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
+    """The embeddings of an npz file, and its one-dimensional arrays as columns."""
     headers = {}
     with whole(path, "npz"), zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
@@ -71,7 +72,7 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
 
 
 def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
-    """The file that errors about columns name, and the source."""
+    """The csv file beside an npy file, which errors about columns name, and the source of both."""
     with whole(path, "npy"), path.open("rb") as file:
         shape, dtype = _header(file)
     _check_no_objects(path, "it", dtype)

@@ -19,6 +19,7 @@ BATCH = 16384  # rows of a parquet file that are decoded at once
 
 
 def read_parquet(path: Path) -> Source:
+    """The embeddings of a parquet file, in a list column or in numbered ones, and its other columns."""
     with whole(path, "parquet"):
         file = pa.parquet.ParquetFile(path, memory_map=True)
         schema = file.schema_arrow

@@ -40,6 +40,7 @@ class Source(NamedTuple):
 
 
 def check_embeddings(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Raise ValueError unless they are `(N, d)` floating point with N, d >= 1."""
     if dtype.kind != "f":
         raise ValueError(
             f"the embeddings of {path} must be floating point: got {dtype}; convert them with .astype(np.float32)."
@@ -72,10 +73,12 @@ def integral(values: npt.NDArray[Any]) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
+    """The first eight names, and whether there are more."""
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
 
 
 def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
+    """A column of any type that has texts; ValueError if one is too long."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
@@ -100,4 +103,5 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
 
 
 def is_text(kind: pa.DataType) -> bool:
+    """Whether the values are texts already."""
     return str(kind) in ("string", "large_string", "string_view")

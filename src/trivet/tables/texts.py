@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.tables.csv import CsvTable
+from trivet.tables.source import listed
 from trivet.tables.vectors import Vectors, check_columns, select_rows
 
 TEXT = "text"
@@ -59,7 +60,7 @@ def read_texts(
     texts = [column[row] or "" for row in chosen]
     empty = [row for row, one in zip(chosen, texts, strict=True) if not one.strip()]
     if empty:
-        shown = ", ".join(map(str, empty[:8])) + (", ..." if len(empty) > 8 else "")
+        shown = listed([str(row) for row in empty[:9]])
         raise ValueError(
             f"every row of {path} must have a text: {len(empty)} of {len(texts)} have none, rows {shown} counted from "
             "0; fill them in, or leave out these rows."

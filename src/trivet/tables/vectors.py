@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config import nearest
-from trivet.tables.source import Column, Source
+from trivet.tables.source import Column, Source, listed
 
 Names = npt.NDArray[np.str_]
 
@@ -186,7 +186,7 @@ def _texts(path: Path, column: Column, rows: npt.NDArray[np.int64], role: str) -
     """The texts of the chosen rows; ValueError if one is missing."""
     missing = rows[column.missing[rows]]
     if len(missing):
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        shown = listed([str(row) for row in missing[:9]])
         raise ValueError(
             f"every row of {path} must have a {role}: {len(missing)} of {len(rows)} have none, rows {shown} counted "
             "from 0; fill them in, or leave out these rows or this column."
