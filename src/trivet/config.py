@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic.errors import PydanticUserError
 
 from trivet.mining.names import nearest
 
-__all__ = ["Config", "nearest"]
+__all__ = ["Config", "NamedConfig", "nearest", "settings_of"]
+
+C = TypeVar("C", bound="Config")
 
 
 class Config(BaseModel):
@@ -30,7 +35,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise ValueError(f"{source}: {_sentence(cls, error)}") from None
+            raise ValueError(f"{source}: {_sentence(cls, error, values)}") from None
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = ()) -> Self:
@@ -56,6 +61,63 @@ class Config(BaseModel):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
+class NamedConfig(Config):
+    """Settings whose `name` decides which others there are: each has a class of its own, derived from this one."""
+
+    name: str
+
+    @classmethod
+    @abstractmethod
+    def named(cls, name: str) -> type[Self]:
+        """The class of that name.
+
+        Raises:
+            ValueError: if there is none.
+        """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _choose(cls, values: Any, check: Callable[[Any], Any]) -> Any:
+        if isinstance(values, Mapping) and isinstance(values.get("name"), str):
+            chosen = cls.named(values["name"])
+            if chosen is not cls:
+                return chosen.model_validate(values)
+        return check(values)
+
+
+def settings_of(function: Callable[..., Any], base: type[C], *, name: str, given: Collection[str]) -> type[C]:
+    """Settings for what a user wrote: those of `base`, with `name` as their name, and the parameters of a function.
+
+    Args:
+        function: a function, or a class for the parameters of its constructor; a parameter without a type takes any.
+        given: parameters that Trivet passes, which are no settings.
+
+    Raises:
+        ValueError: if a parameter cannot be a setting.
+    """
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters
+    except (NameError, TypeError, ValueError) as error:  # a type that is not imported, no signature
+        raise ValueError(f"the parameters of {name!r} must be readable: {error}; mend its code.") from None
+    fields: dict[str, Any] = {}
+    for key, one in parameters.items():
+        if key in given:
+            continue
+        if key in base.model_fields or one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            what = "the name of another setting" if key in base.model_fields else "not passed by its name"
+            raise ValueError(f"each parameter of {name!r} must be a setting of its own: {one} is {what}; rename it.")
+        kind = Any if one.annotation is one.empty else one.annotation
+        fields[key] = (kind, ... if one.default is one.empty else one.default)
+    try:
+        return create_model(base.__name__, __base__=base, name=(str, name), **fields)
+    except (PydanticUserError, NameError, TypeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"the parameters of {name!r} must be of types that a settings file has: {reason}; use numbers, texts, "
+            "truth values, paths, lists or tables."
+        ) from None
+
+
 def _set(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
@@ -73,9 +135,9 @@ def _set(values: dict[str, Any], override: str) -> None:
     values[key] = value
 
 
-def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[str, Any]) -> str:
     first = error.errors()[0]
-    path, holder = _locate(model, first["loc"])
+    path, holder = _locate(model, first["loc"], values)
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], holder.model_fields if holder else [])}"
@@ -99,7 +161,7 @@ def _quoted(expected: str) -> list[str]:
     return [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
 
 
-def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
+def _locate(model: type[BaseModel], loc: tuple[int | str, ...], values: Any) -> tuple[str, type[BaseModel] | None]:
     """The dotted path of a setting, without the tags of unions, and the model that should hold it."""
     path: list[str] = []
     holder: type[BaseModel] | None = model
@@ -108,7 +170,11 @@ def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, ty
         if part in choices:
             holder, choices = choices[part], {}
             continue
+        values = values if isinstance(values, Mapping) else {}
+        if holder is not None and issubclass(holder, NamedConfig) and "name" in values:
+            holder = holder.named(values["name"])
         path.append(part)
+        values = values.get(part)
         field = holder.model_fields.get(part) if holder else None
         if field is None:
             continue

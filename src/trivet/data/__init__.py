@@ -1,29 +1,34 @@
 """Data sets: items with labels at one or more levels, split into what is trained on and what is evaluated."""
 
 from trivet.data.augment import Augment, augmentation
-from trivet.data.catalogue import Available, available, load
+from trivet.data.catalogue import DATA_SETS, load, settings_for
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
+from trivet.data.digits import DigitsConfig
 from trivet.data.download import download
-from trivet.data.folder import load_images
+from trivet.data.folder import FolderConfig, load_images
+from trivet.data.inputs import in_memory
 from trivet.data.noise import NoiseConfig, noise_summary
 from trivet.data.root import find_root
 
 __all__ = [
+    "DATA_SETS",
     "Augment",
-    "Available",
     "DataConfig",
     "Dataset",
+    "DigitsConfig",
+    "FolderConfig",
     "Inputs",
     "NoiseConfig",
     "Skipped",
     "Splits",
     "TrainingNoise",
     "augmentation",
-    "available",
     "download",
     "find_root",
+    "in_memory",
     "load",
     "load_images",
     "noise_summary",
+    "settings_for",
 ]

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from trivet.data.dataset import Splits, check_trainable
-from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
+from trivet.tables.decisions import DECISIONS, UNDECIDED, Decision
 
 
-def apply_decisions(splits: Splits, path: Path) -> Splits:
-    """The splits with the training labels of the trained level, and the training items, as a decision file has them.
+def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -> Splits:
+    """The splits with the training labels of the trained level, and the training items, as decisions have them.
 
     Other levels and the evaluation splits stay as they are. Of a fold that is held out for validation, decisions on
     its items are passed over, and training items that are given one of its classes are dropped.
 
     Raises:
-        ValueError: as `read_decisions`; if an id is no training item's, a label no class that is trained on or the one
+        ValueError: if an id is no training item's, a label no class that is trained on or the one
             that the item has; or if a class is left with one item, or less than two classes are.
     """
     train, level = splits.train, splits.level
@@ -31,7 +31,7 @@ def apply_decisions(splits: Splits, path: Path) -> Splits:
     held_out, elsewhere = _held_out(splits)
     kept = np.ones(len(labels), bool)
     counts = Counter(dict.fromkeys((*DECISIONS, UNDECIDED), 0))
-    for row in read_decisions(path):
+    for row in decisions:
         if row.id in held_out:
             continue
         if row.id not in place:

@@ -20,7 +20,7 @@ import torch
 import trivet
 from trivet.batching import PKBatches
 from trivet.collapse import fine_coarse_index
-from trivet.data import DataConfig, Dataset, Splits, load
+from trivet.data import Dataset, DigitsConfig, Splits, load
 from trivet.evaluation import evaluate, recall_at_k
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
@@ -92,7 +92,7 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
 
 def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any]:
     began = time.perf_counter()
-    splits = load(DataConfig(name="digits"), None)
+    splits = load(DigitsConfig(), None)
     total = len(ARMS) * (len(SEEDS) + 1)
     with Display(show=progress) as display:
         networks: list[Network] = []

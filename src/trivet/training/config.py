@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
 
 from trivet.batching import BatchConfig
 from trivet.config import Config
@@ -55,9 +55,9 @@ class RunConfig(Config):
     """A whole run: everything its result depends on, but for the versions of the software."""
 
     seed: int = Field(0, ge=0, le=2**63 - 1, description="Of the weights, the batches and every random choice.")
-    data: DataConfig
+    data: SerializeAsAny[DataConfig]
     batch: BatchConfig = BatchConfig()
-    model: ModelConfig = ModelConfig()
+    model: SerializeAsAny[ModelConfig] = ModelConfig()
     loss: LossConfig
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -22,11 +22,22 @@ import torch
 import trivet
 from trivet.batching import PKBatches
 from trivet.collapse.monitor import Event
-from trivet.data import DataConfig, Dataset, Splits, augmentation, available, load, load_images, noise_summary
+from trivet.data import (
+    DATA_SETS,
+    DataConfig,
+    Dataset,
+    Splits,
+    augmentation,
+    load,
+    load_images,
+    noise_summary,
+    settings_for,
+)
 from trivet.evaluation import recall_at_k, standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.mining.names import check_name
 from trivet.models import Embedder, build, load_model, save
+from trivet.plugins import absolute, is_reference
 from trivet.reports import write_run_report
 from trivet.rows import RowLoss
 from trivet.tables import write_decisions
@@ -260,9 +271,10 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
 
 def resolved(config: RunConfig) -> RunConfig:
     """The settings with paths made absolute, so that the run folder can be used from anywhere."""
-    paths = {name: getattr(config.data, name) for name in ("root", "decisions")}
-    whole = {name: path.resolve() for name, path in paths.items() if path is not None}
-    return config.model_copy(update={"data": config.data.model_copy(update=whole)})
+    whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
+    data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
+    model = config.model.model_copy(update={"name": absolute(config.model.name)})
+    return config.model_copy(update={"data": data, "model": model})
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:
@@ -772,29 +784,22 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run)
-    channels, size, _ = model.input_shape
-    known = [one.name for one in available() if one.name != "folder"]
+    names = [name for name in DATA_SETS if name != "folder"]
     with Display(show=progress) as display:
 
         def reading(done: int, total: int) -> None:
             display.update("reading images", done, total)
 
-        if data in known:
-            same = config.data.name == data
-            settings = (
-                config.data
-                if same
-                else DataConfig.parse(
-                    {"name": data, "image_size": size, "channels": channels}, source=f"{data} as this model takes it"
-                )
-            )
-            splits = load(settings, data_root, reading)
+        if data in names or is_reference(data):
+            same = config.data.name == absolute(data)
+            splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
             parts = {"train": splits.train, **splits.evaluation}
         elif Path(data).is_dir():
+            channels, size, _ = model.input_shape
             parts = {"": load_images(Path(data), size=size, channels=channels, progress=reading)}
         else:
             raise ValueError(
-                f"DATA must be a folder of images or one of {', '.join(known)}: {data} is neither; check the path."
+                f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
             )
         embeddings = [
             embed(model, part.inputs, lambda done, total: display.update("embedding", done, total))
@@ -805,7 +810,7 @@ def embed_data(
         level: tuple(name for part in parts.values() for name in label_names(part)[level])
         for level in next(iter(parts.values())).labels
     }
-    if data in known:
+    if "" not in parts:
         columns["split"] = tuple(name for name, part in parts.items() for _ in range(len(part)))
     write_embeddings(output, np.concatenate(embeddings), ids, columns)
     skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]

@@ -440,9 +440,8 @@ class _Pictures:
 
     def of_item(self, id: str, split: str | None) -> str | None:
         assert split is not None, "an index of a run knows the split of each item"
-        if self._config.name == "folder":  # a few files instead of the whole data set
-            assert self._config.root is not None
-            path = self._config.root / id
+        path = self._config.path_of(id)
+        if path is not None:  # a few files instead of the whole data set
             return self._of_file(path) if path.is_file() else None
         if self._splits is None:
             self._splits = load(self._config, self._data_root).evaluation
