@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from pydantic.errors import PydanticUserError
 
-from trivet.mining.names import nearest
+from trivet.arguments import nearest
 
 __all__ = ["Config", "NamedConfig", "nearest", "settings_of"]
 

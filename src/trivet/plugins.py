@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trivet.mining.names import nearest
+from trivet.arguments import nearest
 
 PYTHON, PLUGIN = "python:", "plugin:"
 

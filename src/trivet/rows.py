@@ -19,14 +19,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance, from_squared, squared_distances
+from trivet.lazy import lazy
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
 from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
-from trivet.mining.lazy import lazy
-from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.selection import Strategy, unit_rows_need

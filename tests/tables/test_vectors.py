@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trivet.tables import Vectors, class_numbers, read_vectors
+from trivet.tables import Vectors, class_numbers, read_vectors, write_embeddings
 from trivet.tables.parquet import BATCH
-from trivet.training.files import write_embeddings
 
 ROWS = [[0.5, -1.0, 2.0], [3.0, 0.25, 1.0], [7.0, 8.0, -9.5], [0.0, 0.0, 1e-3]]
 EMBEDDINGS = np.array(ROWS, np.float32)

@@ -15,12 +15,15 @@ from trivet.collapse.monitor import Event
 from trivet.data import load
 from trivet.label_noise import find_suspects
 from trivet.tables import read_decisions
-from trivet.training import RunConfig, run
+from trivet.tasks import train as run
+from trivet.tasks.display import Display
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import resume, train
+from trivet.training import RunConfig
 from trivet.training.checkpoint import step_of
 from trivet.training.cleaning import Cleaning, CleaningConfig
-from trivet.training.files import RECORD, RunFolder
-from trivet.training.progress import Display
-from trivet.training.run import Job, evaluate_run, resume, train
+from trivet.training.job import Job
+from trivet.training.run_folder import RECORD, RunFolder
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -160,7 +163,7 @@ def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels(tmp_pat
     settings = config()
     splits = load(settings.data, None)
     with Display(show=False) as display:
-        job = Job(RunFolder(tmp_path), settings, splits, display)
+        job = Job(RunFolder(tmp_path), settings, splits, display.update)
     given = splits.train.labels["digit"]
     job.cleaning.rows = np.flatnonzero(given > 0)
     job._put_in_force(settings)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Points, distances_of_pairs, spans, twins
-from trivet.mining.lazy import lazy
+from trivet.lazy import lazy
 
 T = TypeVar("T")
 Integers = npt.NDArray[np.int64]

@@ -10,13 +10,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from trivet.arguments import check_at_least, check_count
 from trivet.geometry import Distance
 from trivet.losses.sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.gather import own_share
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least, check_count
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trivet.arguments import check_at_least
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.gather import sum_over_processes
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 

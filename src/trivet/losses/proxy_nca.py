@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trivet.arguments import check_at_least
 from trivet.losses.sums import log_sum_exp
 from trivet.mining.batch import Batch, check_numbered
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, relu
 
+from trivet.arguments import check_name
 from trivet.geometry import Distance
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import hinge_sum, softplus_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_name
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 Variant = Literal["an", "pn"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from trivet.arguments import check_at_least
 from trivet.losses.chosen import chosen_triplets, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 DIAMETER = 2.0  # d_max, of the unit sphere

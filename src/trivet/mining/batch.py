@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Products, check_embeddings, unit_rows
+from trivet.lazy import lazy
 from trivet.mining.groups import Groups
-from trivet.mining.lazy import lazy
 
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_count, check_name, nearest
 from trivet.mining import columns
 from trivet.mining.block import Block, Choice, Everyone, nothing
-from trivet.mining.names import check_at_least, check_count, check_name, nearest
 
 NegativeName = Literal[
     "random",

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_count, nearest
 from trivet.mining.block import Block, Choice, nothing
-from trivet.mining.names import check_at_least, check_count, nearest
 
 PositiveName = Literal["easy", "hard", "semihard", "random", "all", "multi-similarity"]
 

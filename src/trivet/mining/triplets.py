@@ -7,12 +7,12 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance
 from trivet.mining.batch import check_batch
 from trivet.mining.block import Choice
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
-from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.selection import Strategy, unit_rows_need

@@ -1,9 +1,9 @@
-"""Embeddings in parquet files."""
+"""Embeddings in parquet files, read and written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from trivet.files import write_whole
 from trivet.tables.source import EMBEDDINGS, Column, Source, arrow_column, check_embeddings, is_text, listed, whole
 
 BATCH = 16384  # rows of a parquet file that are decoded at once
@@ -35,6 +36,19 @@ def read_parquet(path: Path) -> Source:
         return arrow_column(path, name, values)
 
     return Source(embeddings, columns, column)
+
+
+def write_embeddings(
+    path: Path, embeddings: npt.NDArray[Any], ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
+    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
+    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
+    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.table(columns), sink)
+    write_whole(path, sink.getvalue().to_pybytes())
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -12,10 +12,10 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_count, check_name
 from trivet.geometry import Array, as_rows, unit_rows
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector, Triplets, mine
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least, check_count, check_name
 
 SimulatedLoss = Literal["first-order", "vanilla", "second-order"]
 EntanglementFactor = Literal["sqrt", "prod"]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
+from trivet.arguments import check_at_least, check_count, check_name
 from trivet.losses.unhinged import DIAMETER
-from trivet.mining.names import check_at_least, check_count, check_name
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from trivet.theory.dynamics import SimulatedLoss, vector_field
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.loss import NCATripletConfig, SecondOrderTripletConfig, TripletConfig
-from trivet.training.measure import class_sample
+from trivet.training.sample import class_sample
 
 ITEMS = 256  # of the sample: few, so that looking costs little beside training
 LEAST = 8  # items of each class in it, where a class has so many

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.training.watch import Action, Watch, check_action, warn_of
+from trivet.integrations.watch import Action, Watch, check_action, warn_of
 
 
 class MonitorTrainerCallback(TrainerCallback):

@@ -15,7 +15,7 @@ from trivet.evaluation.inputs import Metric
 from trivet.label_noise import PickCounts, estimate_noise, estimate_skew, loss_picks, strategy_tolerance, unpicked
 from trivet.rows import RowLoss
 from trivet.training.config import RunConfig
-from trivet.training.measure import class_sample
+from trivet.training.sample import class_sample
 
 SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
 PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least

@@ -16,9 +16,10 @@ from trivet.evaluation import evaluate, nearest_pairs, neighbours, retrieve_leve
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
+from trivet.tasks.display import Display
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
-from trivet.training.progress import Display
+from trivet.training.sample import map_sample
 
 RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
 SCATTER_POINTS, QUERIES, NEIGHBOURS = 2000, 10, 6
@@ -110,27 +111,6 @@ def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
     """Whether some coarse class holds two fine ones, so that there is a distance to speak of."""
     pairs = np.unique(np.stack([coarse, fine], axis=1), axis=0)
     return bool((np.unique(pairs[:, 0], return_counts=True)[1] > 1).any())
-
-
-def map_sample(dataset: Dataset, most: int, *, seed: int) -> np.ndarray:
-    """Positions of at most `most` items, at least 20 of each finest class that is there if it has so many."""
-    return class_sample(list(dataset.labels.values())[-1], most, least=20, seed=seed)
-
-
-def class_sample(labels: np.ndarray, most: int, *, least: int, seed: int) -> np.ndarray:
-    """Positions of at most `most` items: some of each class, or `least` of each of some classes if there are many.
-
-    A few items of every one of many classes would show no class at all.
-    """
-    if len(labels) <= most:
-        return np.arange(len(labels))
-    generator = np.random.default_rng(seed)
-    classes = generator.permutation(np.unique(labels))
-    each = max(least, -(-most // len(classes)))
-    chosen: list[np.ndarray] = []
-    while sum(map(len, chosen)) < most and len(chosen) < len(classes):
-        chosen.append(generator.permutation(np.flatnonzero(labels == classes[len(chosen)]))[:each])
-    return np.sort(np.concatenate(chosen)[:most])
 
 
 def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, *, seed: int) -> dict[str, Any]:

@@ -18,17 +18,17 @@ from trivet.batching import PKBatches
 from trivet.config import nearest
 from trivet.data import Dataset, Splits, augmentation, load
 from trivet.evaluation.inputs import Metric, as_points
+from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder, build, encoder_vectors, ngram_vectors
 from trivet.tables import Vectors, class_numbers, read_texts, read_vectors, write_decisions
 from trivet.tables.csv import csv_text
+from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.files import RunFolder, write_whole
 from trivet.training.fit import Batches, Task, fit, step_seed
-from trivet.training.measure import thumbnail
-from trivet.training.run import trained_model
-from trivet.training.tolerance import TYPICAL
+from trivet.training.picks import TYPICAL
+from trivet.training.run_folder import RunFolder, trained_model
 
 FOLDS, FEWER = 3, 2  # where none are asked for
 FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so

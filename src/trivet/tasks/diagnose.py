@@ -23,11 +23,12 @@ from trivet.losses import MarginLoss, ProxyNCALoss
 from trivet.models import build
 from trivet.rows import RowLoss
 from trivet.tables import Vectors, class_numbers, read_vectors
+from trivet.tasks.measure import plane_coordinates, thumbnail
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.files import RECORD, RunFolder
-from trivet.training.measure import class_sample, plane_coordinates, thumbnail
+from trivet.training.run_folder import RECORD, RunFolder
+from trivet.training.sample import class_sample
 
 ITEMS = 5000  # of a split that a run record diagnoses
 DRAWN = 2000  # items whose distances, and whose nearest positives and negatives, a page shows

@@ -9,10 +9,10 @@ from torch import nn
 from trivet.data import DigitsConfig, load
 from trivet.evaluation import recall_at_k
 from trivet.models import Embedder
+from trivet.tasks.display import Display
+from trivet.tasks.measure import measure_splits
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed
-from trivet.training.measure import measure_splits
-from trivet.training.progress import Display
 
 
 def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> None:

@@ -10,7 +10,7 @@ import lightning
 from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.training.watch import Action, Watch, check_action, warn_of
+from trivet.integrations.watch import Action, Watch, check_action, warn_of
 
 
 class MonitorCallback(lightning.Callback):

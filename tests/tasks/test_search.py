@@ -17,11 +17,12 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from trivet.evaluation.index import Index
+from trivet.neighbours.index import Index
+from trivet.tasks import search as module
+from trivet.tasks.index import make_index
+from trivet.tasks.search import IndexFolder, search_folder
+from trivet.tasks.train import train
 from trivet.training import RunConfig
-from trivet.training import search as module
-from trivet.training.run import train
-from trivet.training.search import IndexFolder, make_index, search_folder
 
 SETTINGS = {
     "data": {"name": "digits"},
@@ -211,7 +212,7 @@ def test_a_query_must_be_one_thing(file: Path, tmp_path: Path, monkeypatch: pyte
 def test_only_the_row_groups_that_hold_the_rows_are_read(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ITEMS_PER_GROUP", 2)
+    monkeypatch.setattr("trivet.tasks.index.ITEMS_PER_GROUP", 2)
     make_index(file, tmp_path / "index")
     folder = IndexFolder(tmp_path / "index")
     assert folder._table.num_row_groups == 3

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from trivet.evaluation import index as module
-from trivet.evaluation.index import Index, build_index
+from trivet.neighbours import index as module
+from trivet.neighbours.index import Index, build_index
 
 
 def euclidean(a: list[float], b: list[float]) -> float:

@@ -15,9 +15,11 @@ from safetensors.numpy import load_file
 
 from trivet.evaluation import recall_at_k
 from trivet.evaluation.intervals import across_folds
+from trivet.tasks.embed import embed_data
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import cross_validate, resume, train
 from trivet.training import RunConfig
-from trivet.training.files import RunFolder
-from trivet.training.run import cross_validate, embed_data, evaluate_run, resume, train
+from trivet.training.run_folder import RunFolder
 
 SETTINGS = {
     "seed": 3,

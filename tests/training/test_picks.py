@@ -19,9 +19,10 @@ from trivet.batching import PKBatches
 from trivet.data import load
 from trivet.label_noise import count_picks
 from trivet.mining import mine
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.run import evaluate_run, resume, train
-from trivet.training.tolerance import LOOKS, SPACING, PickLog, labels_section, spacing
+from trivet.training.picks import LOOKS, SPACING, PickLog, labels_section, spacing
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,

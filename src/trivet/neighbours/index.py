@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trivet.arguments import check_count, check_name
 from trivet.evaluation.inputs import Metric, Points
 from trivet.geometry import Array
-from trivet.mining.names import check_count, check_name
 
 Kind = Literal["exact", "hnsw", "ivf"]
 Floats = npt.NDArray[np.float64]

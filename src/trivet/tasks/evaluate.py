@@ -16,17 +16,18 @@ import torch
 
 import trivet
 from trivet.evaluation import ALL, LevelResult, evaluate
-from trivet.evaluation.approximate import retrieve_approximately
 from trivet.evaluation.folds import class_folds
 from trivet.evaluation.inputs import Metric
 from trivet.evaluation.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
 from trivet.evaluation.levels import CLUSTERING, VERIFICATION
 from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
+from trivet.files import write_whole
+from trivet.neighbours.approximate import retrieve_approximately
 from trivet.reports import write_evaluation_report
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.csv import csv_text
-from trivet.training.files import RunFolder, write_whole
+from trivet.training.run_folder import RunFolder
 
 Progress = Callable[[str, int, int], None]
 

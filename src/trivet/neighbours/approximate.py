@@ -9,13 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trivet.evaluation.index import IndexInfo, build_index
 from trivet.evaluation.inputs import Metric, spans
 from trivet.evaluation.measures import check_measures
 from trivet.evaluation.protocols import Task, task_of
 from trivet.evaluation.retrieval import Retrieval, WithoutPositive, to_retrieval
 from trivet.evaluation.standing import SameClass, may_retrieve
 from trivet.geometry import Array
+from trivet.neighbours.index import IndexInfo, build_index
 
 LONGEST = 2048  # neighbours listed for a query
 QUERIES = 4096  # whose lists are held at once

@@ -19,9 +19,10 @@ from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.data import load
 from trivet.models import build
+from trivet.tasks.diagnose import Request, diagnose_paths, diagnosis_section, finer_levels, subjects, summary
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import train
 from trivet.training import RunConfig, embed
-from trivet.training.diagnose import Request, diagnose_paths, diagnosis_section, finer_levels, subjects, summary
-from trivet.training.run import evaluate_run, train
 
 SECTION = {
     "name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from trivet.evaluation.approximate import retrieve_approximately
 from trivet.evaluation.retrieval import retrieve_levels
+from trivet.neighbours.approximate import retrieve_approximately
 
 NAMES = ("recall@1", "recall@8", "precision@5", "r-precision", "map@r")
 

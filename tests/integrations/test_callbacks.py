@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.training.callbacks import MonitorCallback
-from trivet.training.transformers_callback import MonitorTrainerCallback
-from trivet.training.watch import Watch
+from trivet.integrations.lightning import MonitorCallback
+from trivet.integrations.transformers import MonitorTrainerCallback
+from trivet.integrations.watch import Watch
 
 pytestmark = [
     # Lightning 2.6 uses a name that torch 2.15 has deprecated.

@@ -14,17 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_count
 from trivet.batching import BatchConfig, PKBatches
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Splits, augmentation, load
-from trivet.mining.names import check_count
+from trivet.files import write_json
 from trivet.models import ModelConfig, build
 from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig
-from trivet.training.files import RECORD, REPORT, RunFolder, write_json
 from trivet.training.fit import Batches, NotFiniteError, Task, fit, step_seed
+from trivet.training.run_folder import RECORD, REPORT, RunFolder
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
 FEWEST = 5

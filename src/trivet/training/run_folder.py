@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from trivet.data import Splits
+from trivet.files import new_folder, write_whole
+from trivet.models import Embedder, load_model
 from trivet.tables.csv import csv_rows, csv_text
 from trivet.training.config import RunConfig
 from trivet.training.guard import with_changes
@@ -25,40 +23,6 @@ NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv
 NAMES = frozenset(
     (CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, CLEANING, "checkpoints", "model", "embeddings")
 )
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader finds the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON; NaN is refused, because readers differ on it."""
-    write_whole(path, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
-
-
-def write_embeddings(
-    path: Path, embeddings: np.ndarray, ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
-) -> None:
-    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
-    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
-    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
-    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
-    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    write_whole(path, sink.getvalue().to_pybytes())
 
 
 def write_noise(path: Path, splits: Splits) -> None:
@@ -79,47 +43,6 @@ def write_noise(path: Path, splits: Splits) -> None:
             "for these data; restore the data and config.toml, or start a new run."
         )
     write_whole(path, data)
-
-
-@contextmanager
-def new_folder(
-    path: Path, names: frozenset[str], *, mark: str, what: str, force: bool, worth_keeping: Callable[[], bool]
-) -> Iterator[None]:
-    """Make `path` an empty folder for the block; an older one of the same kind gives way with `force` only.
-
-    A folder is of the kind if it holds `mark` and nothing but `names`. The old one is kept aside until the block ends,
-    and put back if the block fails before there is anything `worth_keeping`.
-
-    Raises:
-        ValueError: if the folder exists and may not be replaced.
-    """
-    path = path.resolve()
-    aside: Path | None = None
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        held = {item.name for item in path.iterdir()} if path.is_dir() else {path.name}
-        if mark not in held or not held <= names:
-            other = sorted(held - names or held)[0]
-            raise ValueError(
-                f"the output folder must be new: {path} is not just {what}, it holds {other}; choose another --output."
-            )
-        if not force:
-            raise ValueError(
-                f"the output folder must be new: {path} holds {what}; choose another --output, or add --force."
-            )
-        aside = path.with_name(f".{path.name}.replaced-{os.getpid()}")
-        path.rename(aside)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        if aside is not None and not worth_keeping():
-            shutil.rmtree(path, ignore_errors=True)
-            aside.rename(path)
-        elif aside is not None:
-            shutil.rmtree(aside)
-        raise
-    if aside is not None:
-        shutil.rmtree(aside)
 
 
 class RunFolder:
@@ -244,3 +167,16 @@ class Metrics:
             raise ValueError(
                 f"{self._path} must hold the metrics of the run so far: {error}; restore it, or start a new run."
             ) from None
+
+
+def trained_model(run: RunFolder) -> Embedder:
+    """The model of a run, in evaluation mode.
+
+    Raises:
+        ValueError: if the run has none, or it is broken.
+    """
+    if not (run.path / "model").is_dir():
+        raise ValueError(
+            f"a run has a model once it has ended: {run.path} has none; go on with trivet train --resume {run.path}."
+        )
+    return load_model(run.path / "model")

@@ -14,8 +14,9 @@ from trivet.collapse.forecast import Forecast
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import load
 from trivet.models import build
-from trivet.training import RunConfig, run
-from trivet.training.forecast import bound_of, forecast_grid, forecast_run, pooled
+from trivet.tasks import train as run
+from trivet.tasks.forecast import bound_of, forecast_grid, forecast_run, pooled
+from trivet.training import RunConfig
 
 SETTINGS: dict[str, Any] = {
     "seed": 3,
@@ -121,7 +122,7 @@ def test_a_probe_takes_a_twentieth_of_the_run_within_limits(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "trivet.training.forecast._forecast", lambda _config, _splits, steps, *_: asked.append(steps) or {}
+        "trivet.tasks.forecast._forecast", lambda _config, _splits, steps, *_: asked.append(steps) or {}
     )
     forecast_run(config(training={"steps": whole, "warmup_steps": 0}))
     assert asked == [taken]

@@ -16,11 +16,12 @@ from PIL import Image
 
 from trivet.data import load
 from trivet.tables import read_decisions, read_vectors
-from trivet.training import RunConfig, audit
-from trivet.training.audit import Items, Outputs, Request, audit_path, judge, stratified_folds, summary
+from trivet.tasks import audit
+from trivet.tasks.audit import Items, Outputs, Request, audit_path, judge, stratified_folds, summary
+from trivet.tasks.train import train
+from trivet.training import RunConfig
 from trivet.training.embedding import embed, label_names
 from trivet.training.fit import Batches, Task
-from trivet.training.run import train
 
 NAMES = "abc"
 
