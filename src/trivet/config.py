@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 
 from trivet.arguments import nearest
 
-__all__ = ["Config", "NamedConfig", "nearest", "settings_of"]
+__all__ = ["Config", "NamedConfig", "nearest", "own_settings", "settings_of"]
 
 C = TypeVar("C", bound="Config")
 
@@ -116,6 +116,11 @@ def settings_of(function: Callable[..., Any], base: type[C], *, name: str, given
             f"the parameters of {name!r} must be of types that a settings file has: {reason}; use numbers, texts, "
             "truth values, paths, lists or tables."
         ) from None
+
+
+def own_settings(config: Config, base: type[Config]) -> dict[str, Any]:
+    """The settings that `settings_of` added to those of `base`, by name."""
+    return {key: getattr(config, key) for key in type(config).model_fields if key not in base.model_fields}
 
 
 def _set(values: dict[str, Any], override: str) -> None:

@@ -11,7 +11,7 @@ def dataset(fine: list[int]) -> Dataset:
     pixels = np.arange(len(fine), dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 2, 3), np.uint8)
     labels = {"coarse": np.array(fine, np.int64) // 2, "fine": np.array(fine, np.int64)}
     names = {"coarse": ("x", "y"), "fine": ("x/a", "x/b", "y/c", "y/d")}
-    return Dataset("toy", in_memory(pixels, white=255, channels=None), labels, names, tuple(f"id{i}" for i in fine))
+    return Dataset("toy", in_memory(pixels, white=255, channels=None), labels, names, tuple(f"id{i}" for i in range(len(fine))))
 
 
 def test_a_subset_of_a_subset_keeps_inputs_labels_and_ids_together() -> None:

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from trivet.data.config import Channels, Entry, ImagesConfig, Side
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Progress, decode_files
-from trivet.data.inputs import FileInputs, in_memory
+from trivet.data.inputs import FileInputs, check_square, in_memory
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
@@ -110,14 +110,18 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     )
 
 
-def load_images(root: Path, *, size: int, channels: int, progress: Progress | None = None) -> Dataset:
+def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = None) -> Dataset:
     """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
 
     The unreadable ones are listed in `skipped`.
 
+    Args:
+        shape: (C, H, H), that they are given.
+
     Raises:
-        ValueError: if `root` is no folder, or holds no readable image.
+        ValueError: if `root` is no folder, or holds no readable image, or inputs of that shape are no images.
     """
+    size, channels = check_square(shape)
     found = find_images(root)
     paths = [root / path for path in found]
     broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trivet.config import settings_of
+from trivet.config import own_settings, settings_of
 from trivet.data.config import DataConfig, Entry
 from trivet.data.dataset import Splits, choose_level
 from trivet.data.images import Progress
@@ -45,10 +45,9 @@ def _entry(reference: str, function: Callable[..., Any]) -> Entry:
     config = settings_of(function, OutsideConfig, name=reference, given=GIVEN)
 
     def load(config: OutsideConfig, data_root: Path, progress: Progress | None) -> Splits:
-        own = {key: getattr(config, key) for key in type(config).model_fields.keys() - DataConfig.model_fields}
         given = {"data_root": data_root, "progress": progress}
         wanted = {key: value for key, value in given.items() if key in inspect.signature(function).parameters}
-        splits = function(**own, **wanted)
+        splits = function(**own_settings(config, OutsideConfig), **wanted)
         if not isinstance(splits, Splits):
             raise ValueError(f"{reference!r} must return trivet.data.Splits: got {type(splits).__name__}.")
         for name in splits.evaluation:  # each has a file of its own

@@ -21,13 +21,13 @@ import trivet
 from trivet.batching import PKBatches
 from trivet.collapse import fine_coarse_index
 from trivet.data import Dataset, DigitsConfig, Splits, load
+from trivet.data.shown import as_json
 from trivet.evaluation import evaluate, recall_at_k
 from trivet.files import new_folder, write_json, write_whole
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
 from trivet.reports import Panel, scatter_svg, write_demo_report
 from trivet.tasks.display import Display
-from trivet.tasks.measure import thumbnail
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
 from trivet.training.fit import Batches, Task, fit, step_seed
@@ -203,7 +203,7 @@ def plane(dataset: Dataset, network: Network) -> dict[str, Any]:
         "index": fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE]),
         FINE: dataset.labels[FINE].tolist(),
         COARSE: dataset.labels[COARSE].tolist(),
-        "thumbnails": [thumbnail(dataset, i) for i in range(len(dataset))],
+        "thumbnails": [as_json(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
     }
 
 

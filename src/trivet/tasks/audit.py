@@ -17,13 +17,13 @@ import trivet
 from trivet.batching import PKBatches
 from trivet.config import nearest
 from trivet.data import Dataset, Splits, augmentation, load
+from trivet.data.shown import Shown, as_json
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder, build, encoder_vectors, ngram_vectors
 from trivet.tables import Vectors, class_numbers, read_texts, read_vectors, write_decisions
 from trivet.tables.csv import csv_text
-from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
 from trivet.training.fit import Batches, Task, fit, step_seed
@@ -105,8 +105,7 @@ class Items:
         embeddings: `(N, d)` floating point.
         fold: `(N,)` which network made each row, one that was not trained on the fold; None if one made all.
         distance: how the embeddings are compared, within a fold.
-        picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
-        texts: what is shown of each item instead, N texts, or None.
+        show: position of an item -> what a page shows of it; None where there is nothing to show.
         notes: what a reader must know.
     """
 
@@ -118,8 +117,7 @@ class Items:
     embeddings: npt.NDArray[Any]
     fold: Integers | None
     distance: Metric
-    picture: Callable[[int], str] | None = None
-    texts: Sequence[str] | None = None
+    show: Callable[[int], Shown] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -306,18 +304,13 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
     """The most suspect items with their nearest neighbours, as a page shows them."""
     (classes,), names = class_numbers(items.labels)
     evidence = _evidence(found, classes, names)
-    pictures: dict[int, str] = {}
+    shown: dict[int, dict[str, str | None]] = {}
     points = as_points(items.embeddings, distance=items.distance)
 
     def item(i: int) -> dict[str, Any]:
-        if items.picture is not None and i not in pictures:
-            pictures[i] = items.picture(i)
-        return {
-            "id": items.ids[i],
-            "label": str(items.labels[i]),
-            "thumbnail": pictures.get(i),
-            "text": None if items.texts is None else items.texts[i],
-        }
+        if i not in shown:
+            shown[i] = as_json(items.show and items.show(i))
+        return {"id": items.ids[i], "label": str(items.labels[i]), **shown[i]}
 
     def beside(i: int) -> list[dict[str, Any]]:
         near = found.neighbours[i, :PAGE_NEIGHBOURS]
@@ -381,7 +374,7 @@ def _of_file(path: Path, request: Request) -> Items:
         embeddings=vectors.embeddings,
         fold=None,
         distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
-        texts=texts,
+        show=None if texts is None else lambda i: texts[i],
         notes=tuple(notes),
     )
 
@@ -469,7 +462,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         embeddings=embeddings,
         fold=fold,
         distance=request.distance or config.evaluation.distance,
-        picture=lambda i: thumbnail(train, i),
+        show=train.show,
         notes=tuple(notes),
     )
 

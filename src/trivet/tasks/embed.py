@@ -42,8 +42,7 @@ def embed_data(
             splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
             parts = {"train": splits.train, **splits.evaluation}
         elif Path(data).is_dir():
-            channels, size, _ = model.input_shape
-            parts = {"": load_images(Path(data), size=size, channels=channels, progress=reading)}
+            parts = {"": load_images(Path(data), model.input_shape, reading)}
         else:
             raise ValueError(
                 f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
