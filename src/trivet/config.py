@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
-from pydantic.errors import PydanticUserError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from trivet.arguments import nearest
 
-__all__ = ["Config", "NamedConfig", "nearest", "own_settings", "settings_of"]
-
-C = TypeVar("C", bound="Config")
+__all__ = ["Config", "nearest"]
 
 
 class Config(BaseModel):
@@ -61,66 +68,102 @@ class Config(BaseModel):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
+Settings = TypeVar("Settings", bound=Config)
+
+
 class NamedConfig(Config):
-    """Settings whose `name` decides which others there are: each has a class of its own, derived from this one."""
+    """Settings whose key `name` decides which others there are: each name has a class of its own, derived from this."""
 
     name: str
 
     @classmethod
     @abstractmethod
-    def named(cls, name: str) -> type[Self]:
-        """The class of that name.
+    def names(cls) -> Collection[str]:
+        """The known names; a name of something outside Trivet is none of them."""
+
+    @classmethod
+    @abstractmethod
+    def named(cls, name: str) -> type[Self] | None:
+        """The settings of a name, or of something outside Trivet; None if there are none.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if what is outside cannot be used.
         """
 
     @model_validator(mode="wrap")
     @classmethod
     def _choose(cls, values: Any, check: Callable[[Any], Any]) -> Any:
-        if isinstance(values, Mapping) and isinstance(values.get("name"), str):
-            chosen = cls.named(values["name"])
-            if chosen is not cls:
-                return chosen.model_validate(values)
-        return check(values)
+        if not isinstance(values, Mapping) or ("name" not in values and cls.model_fields["name"].default):
+            return check(values)
+        if "name" not in values:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
+        chosen = cls.named(values["name"]) if isinstance(values["name"], str) else None
+        if chosen is None:
+            expected = ", ".join(map(repr, cls.names()))
+            tags = {"discriminator": "'name'", "tag": str(values["name"]), "expected_tags": expected}
+            raise PydanticKnownError("union_tag_invalid", tags)
+        return check(values) if chosen is cls else chosen.model_validate(values)
 
 
-def settings_of(function: Callable[..., Any], base: type[C], *, name: str, given: Collection[str]) -> type[C]:
-    """Settings for what a user wrote: those of `base`, with `name` as their name, and the parameters of a function.
+def derived_settings(
+    make: Callable[..., Any],
+    base: type[Settings],
+    *,
+    given: Container[str],
+    types: Mapping[str, Any],
+    name: str | None = None,
+) -> type[Settings]:
+    """Settings for the arguments of a class or a function: types and defaults of its signature, help of its docstring.
 
     Args:
-        function: a function, or a class for the parameters of its constructor; a parameter without a type takes any.
-        given: parameters that Trivet passes, which are no settings.
+        base: has what the arguments do not.
+        given: arguments that are no settings.
+        types: of settings whose type is another than that of the argument.
+        name: the value of the key `name`; None if there is no such key.
 
     Raises:
-        ValueError: if a parameter cannot be a setting.
+        ValueError: if an argument has a type that settings cannot hold, or the name of a setting of `base`.
     """
+    said, fields = arguments_help(make), {}
     try:
-        parameters = inspect.signature(function, eval_str=True).parameters
-    except (NameError, TypeError, ValueError) as error:  # a type that is not imported, no signature
-        raise ValueError(f"the parameters of {name!r} must be readable: {error}; mend its code.") from None
-    fields: dict[str, Any] = {}
-    for key, one in parameters.items():
-        if key in given:
-            continue
-        if key in base.model_fields or one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL, one.VAR_KEYWORD):
-            what = "the name of another setting" if key in base.model_fields else "not passed by its name"
-            raise ValueError(f"each parameter of {name!r} must be a setting of its own: {one} is {what}; rename it.")
-        kind = Any if one.annotation is one.empty else one.annotation
-        fields[key] = (kind, ... if one.default is one.empty else one.default)
-    try:
-        return create_model(base.__name__, __base__=base, name=(str, name), **fields)
-    except (PydanticUserError, NameError, TypeError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        for key, argument in inspect.signature(make, eval_str=True).parameters.items():
+            if key in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+                continue
+            if key == "name" or (key in base.model_fields and key not in types):
+                raise ValueError(
+                    f"an argument of {make.__name__} must not be named {key!r}, as another setting is: rename it."
+                )
+            default = ... if argument.default is argument.empty else argument.default
+            kind = Any if argument.annotation is argument.empty else argument.annotation
+            fields[key] = (types.get(key, kind), Field(default, description=said.get(key)))
+        if name is not None:
+            fields["name"] = (types["name"], name)
+        return create_model(f"{make.__name__}Config", __base__=base, __doc__=make.__doc__, **fields)  # type: ignore[call-overload, no-any-return]
+    except (NameError, TypeError, PydanticUserError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(
-            f"the parameters of {name!r} must be of types that a settings file has: {reason}; use numbers, texts, "
-            "truth values, paths, lists or tables."
+            f"the arguments of {make.__name__} must be of types that settings can hold, such as float, int, bool, str "
+            f"or a Literal: {reason}; annotate them so."
         ) from None
 
 
 def own_settings(config: Config, base: type[Config]) -> dict[str, Any]:
-    """The settings that `settings_of` added to those of `base`, by name."""
+    """The settings that `derived_settings` added to those of `base`, by name."""
     return {key: getattr(config, key) for key in type(config).model_fields if key not in base.model_fields}
+
+
+def arguments_help(documented: Callable[..., Any]) -> dict[str, str]:
+    """What the sections "Args" of a function, or a class and its bases, say of each argument, as sentences."""
+    said: dict[str, str] = {}
+    for owner in reversed(getattr(documented, "__mro__", [documented])):
+        section = re.search(r"^Args:\n(.*?)(\n\S|\Z)", inspect.cleandoc(owner.__doc__ or ""), re.DOTALL | re.MULTILINE)
+        for names, text in re.findall(
+            r"^    (\w[\w, ]*): (.*(?:\n     .*)*)", section[1] if section else "", re.MULTILINE
+        ):
+            if not text.startswith("see "):
+                words = " ".join(text.split())
+                said |= dict.fromkeys(names.split(", "), words[0].upper() + words[1:])
+    return said
 
 
 def _set(values: dict[str, Any], override: str) -> None:
@@ -143,6 +186,7 @@ def _set(values: dict[str, Any], override: str) -> None:
 def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[str, Any]) -> str:
     first = error.errors()[0]
     path, holder = _locate(model, first["loc"], values)
+    key = f"{path}.name" if path else "name"
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], holder.model_fields if holder else [])}"
@@ -150,9 +194,9 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
         return f"{path} = {first['input']!r} is not known; {nearest(first['input'], _quoted(first['ctx']['expected']))}"
     if kind == "union_tag_invalid":
         tag = first["ctx"]["tag"]
-        return f"{path}.name = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
+        return f"{key} = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
     if kind == "union_tag_not_found":
-        return f"the setting '{path}.name' is missing; add it."
+        return f"the setting {key!r} is missing; add it."
     if kind in ("model_type", "model_attributes_type"):
         return f"{path} must be a section, [{path}] in a file: got {first['input']!r}."
     if kind == "missing":
@@ -166,7 +210,9 @@ def _quoted(expected: str) -> list[str]:
     return [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
 
 
-def _locate(model: type[BaseModel], loc: tuple[int | str, ...], values: Any) -> tuple[str, type[BaseModel] | None]:
+def _locate(
+    model: type[BaseModel], loc: tuple[int | str, ...], values: Mapping[str, Any]
+) -> tuple[str, type[BaseModel] | None]:
     """The dotted path of a setting, without the tags of unions, and the model that should hold it."""
     path: list[str] = []
     holder: type[BaseModel] | None = model
@@ -175,11 +221,10 @@ def _locate(model: type[BaseModel], loc: tuple[int | str, ...], values: Any) -> 
         if part in choices:
             holder, choices = choices[part], {}
             continue
-        values = values if isinstance(values, Mapping) else {}
-        if holder is not None and issubclass(holder, NamedConfig) and "name" in values:
-            holder = holder.named(values["name"])
+        if holder is not None and issubclass(holder, NamedConfig):
+            holder = holder.named(values.get("name", holder.model_fields["name"].default)) or holder
+        values = values[part] if isinstance(values.get(part), Mapping) else {}
         path.append(part)
-        values = values.get(part)
         field = holder.model_fields.get(part) if holder else None
         if field is None:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -12,6 +12,7 @@ from trivet.config import NamedConfig
 from trivet.data.dataset import Splits, choose_level
 from trivet.data.images import Progress
 from trivet.data.noise import NoiseConfig, superclass
+from trivet.plugins import is_reference
 
 Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square images in pixels.")]
 Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]
@@ -50,11 +51,18 @@ class DataConfig(NamedConfig):
     mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class
 
     @classmethod
-    def named(cls, name: str) -> type[DataConfig]:
-        """The settings of a data set."""
-        from trivet.data.catalogue import entry  # here: every data set has settings
+    def names(cls) -> Collection[str]:
+        """Of the data sets of Trivet."""
+        from trivet.data.catalogue import DATA_SETS  # here: every data set has settings
 
-        return entry(name).config
+        return DATA_SETS
+
+    @classmethod
+    def named(cls, name: str) -> type[DataConfig] | None:
+        """The settings of a data set."""
+        from trivet.data.catalogue import DATA_SETS, entry
+
+        return entry(name).config if name in DATA_SETS or is_reference(name) else None
 
     @property
     def label_levels(self) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trivet.config import own_settings, settings_of
+from trivet.config import derived_settings, own_settings
 from trivet.data.config import DataConfig, Entry
 from trivet.data.dataset import Splits, choose_level
 from trivet.data.images import Progress
@@ -42,11 +42,12 @@ def entry(reference: str) -> Entry:
 
 @cache  # one class for one reference, so that equal settings are equal
 def _entry(reference: str, function: Callable[..., Any]) -> Entry:
-    config = settings_of(function, OutsideConfig, name=reference, given=GIVEN)
+    parameters = inspect.signature(function).parameters
+    config = derived_settings(function, OutsideConfig, given=GIVEN, types={"name": str}, name=reference)
 
     def load(config: OutsideConfig, data_root: Path, progress: Progress | None) -> Splits:
         given = {"data_root": data_root, "progress": progress}
-        wanted = {key: value for key, value in given.items() if key in inspect.signature(function).parameters}
+        wanted = {key: value for key, value in given.items() if key in parameters}
         splits = function(**own_settings(config, OutsideConfig), **wanted)
         if not isinstance(splits, Splits):
             raise ValueError(f"{reference!r} must return trivet.data.Splits: got {type(splits).__name__}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -36,8 +37,13 @@ class ModelConfig(NamedConfig):
     )
 
     @classmethod
+    def names(cls) -> Collection[str]:
+        """Of the networks of Trivet, but for backbones of timm."""
+        return NAMES
+
+    @classmethod
     def named(cls, name: str) -> type[ModelConfig]:
-        """The settings of a network; the table of docs/settings.md for each that comes with Trivet."""
+        """The settings of a network: these, and for one outside Trivet its own."""
         from trivet.models.outside import settings  # here: these settings are part of those of every network
 
         return settings(name) if is_reference(name) else ModelConfig

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from trivet.config import own_settings, settings_of
+from trivet.config import derived_settings, own_settings
 from trivet.models.config import ModelConfig
 from trivet.plugins import python_object
 
@@ -25,7 +25,7 @@ def settings(reference: str) -> type[ModelConfig]:
 
 @cache  # one class for one reference, so that equal settings are equal
 def _settings(reference: str, network: type[nn.Module]) -> type[ModelConfig]:
-    return settings_of(network, ModelConfig, name=reference, given=GIVEN)
+    return derived_settings(network, ModelConfig, given=GIVEN, types={"name": str}, name=reference)
 
 
 def body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Module:

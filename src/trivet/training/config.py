@@ -83,11 +83,11 @@ class RunConfig(Config):
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """The settings with paths made absolute, so that the run folder can be used from anywhere."""
+    """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere."""
     whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
     data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
     model = config.model.model_copy(update={"name": absolute(config.model.name)})
-    return config.model_copy(update={"data": data, "model": model})
+    return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:
