@@ -14,6 +14,7 @@ from trivet.records.run import Curves, Evaluated, Validation
 from trivet.reports.diagnosis import SCRIPTS, diagnosis_parts, drawn_scatter, history_parts, shown_queries, verdict
 from trivet.reports.forecast import forecast_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
+from trivet.reports.measures import NAMES
 from trivet.reports.page import MISSING, Pictures, number, percent, same_length, value, write_page
 from trivet.reports.tolerance import cleaning_rows, noise_curve, noise_parts
 
@@ -27,15 +28,6 @@ _HELPED, _PARTLY, _UNCLEAR, _FAILED = (
     ("warn", "No clear difference"),
     ("bad", "Training did not help"),
 )
-_NAMES = {
-    "r-precision": "R-precision",
-    "map@r": "MAP@R",
-    "map": "mAP",
-    "mrr": "MRR",
-    "nmi": "NMI",
-    "ami": "AMI",
-    "nmi+": "NMI+",
-}
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
@@ -193,7 +185,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
     for level in dict.fromkeys(level for row in rows for level in row["levels"]):
         found = {row["name"]: row["levels"][level] for row in rows if level in row["levels"]}
         recalls = {key for result in found.values() for key in result if re.fullmatch(r"recall@\d+", key)}
-        columns = [*sorted(recalls, key=lambda key: int(key[7:])), *_NAMES]
+        columns = [*sorted(recalls, key=lambda key: int(key[7:])), *NAMES]
         columns = [name for name in columns if any(name in result for result in found.values())]
         cells = {name: [percent(_share(found, name, column)) for column in columns] for name in found}
         best = [_best(column) for column in zip(*cells.values(), strict=True)]
@@ -204,7 +196,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
                 "items": first.get("items"),
                 "classes": first.get("classes"),
                 "chance": _share(found, next(iter(found)), "chance_recall@1"),
-                "columns": [_NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
+                "columns": [NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
                 "rows": [
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])
                     for name, texts in cells.items()
