@@ -17,6 +17,7 @@ from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
+from trivet.training.parts import Parts
 from trivet.training.run_folder import (
     CLEANING,
     DECISIONS,
@@ -55,15 +56,14 @@ def train(
     config = resolved(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = Job(
-            RunFolder(path), config, splits, display.update
-        )  # before the folder is made: settings may not fit the data
+        parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
-        with job.run.new(config, force=force):
+        run = RunFolder(path)
+        with run.new(config, force=force):
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
-            job.start(command)
+            job = Job(run, parts, display.update, command)
             return _finish(job, job.fit(), display)
 
 
@@ -154,26 +154,26 @@ def resume(
     config = run.given()
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = Job(run, config, splits, display.update)
+        parts = Parts(config, splits)
         with run.locked():
-            job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None, repair=repair)
+            checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
+            job = Job(run, parts, display.update, command, checkpoint=checkpoint, repair=repair)
             return _finish(job, job.fit(), display)
 
 
 def _finish(job: Job, status: Status, display: Display) -> RunRecord:
     """Write the model and, unless a signal interrupted the training, evaluate it."""
-    run, settings, record, splits = job.run, job.settings, job.record, job.splits
-    save(job.model, settings.model, splits.train.inputs.shape, run.path / "model")
-    record["status"] = status
-    record["step"] = job.task.step
-    if job.config.cleaning is not None:
-        train, names = splits.train, splits.train.names[splits.level]
-        rows = [(train.ids[i], decision, names[label]) for i, decision, label in job.cleaning.decisions()]
+    run, parts, record = job.run, job.parts, job.journal.record
+    train, settings = parts.splits.train, parts.settings
+    save(parts.model, settings.model, train.inputs.shape, run.path / "model")
+    if parts.config.cleaning is not None:
+        names = train.names[parts.splits.level]
+        rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
         write_whole(run.path / CLEANING, write_decisions(rows).encode())
-    job.write_record()
+    job.journal.write(status=status, step=job.task.step)
     if status == "interrupted":
         whole = read_run(record)
         write_run_report(whole, run.path / REPORT)
         return whole
     job.untrained.normalize = settings.model.normalize
-    return write_evaluation(run, record, settings, splits, job.model, job.untrained, display)
+    return write_evaluation(run, record, settings, parts.splits, parts.model, job.untrained, display)
