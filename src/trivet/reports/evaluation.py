@@ -93,15 +93,17 @@ def _protocol(result: EvaluationRecord) -> str:
     elif protocol["kind"] == "query-gallery":
         said.append(f"{number(queries)} queries against a gallery of {number(gallery)} items.")
         if protocol["queries_in_gallery"]:
-            said.append(f"{number(protocol['queries_in_gallery'])} queries are in the gallery too; none finds itself.")
+            said.append(
+                f"{number(protocol['queries_in_gallery'])} queries are in the gallery too; none retrieves itself."
+            )
     else:
-        said.append("The record does not say how the queries were asked.")
+        said.append("The record does not state the protocol.")
     if scope := result["rejection"]:
-        said.append(f"{number(scope['out_of_scope'])} more queries are out of scope and asked for rejection only.")
+        said.append(f"{number(scope['out_of_scope'])} more queries are out of scope and used for rejection only.")
     if protocol["junk"] is not None:
-        said.append(f"{number(protocol['junk'])} junk items are taken out of the gallery.")
+        said.append(f"{number(protocol['junk'])} junk items are excluded from the gallery.")
     if protocol["same_camera_left_out"]:
-        said.append("Items of the query's class from its own camera are left out.")
+        said.append("Items of the query's class from the same camera are excluded.")
     said += _without_positive(result["evaluation"], protocol)
     if index := protocol["approximate"]:
         parameters = ", ".join(f"{name} {setting}" for name, setting in index["parameters"].items())
@@ -120,10 +122,10 @@ def _protocol(result: EvaluationRecord) -> str:
 def _without_positive(levels: Levels, protocol: Protocol) -> list[str]:
     counts = {level: count for level, values in levels.items() if is_number(count := values.get("without_positive"))}
     if counts and not any(counts.values()):
-        return ["Every query has a positive to find."]
-    treated = "are left out" if protocol["without_positive"] == "drop" else "count as misses"
+        return ["Every query has a positive."]
+    treated = "are excluded" if protocol["without_positive"] == "drop" else "count as misses"
     return [
-        f"By {level}, {number(round(count))} queries have no positive to find and {treated}."
+        f"By {level}, {number(round(count))} queries have no positive and {treated}."
         for level, count in counts.items()
         if count
     ]
@@ -169,10 +171,10 @@ def _level(
             height = 90 + max(20, 9 * len(shares)) * classes.count
             draw(title, hint, height, class_dots(classes, labels), wide=classes.count > _LISTED)
         else:
-            draw(title, "How many classes have which value.", 330, class_histogram(classes, labels))
+            draw(title, "Number of classes by value.", 330, class_histogram(classes, labels))
     if differences:
         height = rows_height(len(differences), len(next(iter(differences.values()))))
-        less = f"Each embedding less {labels[0]}, on the same queries; right of 0 it is the better one."
+        less = f"Each embedding minus {labels[0]}, on the same queries; right of 0 it is better."
         draw("Differences", f"{less} {ends}.", height, forest(differences, labels), wide=True)
     first = next(iter(found.values()))
     count = finite(first.get("classes"))
@@ -299,7 +301,7 @@ def _compared(name: str, rows: Sequence[tuple[int, Difference]], labels: Sequenc
         if difference is None:
             continue
         if abs(difference) <= _SAME:
-            found.append(f"{labels[of]} and {labels[0]} do equally well in {named(name)}.")
+            found.append(f"{labels[of]} and {labels[0]} are equal in {named(name)}.")
             continue
         better, worse, sign = (labels[of], labels[0], 1) if difference > 0 else (labels[0], labels[of], -1)
         said = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
@@ -309,16 +311,16 @@ def _compared(name: str, rows: Sequence[tuple[int, Difference]], labels: Sequenc
             if (known := interval(row[over])) is not None
         }
         if not ends:
-            found.append(f"{said}; the record has no interval of that difference.")
+            found.append(f"{said}; the record has no interval for this difference.")
             continue
         over, paired = next(iter(ends.items()))
         said += f" (paired 95\u00a0% interval over {over}: {between(paired, points)})"
         if paired[0] > _SAME:
-            found.append(f"{said}. The interval excludes 0: other {over} would very likely agree.")
+            found.append(f"{said}. The interval excludes 0: the result would very likely hold on other {over}.")
         elif over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
             found.append(
                 f"{said}. That interval includes 0, but the one over queries ({between(ends['queries'], points)}) does "
-                "not: it is better on these classes, but perhaps not on others."
+                "not: better on these classes, perhaps not on others."
             )
         else:
             found.append(f"{said}. The interval includes 0: it is not clear which of the two is better.")

@@ -43,7 +43,7 @@ GLOSSARY = (
     (
         "map@r",
         "MAP@R",
-        "Precision at each right one of the R nearest, summed and divided by R: R-precision that counts order.",
+        "Precision at each correct item among the R nearest, summed and divided by R; it takes order into account.",
     ),
     ("map", "mAP", "Mean over all items of the query's class, however far, of the precision up to each."),
     ("mrr", "MRR", "Mean of 1 / rank of the first item of the query's class."),
@@ -53,18 +53,22 @@ GLOSSARY = (
         "Normalized mutual information of the classes with as many k-means clusters, over the mean entropy.",
     ),
     ("nmi-geometric", "NMI, geometric", "The same, over the geometric mean of the two entropies."),
-    ("ami", "AMI", "Mutual information adjusted for chance: 0 for clusters that know nothing of the classes."),
-    (r"nmi\+", "NMI+", "NMI with several times more clusters than classes: does not punish a class of several heaps."),
-    ("roc-auc", "ROC AUC", "Chance that a pair of one class is nearer than a pair of two."),
+    ("ami", "AMI", "Mutual information adjusted for chance: 0 for clusters unrelated to the classes."),
+    (
+        r"nmi\+",
+        "NMI+",
+        "NMI with several times more clusters than classes: does not penalise classes with several modes.",
+    ),
+    ("roc-auc", "ROC AUC", "Probability that a same-class pair is closer than a different-class pair."),
     (
         "tar@far.*",
         "TAR@FAR",
-        "Share of pairs of one class accepted at the distance that accepts the given share of pairs of two.",
+        "Share of same-class pairs accepted at the distance that accepts the given share of different-class pairs.",
     ),
     (
         "verification-accuracy",
         "accuracy",
-        "Mean share of pairs judged rightly, same class or not, by a threshold chosen on the other half.",
+        "Mean accuracy on same-class and different-class pairs, the threshold chosen on the other half of the classes.",
     ),
 )
 

@@ -22,12 +22,6 @@ _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
 _CLASS_ROWS = 10  # of a table of classes, before the others are asked for
 _REFERENCES = {"untrained network": "the untrained network", "raw inputs": "the raw inputs"}
-_HELPED, _PARTLY, _UNCLEAR, _FAILED = (
-    ("good", "Training helped"),
-    ("warn", "Training helped, but something untrained does better"),
-    ("warn", "No clear difference"),
-    ("bad", "Training did not help"),
-)
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
@@ -132,12 +126,16 @@ def _helped(
     if share is None or not references:
         return None
     low, high = ends or (share, share)
-    untrained = references.get("untrained network", max(references.values()))
+    others = dict(references)
+    untrained = others.pop("untrained network", max(references.values()))
+    better = [_REFERENCES.get(name, name) for name, found in others.items() if found > high]
+    tone, said = ("good", "Training helped") if untrained < low else ("warn", "Training made no clear difference")
     if untrained > high or (chance is not None and share <= chance):
-        return _FAILED
-    if untrained >= low:
-        return _UNCLEAR
-    return _PARTLY if max(references.values()) > high else _HELPED
+        tone, said = "bad", "Training did not help"
+    if better:
+        word = "but" if tone == "good" else "and"
+        tone, said = "bad" if tone == "bad" else "warn", f"{said}, {word} {_list(better)} did better"
+    return tone, said
 
 
 def _said(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -323,7 +321,7 @@ def _as_verdict(event: Event) -> dict[str, Any]:
 
 def _quiet(attempt: Attempt) -> str:
     steps = attempt["series"].get("step", [])
-    said = f"The monitor saw no collapse in {number(len(steps))} looks at the batches"
+    said = f"The monitor detected no collapse in {number(len(steps))} checks"
     said += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
     if attempt["forecast"] and attempt["forecast"]["probability"] is not None:
         said += f" Its last forecast of a network collapse: {percent(attempt['forecast']['probability'])}\u00a0%."
