@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
-from trivet.reports import write_audit_report
+from pages import write_audit_report
 from trivet.tables import Decision, read_decisions
 from watched import HOSTILE, Watched
 

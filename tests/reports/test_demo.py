@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trivet.reports import write_demo_report
+from pages import write_demo_report
 
 
 def over_seeds(mean: float) -> dict[str, Any]:

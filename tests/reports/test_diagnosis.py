@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from trivet.reports import write_diagnosis_report, write_run_report
+from pages import write_diagnosis_report, write_run_report
 from trivet.reports.diagnosis import named_sections
 from watched import Watched
 

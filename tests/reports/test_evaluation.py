@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from trivet.reports import write_evaluation_report
+from pages import write_evaluation_report
 from watched import HOSTILE, Watched
 
 RETRIEVAL = {"recall@1": 0.8, "recall@2": 0.9, "recall@10": 0.95, "map@r": 0.5}

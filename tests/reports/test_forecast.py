@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trivet.reports import write_forecast_report
+from pages import write_forecast_report
 from trivet.reports.forecast import forecast_parts, heat_maps, shade
 from watched import HOSTILE, Watched
 

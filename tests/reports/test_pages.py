@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from trivet.reports import write_demo_report, write_run_report
+from pages import write_demo_report, write_run_report
 from watched import HOSTILE, Watched
 
 

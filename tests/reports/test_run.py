@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trivet.reports import write_run_report
+from pages import write_run_report
 from trivet.reports.page import duration, image, moment, number, percent, points
 from trivet.reports.tolerance import noise_lines
 from watched import HOSTILE, Watched
