@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, print_json
+from trivet.cli.options import DataRoot, Json
+from trivet.cli.output import print_json
 
 data = typer.Typer(help="The data sets: what there is, and how to get it.", rich_markup_mode=None)
 

@@ -12,6 +12,7 @@ from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
+from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
 
@@ -404,6 +405,8 @@ def _notes(found: Measures, strategy: Strategy | None, *, told: bool) -> list[st
     easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
     if easy and sampled is not None and sampled.choices <= 1:
         notes.append("With two items of a class in a batch there is only one positive: easy positives have no effect.")
+    if not installed("faiss", "sklearn"):
+        notes.append("nmi and nmi+ were not measured: they need faiss and scikit-learn, pip install 'trivet[train]'.")
     if strategy is not None and sampled is None:
         notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
     if not told and found.class_spread < THRESHOLDS["tight"].value and not _indices(found):

@@ -20,6 +20,7 @@ from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
 from trivet.evaluation import cluster, nmi, retrieve
 from trivet.evaluation.inputs import Metric, as_points
+from trivet.extras import installed, load
 from trivet.geometry import Array, as_classes, as_rows
 
 Floats = npt.NDArray[np.float64]
@@ -29,6 +30,7 @@ QUERIES = 5000  # items that are asked for their nearest neighbour, and for what
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
 SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
 NEIGHBOURS = 10
+BLOCK = 256  # rows that are compared with all at a time where faiss is not installed
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
@@ -97,7 +99,7 @@ class Measures:
         modes: mean over the classes of `ClassMeasures.modes`.
         nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
             the second rises over the first where classes are several blobs each. None where that takes more clusters
-            than items, or longer than seconds.
+            than items, or longer than seconds, and where faiss or scikit-learn is not installed.
         strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
             one other label; of fewer neighbours where classes are small.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
@@ -289,8 +291,6 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     Raises:
         ValueError: if shapes or dtypes disagree, or a row is not finite.
     """
-    import faiss
-
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
     k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
@@ -304,7 +304,13 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     rows, classes = np.ascontiguousarray(rows[order]), classes[torch.from_numpy(order)]
     asked = _sample(len(rows), seed)
     asked = np.arange(len(rows)) if asked is None else asked
-    _, near = faiss.knn(rows[asked], rows, k + 1)
+    if installed("faiss"):
+        _, near = load("faiss").knn(rows[asked], rows, k + 1)
+    else:  # half as fast
+        everyone, blocks = torch.from_numpy(rows), range(0, len(asked), BLOCK)
+        distances = (torch.cdist(everyone[asked[start : start + BLOCK]], everyone) for start in blocks)
+        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
+        near = torch.cat(nearest).numpy()
     others = near != asked[:, None]
     # Among many equal rows an item itself may be missing; then the last one is too many.
     others[others.all(axis=1), -1] = False
@@ -345,7 +351,7 @@ def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:
 
 
 def _agreement(points: Tensor, classes: Tensor, clusters: int, seed: int) -> float | None:
-    if clusters > len(points) or points.numel() * clusters > PRODUCTS:
+    if clusters > len(points) or points.numel() * clusters > PRODUCTS or not installed("faiss", "sklearn"):
         return None
     return nmi(classes, cluster(points, clusters, seed=seed, restarts=1).assignment)
 

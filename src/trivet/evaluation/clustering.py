@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.evaluation.inputs import as_points
+from trivet.extras import load
 from trivet.geometry import Array, as_classes
 
 Average = Literal["arithmetic", "geometric"]
@@ -48,10 +49,9 @@ def nmi(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         >>> nmi(np.array([5, 5, 9, 9]), np.array([1, 1, 0, 0]))
         1.0
     """
-    from sklearn.metrics import normalized_mutual_info_score
-
+    measures = load("sklearn.metrics")
     classes, groups = _labelings(labels, clusters, average, "nmi")
-    return float(normalized_mutual_info_score(classes, groups, average_method=average))
+    return float(measures.normalized_mutual_info_score(classes, groups, average_method=average))
 
 
 def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> float:
@@ -73,8 +73,7 @@ def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         >>> ami(np.array([5, 5, 9, 9]), np.array([0, 1, 2, 3]))
         0.0
     """
-    from sklearn.metrics import adjusted_mutual_info_score
-
+    measures = load("sklearn.metrics")
     classes, groups = _labelings(labels, clusters, average, "ami")
     counts = int(classes.max()) + 1, int(groups.max()) + 1
     # Decided here, as the quotient would be one rounding error by another.
@@ -82,7 +81,7 @@ def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         return 1.0
     if min(counts) == 1 or max(counts) == len(classes):
         return 0.0
-    return float(adjusted_mutual_info_score(classes, groups, average_method=average))
+    return float(measures.adjusted_mutual_info_score(classes, groups, average_method=average))
 
 
 def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clustering:
@@ -101,8 +100,7 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     Raises:
         ValueError: if a row is not finite, or `k`, `seed` or `restarts` is out of range.
     """
-    import faiss
-
+    faiss = load("faiss")
     points = as_points(embeddings)
     if not 1 <= k <= len(points):
         raise ValueError(f"k must be between 1 and the {len(points)} items: got {k}; ask for fewer clusters.")

@@ -17,6 +17,7 @@ import torch
 
 from trivet.arguments import check_count, check_name
 from trivet.evaluation.inputs import Metric, Points
+from trivet.extras import load
 from trivet.geometry import Array
 
 Kind = Literal["exact", "hnsw", "ivf"]
@@ -181,8 +182,7 @@ class Index:
         Raises:
             OSError: if they cannot be written.
         """
-        import faiss
-
+        faiss = load("faiss")
         description = {"format": FORMAT, **asdict(self.info), "scale": self.scale, "centre": self.centre.tolist()}
         folder.mkdir(parents=True, exist_ok=True)
         vectors, text = (folder / f".{name}.{os.getpid()}" for name in (VECTORS, DESCRIPTION))
@@ -205,8 +205,7 @@ class Index:
         Raises:
             ValueError: if the folder holds none, a broken one, or one of a newer format.
         """
-        import faiss
-
+        faiss = load("faiss")
         info, description = _read_description(folder)
         # Inverted lists are mapped by the older flag; the newer one, of faiss 1.11, maps the other kinds.
         mapped = faiss.IO_FLAG_MMAP if info.kind == "ivf" else getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
@@ -297,8 +296,7 @@ def _centre(points: Points) -> tuple[Floats, float]:
 
 def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
     """The faiss index of all points, and its parameters."""
-    import faiss
-
+    faiss = load("faiss")
     width, items, kind = points.width, len(points), index.info.kind
     inner: Any
     parameters: dict[str, int] = {}
@@ -345,8 +343,7 @@ def _tune(index: Index, points: Points) -> IndexInfo:
 
 def _reach(index: Index, points: Points, sample: Integers) -> Floats:
     """Squared distance `(Q,)` from each sampled row to the last of its nearest others, by comparing with every row."""
-    import faiss
-
+    faiss = load("faiss")
     queries = index.faiss.reconstruct_batch(sample)
     best = np.full((len(sample), index.info.recall_at), np.inf)
     for start, stop in points.pieces():

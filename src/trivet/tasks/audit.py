@@ -21,12 +21,11 @@ from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder, encoder_vectors, ngram_vectors
+from trivet.records import AuditRecord, complete
 from trivet.tables import Vectors, class_numbers, read_texts, read_vectors, write_decisions
 from trivet.tables.csv import csv_text
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.fit import fit
-from trivet.training.parts import first_task
 from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -175,7 +174,7 @@ def audit_path(
             "created": created,
             "trivet": trivet.__version__,
         }
-        write_audit_report(page, outputs.report)
+        write_audit_report(complete(AuditRecord, page), outputs.report)
         result["report"] = str(outputs.report)
     return result
 
@@ -525,6 +524,9 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
 
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    from trivet.training.fit import fit  # here: an audit of a file does without Lightning
+    from trivet.training.parts import first_task
+
     steps = config.training.steps
 
     def say() -> None:

@@ -20,6 +20,7 @@ from trivet.data.inputs import image_file
 from trivet.data.shown import Shown, as_json
 from trivet.models.texts import load_encoder
 from trivet.neighbours.index import Index
+from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
 from trivet.tables import read_vectors
 from trivet.tasks.index import ITEMS, model_hash
@@ -285,7 +286,7 @@ class IndexFolder:
                 shown(query) | {"neighbours": [found(item) for item in neighbours]} for query, neighbours in answers
             ],
         }
-        write_sheet(record, path)
+        write_sheet(complete(SearchRecord, record), path)
 
 
 class _Pictures:

@@ -26,6 +26,7 @@ from trivet.evaluation import evaluate, recall_at_k
 from trivet.files import new_folder, write_json, write_whole
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
+from trivet.records import DemoRecord, complete
 from trivet.reports import Panel, scatter_svg, write_demo_report
 from trivet.tasks.display import Display
 from trivet.training.config import TrainingConfig
@@ -127,7 +128,7 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any
     record["text"] = sentences(record)
     write_whole(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]).encode())
     write_json(folder / RECORD, record)
-    write_demo_report(record, folder / REPORT)
+    write_demo_report(complete(DemoRecord, record), folder / REPORT)
     return record
 
 
