@@ -43,7 +43,7 @@ def write_forecast_report(record: ForecastRecord, path: Path) -> None:
 
 def forecast_parts(found: ForecastRecord | None) -> dict[str, Any] | None:
     """What the template forecast_parts.html shows of a forecast, without scripts; None without one."""
-    if not found:
+    if not found or not (found["verdict"] or found["cells"]):
         return None
     bounds = [cell["bound"] for cell in found["cells"] if cell["bound"]]
     return {
