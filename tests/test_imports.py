@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
 LAYERS = [
     {"arguments", "lazy", "files", "extras"},
-    {"config"},
+    {"config", "plugins"},
     {"geometry"},
     {"mining"},
     {"rows"},

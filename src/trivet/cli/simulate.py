@@ -88,10 +88,10 @@ def _drawn(
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
         refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
-    from trivet.papers.simulate import PAGE, simulate  # here: they load matplotlib
+    from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
     from trivet.papers.simulate import check as checks_of
 
-    figures = import_module(f"trivet.papers.simulations.{subject}").figures
+    figures = import_module(f"trivet.papers.{PAPERS[subject]}.figures").figures
     drawn = figures(**settings)  # first, as it finds what is wrong with the options
     checks = [row for _, rows in checks_of((subject,)) for row in rows] if check else []
     record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)

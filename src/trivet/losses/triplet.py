@@ -162,6 +162,10 @@ class TripletLoss(RowLoss):
         check_name(variant, get_args(Variant), name="variant")
         self.variant: Variant = variant
         self.soft = soft
+        self.margin_at_a_point = not soft
+        self.counts_negatives = not soft and variant == "an"
+        if variant == "an" and (distance == "cosine" if soft else distance == "squared_euclidean"):
+            self.motion = "first-order" if soft else "vanilla"
 
     def objective_size(self, anchors: int, references: int) -> int:
         """N M^2."""
@@ -176,6 +180,10 @@ class TripletLoss(RowLoss):
         if self.strategy.negatives.listed and not self._summed():
             numbers += slots * len(batch.references)
         return numbers
+
+    def reach(self, rows: Rows) -> Tensor:
+        """The margin beyond each positive."""
+        return (rows.to_positive + self.margin).where(rows.positive_chosen, -torch.inf)
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""

@@ -19,9 +19,7 @@ from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_
 from trivet.data import Dataset, Splits, Vectors, class_numbers, load, read_vectors
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import Metric, as_points, spans
-from trivet.losses import MarginLoss, ProxyNCALoss
 from trivet.models import build
-from trivet.rows import RowLoss
 from trivet.tasks.measure import plane_coordinates, thumbnail
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
@@ -280,7 +278,7 @@ def of_dataset(
     strategy: Strategy | None = run_strategy(run, config, dataset.names[level])
     notes: tuple[str, ...] = ()
     assert strategy is not None
-    if _knows_classes(strategy.loss) and class_numbers(labels[level])[1] != dataset.names[level]:
+    if strategy.loss.parameters_per == "class" and class_numbers(labels[level])[1] != dataset.names[level]:
         strategy = None
         notes = ("The batch strategy was not tried: its loss has parameters for classes that are not these.",)
     return Subject(
@@ -411,7 +409,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
             subject = replace(subject, strategy=None)
         elif subject.strategy is None:
             strategy = run_strategy(run, config, ["0", "1"])
-            subject = replace(subject, strategy=None if _knows_classes(strategy.loss) else strategy)
+            subject = replace(subject, strategy=None if strategy.loss.parameters_per == "class" else strategy)
         subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
         found.append(_with_reference_file(subject, vectors, request))
     return found
@@ -426,11 +424,6 @@ def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
     if not all(name in place for name in ids):
         return None
     return dataset.subset(np.array([place[name] for name in ids]))
-
-
-def _knows_classes(loss: RowLoss) -> bool:
-    """Whether the loss has parameters for classes by number."""
-    return isinstance(loss, ProxyNCALoss) or (isinstance(loss, MarginLoss) and loss.num_classes is not None)
 
 
 def _usable(strategy: Strategy | None, classes: Integers) -> Strategy | None:

@@ -347,7 +347,7 @@ def _changes(config: RunConfig) -> list[str]:
     loss, batch, rate = config.loss, config.batch, config.training.learning_rate
     changes = []
     negatives = loss.negatives["name"] if isinstance(loss.negatives, dict) else loss.negatives
-    if loss.reduction == "max":
+    if getattr(loss, "reduction", None) == "max":
         changes.append("Train on the mean over the batch, not on its hardest triplet: --set loss.reduction=mean.")
     if negatives == "hard":
         changes.append("Take semi-hard negatives in place of the hardest: --set loss.negatives=semihard-hardest.")

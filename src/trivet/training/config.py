@@ -81,10 +81,10 @@ class RunConfig(Config):
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """The settings with paths made absolute, so that the run folder can be used from anywhere."""
+    """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere."""
     paths = {name: getattr(config.data, name) for name in ("root", "decisions")}
     whole = {name: path.resolve() for name, path in paths.items() if path is not None}
-    return config.model_copy(update={"data": config.data.model_copy(update=whole)})
+    return config.model_copy(update={"data": config.data.model_copy(update=whole), "loss": config.loss.absolute()})
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:
