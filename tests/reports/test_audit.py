@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
-from trivet.data import Decision, read_decisions
 from trivet.reports import write_audit_report
+from trivet.tables import Decision, read_decisions
 from watched import HOSTILE, Watched
 
 Watch = Callable[[Path], Watched]

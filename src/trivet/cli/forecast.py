@@ -63,6 +63,7 @@ def forecast(
     from trivet.training.config import RunConfig
 
     settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
+    from trivet.records import ForecastRecord, complete
     from trivet.reports import write_forecast_report
     from trivet.tasks.display import Display
     from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
@@ -95,7 +96,7 @@ def forecast(
         found["report"] = keep_forecast(folder, found | about)
     if report is not None:
         found["report"] = str(report)
-        write_forecast_report(found | about, report)
+        write_forecast_report(complete(ForecastRecord, found | about), report)
     if json:
         print_json(found)
     elif grid:
@@ -147,11 +148,12 @@ def _print_one(found: Mapping[str, Any]) -> None:
 
 
 def _print_map(found: Mapping[str, Any]) -> None:
-    from trivet.reports.forecast import heat_maps  # here: it loads plotly
+    from trivet.records import ForecastRecord, complete
+    from trivet.reports.forecast import heat_maps  # here: it loads what draws
 
     made = [cell for cell in found["cells"] if cell["forecast"] is not None]
     say(f"Collapse by step {found['of']}, per cent with 90 % intervals, forecast from {found['steps']} steps")
-    for shown in heat_maps(found):
+    for shown in heat_maps(complete(ForecastRecord, found)):
         unit = "samples" if shown["across"].startswith("samples") else "dim"
         print_table(
             shown["title"],

@@ -57,9 +57,10 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
                 for row in rows
             ],
         )
+    from trivet.records import read_run
     from trivet.reports.tolerance import noise_lines  # here: it loads what draws, which `--help` does not need
 
-    for note in [*record["warnings"], *_happened(record), *noise_lines(record, run=str(folder))]:
+    for note in [*record["warnings"], *_happened(record), *noise_lines(read_run(record), run=str(folder))]:
         say(f"Note: {note}")
     typer.echo(f"Run: {folder}\nReport: {folder / 'report.html'}")
 

@@ -189,7 +189,7 @@ def measure(
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(points)
-    found = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
+    retrieved = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
     sizes = torch.bincount(classes)
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
@@ -223,8 +223,8 @@ def measure(
         occupied=occupied_spots(points, seed=seed),
         occupied_widely=occupied_spots(points, within=WIDE_SPOT, seed=seed),
         effective_classes=1 / float(shares.square().sum()),
-        recall=found.mean()["recall@1"],
-        chance=found.chance["recall@1"],
+        recall=retrieved.mean()["recall@1"],
+        chance=retrieved.chance["recall@1"],
         class_spread=_median(spread.ratio),
         modes=modes.mean,
         nmi=_agreement(points, classes, len(shares), seed),
@@ -247,7 +247,7 @@ def measure(
             spread=spread.ratio,
             effective_rank=_ranks(points, classes),
             modes=modes.counts,
-            recall=_recall_of_classes(found.values[:, 0], found.labels[found.classes], len(shares)),
+            recall=_recall_of_classes(retrieved.values[:, 0], retrieved.labels[retrieved.classes], len(shares)),
             retention=None if kept is None else kept.values,
         ),
     )
@@ -361,8 +361,8 @@ def _mode_index(points: Tensor, classes: Tensor, modes: ClassModes) -> float | N
     if modes.mean == 1:
         return None
     fine = np.zeros(len(classes), dtype=np.int64)
-    for number, found in enumerate(modes.modes):
-        fine[classes.numpy() == number] = found.assignment + 1
+    for number, modes_of_class in enumerate(modes.modes):
+        fine[classes.numpy() == number] = modes_of_class.assignment + 1
     counted = torch.from_numpy(np.flatnonzero(fine))  # of a large class some are
     pairs = classes.numpy() * (int(fine.max()) + 1) + fine
     return fine_coarse_index(points[counted], classes[counted], pairs[counted])
@@ -382,9 +382,9 @@ def _fine(points: Tensor, classes: Tensor, values: Array, known: Tensor | None, 
     )
     whole = torch.bincount(classes)
     chance = (sizes[members] - 1) / (whole[classes] - 1).clamp_min(1)
-    found = retrieve(points, inner, sample=_sample(len(points), seed), measures=("recall@1",))
+    retrieved = retrieve(points, inner, sample=_sample(len(points), seed), measures=("recall@1",))
     return FineMeasures(
-        recall=found.mean()["recall@1"],
+        recall=retrieved.mean()["recall@1"],
         chance=float(chance.double().mean()),
         split=float((torch.bincount(pairs[:, 0]) > 1).double().mean()),
         index=fine_coarse_index(points, classes, inner),

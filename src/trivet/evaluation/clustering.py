@@ -216,15 +216,15 @@ class Information:
         information, normaliser = self._parts(measure)
         mean = normaliser.mean()
         if average == "micro":
-            found = information.mean() / mean
-            return np.asarray(found + (information - found * normaliser) / mean)
-        found = self.per_class(measure).mean()
+            mean_of_classes = information.mean() / mean
+            return np.asarray(mean_of_classes + (information - mean_of_classes * normaliser) / mean)
+        mean_of_classes = self.per_class(measure).mean()
         # The clusters of a class are compared with those of all, which the item changes too; q would be 1 in "micro".
         rows, columns = np.divmod(self._cells, len(self._cluster_sizes))
         q = np.bincount(columns, self._together / self.sizes[rows], len(self._cluster_sizes)) / len(self.sizes)
         q *= self._items / self._cluster_sizes
         weight = len(self.sizes) * self.sizes[self.classes] / self._items
-        change = 1 - q[self._groups] - found * (normaliser - mean)
+        change = 1 - q[self._groups] - mean_of_classes * (normaliser - mean)
         return np.asarray((information + weight * change) / mean)
 
     def _fixed(self, measure: str) -> float | None:
@@ -256,7 +256,7 @@ def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
     kinds, which = np.unique(sizes, return_inverse=True)
     groups, times = np.unique(clusters, return_counts=True)
     log_factorial = gammaln(np.arange(total + 1) + 1.0)
-    found = np.zeros(len(kinds))
+    expected = np.zeros(len(kinds))
     for number, size in enumerate(kinds.tolist()):
         shared = np.arange(1, min(size, int(groups[-1])) + 1)
         group = groups[:, None]
@@ -275,8 +275,8 @@ def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
             + log_factorial[total - group]
         )
         information = shared / size * np.log(total / group * (shared / size))
-        found[number] = times @ np.where(possible, chance * information, 0).sum(axis=1)
-    return np.asarray(found[which.ravel()])
+        expected[number] = times @ np.where(possible, chance * information, 0).sum(axis=1)
+    return np.asarray(expected[which.ravel()])
 
 
 def _labelings(labels: Array, clusters: Array, average: str, measure: str) -> tuple[Integers, Integers]:

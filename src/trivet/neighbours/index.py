@@ -153,11 +153,11 @@ class Index:
             return indices, squared
         for start in range(0, len(queries), QUERIES):
             block = slice(start, start + QUERIES)
-            _, found = self.faiss.search(queries[block], min(k + 1 + SPARE, len(self)))
-            found[found == without[block, None]] = -1
-            far = self._squared(queries[block], found)
-            order = np.lexsort((found, far))[:, :k]
-            indices[block] = np.take_along_axis(found, order, axis=1)
+            _, rows = self.faiss.search(queries[block], min(k + 1 + SPARE, len(self)))
+            rows[rows == without[block, None]] = -1
+            far = self._squared(queries[block], rows)
+            order = np.lexsort((rows, far))[:, :k]
+            indices[block] = np.take_along_axis(rows, order, axis=1)
             squared[block] = np.take_along_axis(far, order, axis=1)
         return indices, squared
 
@@ -167,10 +167,10 @@ class Index:
             return Nearest(indices, squared * (self.scale**2 / 2))
         return Nearest(indices, np.sqrt(squared) * self.scale)
 
-    def _squared(self, queries: npt.NDArray[np.float32], found: Integers) -> Floats:
+    def _squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
         """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
-        squared = np.full(found.shape, np.inf)
-        for place, rows in enumerate(found):
+        squared = np.full(nearest.shape, np.inf)
+        for place, rows in enumerate(nearest):
             real = rows >= 0
             points = self.faiss.reconstruct_batch(rows[real]).astype(np.float64)
             squared[place, real] = np.square(points - queries[place]).sum(axis=1)
@@ -348,9 +348,9 @@ def _reach(index: Index, points: Points, sample: Integers) -> Floats:
     best = np.full((len(sample), index.info.recall_at), np.inf)
     for start, stop in points.pieces():
         rows = index._inside(points.rows(slice(start, stop)))
-        _, found = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
-        found = np.where(found + start == sample[:, None], -1, found + start)
-        best = np.sort(np.concatenate([best, index._squared(queries, found)], axis=1), axis=1)[:, : best.shape[1]]
+        _, nearest = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
+        nearest = np.where(nearest + start == sample[:, None], -1, nearest + start)
+        best = np.sort(np.concatenate([best, index._squared(queries, nearest)], axis=1), axis=1)[:, : best.shape[1]]
     return best[:, -1]
 
 

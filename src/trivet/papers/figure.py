@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from trivet.reports.picture import COLOURS
+from trivet.tables.csv import csv_text
 
 BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK, YELLOW = COLOURS
 DIVERGING = "RdBu_r"  # told apart by the colour-blind too; centre it at 0
@@ -92,10 +92,6 @@ def encode(picture: Picture, kind: Literal["png", "svg"]) -> bytes:
 
 def table(numbers: Mapping[str, Sequence[Any]]) -> bytes:
     """The numbers as csv, with all digits; NaN is an empty cell."""
-    held = io.StringIO()
-    writer = csv.writer(held, lineterminator="\n")
-    writer.writerow(numbers)
     columns = [values.tolist() if hasattr(values, "tolist") else list(values) for values in numbers.values()]
-    for row in zip(*columns, strict=True):
-        writer.writerow("" if cell is None or cell != cell else cell for cell in row)
-    return held.getvalue().encode()
+    rows = (["" if cell is None or cell != cell else cell for cell in row] for row in zip(*columns, strict=True))
+    return csv_text([list(numbers), *rows]).encode()

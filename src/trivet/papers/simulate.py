@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from trivet.files import new_folder, write_json, write_whole
 from trivet.papers.checks import Check
 from trivet.papers.figure import Figure, encode, table
+from trivet.records import SimulationRecord, complete
 from trivet.reports import write_simulation_report
 from trivet.training.run_folder import RECORD
 
@@ -96,7 +97,7 @@ def simulate(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "trivet": metadata.version("trivet"),
         }
-        write_simulation_report(record | {"figures": shown}, folder / PAGE)
+        write_simulation_report(complete(SimulationRecord, record | {"figures": shown}), folder / PAGE)
         record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in shown]
         write_json(folder / RECORD, record)
     return record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,15 +15,18 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
-from trivet.data import Dataset, Splits, Vectors, class_numbers, load, read_vectors
+from trivet.data import Dataset, Splits, load
+from trivet.data.shown import Shown, as_json
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import Metric, as_points, spans
 from trivet.models import build
-from trivet.tasks.measure import plane_coordinates, thumbnail
+from trivet.records import DiagnosisRecord, complete
+from trivet.tables import Vectors, class_numbers, read_vectors
+from trivet.tasks.measure import plane_coordinates
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.run_folder import RECORD, RunFolder
+from trivet.training.run_folder import RunFolder
 from trivet.training.sample import class_sample
 
 ITEMS = 5000  # of a split that a run record diagnoses
@@ -55,7 +57,7 @@ class Subject:
         reference: what it is, and `(N, d')` another embedding of the same items; or None.
         strategy: how training chooses.
         fine: levels inside `level`; None for all that are.
-        picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
+        show: position of an item -> what a page shows of it; None where there is nothing to show.
         notes: what a reader must know beside the verdicts.
     """
 
@@ -69,7 +71,7 @@ class Subject:
     reference: tuple[str, npt.NDArray[Any]] | None = None
     strategy: Strategy | None = None
     fine: Sequence[str] | None = None
-    picture: Callable[[int], str] | None = None
+    show: Callable[[int], Shown] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -115,7 +117,7 @@ def diagnose_paths(
         OSError: if the report cannot be written.
     """
     if report is not None:
-        from trivet.reports import write_diagnosis_report  # here: plotly is large, and few diagnoses have a report
+        from trivet.reports import write_diagnosis_report  # here: few diagnoses have a report
 
     found = [subject for path in paths for subject in subjects(path, request, progress)]
     results, sections, collapsed = [], [], False
@@ -132,10 +134,9 @@ def diagnose_paths(
     result: dict[str, Any] = results[0] if len(results) == 1 else {"results": results}
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        page = {"sections": sections, "command": command, "created": created, "trivet": trivet.__version__}
-        if len(paths) == 1 and (paths[0] / RECORD).is_file():
-            page["history"] = json.loads((paths[0] / RECORD).read_text(encoding="utf-8")).get("history")
-        write_diagnosis_report(page, report)
+        run = RunFolder(paths[0]).record() if len(paths) == 1 else None
+        page = {"sections": sections, "history": run and run["history"], "command": command, "created": created}
+        write_diagnosis_report(complete(DiagnosisRecord, page | {"trivet": trivet.__version__}), report)
         result = result | {"report": str(report)}
     return result, collapsed
 
@@ -291,7 +292,7 @@ def of_dataset(
         distance=config.evaluation.distance,
         reference=("untrained network", untrained),
         strategy=strategy,
-        picture=lambda i: thumbnail(dataset, i),
+        show=dataset.show,
         notes=notes,
     )
 
@@ -365,7 +366,8 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
     run = RunFolder.open(path)
     config = run.config()
     levels = list(parts[0][1].labels)
-    trained = str(run.record().get("level") or config.data.level)
+    record = run.record()
+    trained = (record and record["level"]) or str(config.data.level)
     trained = trained if trained in levels else levels[0]
     level = request.level or trained
     data: Splits | None = None
@@ -529,12 +531,12 @@ def _class_table(found: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
 def _map(subject: Subject, most: int, seed: int) -> dict[str, Any]:
     (finest,), _ = class_numbers(_finest(subject.labels))
     sample = class_sample(finest, most, least=20, seed=seed)
-    picture = subject.picture
+    show = subject.show
     return {
         "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
         "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
         "ids": [subject.ids[i] for i in sample.tolist()],
-        "thumbnails": [] if picture is None else [picture(i) for i in sample.tolist()],
+        "thumbnails": [] if show is None else [as_json(show(i))["thumbnail"] for i in sample.tolist()],
     }
 
 
@@ -558,7 +560,7 @@ def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
         names = {level: str(column[i]) for level, column in subject.labels.items()}
         return {
             "id": subject.ids[i],
-            "thumbnail": None if subject.picture is None else subject.picture(i),
+            **as_json(subject.show and subject.show(i)),
             "labels": names,
         }
 

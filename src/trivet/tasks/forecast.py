@@ -19,14 +19,14 @@ from trivet.batching import BatchConfig
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Splits, load
-from trivet.files import write_json
 from trivet.models import ModelConfig
+from trivet.records import read_run
 from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig
 from trivet.training.fit import NotFiniteError, fit
 from trivet.training.parts import check_accelerator, first_task
-from trivet.training.run_folder import RECORD, REPORT, RunFolder
+from trivet.training.run_folder import REPORT, RunFolder
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
 FEWEST = 5
@@ -152,7 +152,7 @@ def kept_run(path: Path) -> RunFolder:
         ValueError: if the folder holds no run with a record.
     """
     run = RunFolder.open(path)
-    if not run.record():
+    if run.record() is None:
         raise ValueError(
             f"a run has a record once it has trained: {path} has none; go on with trivet train --resume {path}."
         )
@@ -170,8 +170,7 @@ def keep_forecast(run: RunFolder, found: Mapping[str, Any]) -> str:
         OSError: if the run folder cannot be written.
     """
     with run.locked():
-        record = run.record() | {"forecast": dict(found)}
-        write_json(run.path / RECORD, record)
+        record = run.write_record(read_run(run.record() or {}) | {"forecast": dict(found)})
         write_run_report(record, run.path / REPORT)
     return str(run.path / REPORT)
 

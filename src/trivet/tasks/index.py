@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trivet
-from trivet.data.vectors import Vectors, read_vectors
 from trivet.evaluation.inputs import Metric
 from trivet.files import new_folder, write_whole
 from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
+from trivet.tables import Vectors, read_vectors
 from trivet.tasks.display import Display
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -110,7 +110,8 @@ def description(index: Index) -> dict[str, Any]:
 
 def _splits(run: RunFolder) -> list[str]:
     """The evaluation splits of a run, the main one first."""
-    splits = list(run.record().get("evaluation") or {})
+    record = run.record()
+    splits = list(record["evaluation"]) if record else []
     if not splits:
         raise ValueError(
             f"a run must have been evaluated to be indexed: {run.path} has not; evaluate it with "

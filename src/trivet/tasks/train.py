@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from trivet.data import DataConfig, load
-from trivet.data.decisions import write_decisions
 from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import write_json, write_whole
 from trivet.models import save
+from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
+from trivet.tables import write_decisions
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
@@ -35,7 +36,7 @@ def train(
     force: bool = False,
     command: str = "",
     progress: bool = False,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Train, evaluate and report; returns the record, which is also written to the run folder.
 
     A run that is stopped by Ctrl-C is left with a checkpoint, its model, a record of status "interrupted" and a
@@ -112,7 +113,7 @@ def cross_validate(
         )
         result["runs"].append(str(run))
         if record["status"] != "finished":
-            why = record["guard"].get("stopped_by")
+            why = record["guard"]["stopped_by"]
             return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
         found.append(record["evaluation"]["validation"][0]["levels"])
     result["evaluation"] = {
@@ -139,7 +140,7 @@ def resume(
     data_root: Path | None = None,
     command: str = "",
     progress: bool = False,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
 
     Args:
@@ -160,7 +161,7 @@ def resume(
             return _finish(job, job.fit(), display)
 
 
-def _finish(job: Job, status: Status, display: Display) -> dict[str, Any]:
+def _finish(job: Job, status: Status, display: Display) -> RunRecord:
     """Write the model and, unless a signal interrupted the training, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
@@ -171,8 +172,8 @@ def _finish(job: Job, status: Status, display: Display) -> dict[str, Any]:
         write_whole(run.path / CLEANING, write_decisions(rows).encode())
     job.journal.write(status=status, step=job.task.step)
     if status == "interrupted":
-        write_run_report(record, run.path / REPORT)
-    else:
-        job.untrained.normalize = settings.model.normalize
-        write_evaluation(run, record, settings, parts.splits, parts.model, job.untrained, display)
-    return record
+        whole = read_run(record)
+        write_run_report(whole, run.path / REPORT)
+        return whole
+    job.untrained.normalize = settings.model.normalize
+    return write_evaluation(run, record, settings, parts.splits, parts.model, job.untrained, display)

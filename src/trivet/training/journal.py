@@ -11,14 +11,13 @@ import numpy as np
 from trivet.data import Dataset
 from trivet.evaluation import recall_at_k
 from trivet.evaluation.inputs import Metric
-from trivet.files import write_json
 from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.training.embedding import embed
 from trivet.training.fit import Task
 from trivet.training.parts import Parts
 from trivet.training.record import first_record
-from trivet.training.run_folder import METRICS, RECORD, Metrics, RunFolder
+from trivet.training.run_folder import METRICS, Metrics, RunFolder
 
 Show = Callable[[str, int, int, str], None]
 """Called with the title of a work, parts done, parts in all, and a note."""
@@ -46,9 +45,9 @@ class Journal:
         self.stopped_by: str | None = None
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
         self.metrics = Metrics(run.path / METRICS, columns, upto=step, attempt=parts.guard.attempt)
-        forecast = run.record().get("forecast")  # one that was made of this run stays with it
+        earlier = run.record()
         self.record = first_record(run, parts.config, parts.splits, command)
-        self.record |= {} if forecast is None else {"forecast": forecast}
+        self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["warnings"] += parts.cleaning.warnings(parts.config.training.steps)
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()
@@ -110,7 +109,7 @@ class Journal:
         record["monitor"] = parts.guard.seen()
         record["cleaning"] = parts.cleaning.as_json()
         record["seconds"]["training"] = round(self.seconds, 3)
-        write_json(self._run.path / RECORD, record)
+        self._run.write_record(record)
 
 
 def step_values(loss: RowLoss, value: float) -> dict[str, float]:

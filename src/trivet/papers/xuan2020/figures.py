@@ -23,10 +23,10 @@ from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from trivet.arguments import check_count, check_name
-from trivet.data import class_numbers, read_vectors
 from trivet.mining import NegativeName, PositiveName
 from trivet.papers.figure import BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
+from trivet.tables import class_numbers, read_vectors
 from trivet.theory.arrays import Floats
 from trivet.theory.dynamics import (
     DIRECTIONS,
