@@ -51,12 +51,12 @@ from trivet.batching import PKBatches
 from trivet.collapse import class_modes, count_modes, diagnose, fine_coarse_index, mode_index, mode_retention
 from trivet.data import DataConfig, Dataset, load
 from trivet.evaluation import cluster, recall_at_k
+from trivet.files import write_whole
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
 from trivet.models import Embedder, ModelConfig, build
 from trivet.rows import RowLoss
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
-from trivet.training.files import write_whole
 from trivet.training.fit import Batches, Task, fit, step_seed
 
 TRIALS = 200

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trivet.tasks.train import train
 from trivet.training import RunConfig
-from trivet.training.files import RunFolder
-from trivet.training.run import train
+from trivet.training.run_folder import RunFolder
 
 
 def run(config: Path, positives: str, seed: int) -> dict[str, Any]:

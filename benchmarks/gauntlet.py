@@ -37,12 +37,12 @@ from trivet.evaluation import recall_at_k
 from trivet.geometry import as_classes
 from trivet.losses import TripletLoss
 from trivet.models import build
+from trivet.tasks.display import Display
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
-from trivet.training.files import RunFolder
 from trivet.training.fit import Batches, make_optimizer, step_seed
-from trivet.training.progress import Display
-from trivet.training.run import Job
+from trivet.training.job import Job
+from trivet.training.run_folder import RunFolder
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from trivet.data import DataConfig, load
+from trivet.files import write_whole
 from trivet.papers.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
 from trivet.papers.levi2021.demo import COARSE, FINE, PICTURE, train_parity
 from trivet.training.embedding import embed
-from trivet.training.files import write_whole
 
 DOCS = Path(__file__).parent
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from trivet.files import write_whole
 from trivet.papers.figure import BLUE, ORANGE, encode, panels, style
-from trivet.training.files import write_whole
 
 PICTURES = Path(__file__).parent / "label_noise"
 RUNS = {

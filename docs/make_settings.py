@@ -15,7 +15,7 @@ from trivet.data import DataConfig, NoiseConfig
 from trivet.models import ModelConfig
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.cleaning import CleaningConfig
-from trivet.training.guard import GuardConfig
+from trivet.training.config import GuardConfig
 from trivet.training.loss import LossConfig
 
 HEAD = """# Settings

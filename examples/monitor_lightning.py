@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import trivet
 from trivet.collapse import CollapseMonitor
-from trivet.training.callbacks import MonitorCallback
+from trivet.integrations.lightning import MonitorCallback
 
 
 class Learner(lightning.LightningModule):

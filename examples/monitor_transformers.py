@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel, PrinterCallback, Trainer, Traini
 
 import trivet
 from trivet.collapse import CollapseMonitor
-from trivet.training.transformers_callback import MonitorTrainerCallback
+from trivet.integrations.transformers import MonitorTrainerCallback
 
 TOPICS = (
     "boat sail harbour wave anchor captain",

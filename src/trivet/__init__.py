@@ -6,91 +6,51 @@ A strategy is positives x negatives x loss, and all of it works on row blocks of
     value = loss(embeddings, labels)
 """
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING
 
-from trivet.losses import (
-    ContrastiveLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NCATripletLoss,
-    NPairLoss,
-    ProxyNCALoss,
-    SecondOrderTripletLoss,
-    SelectivelyContrastiveLoss,
-    TripletLoss,
-    UnhingedMarginLoss,
-    UnhingedTripletLoss,
-)
-from trivet.mining import (
-    AllNegatives,
-    AllPositives,
-    DistanceWeighted,
-    EasyNegative,
-    EasyPositive,
-    HardNegative,
-    HardPositive,
-    MultiSimilarityNegatives,
-    MultiSimilarityPositives,
-    RandomNegative,
-    RandomPositive,
-    SemihardHardestNegative,
-    SemihardNegative,
-    SemihardPositive,
-    Triplets,
-    ViolatingNegative,
-    mine,
-)
+from trivet import losses
+from trivet.losses import *  # noqa: F403
+from trivet.mining import Triplets, mine, negatives, positives
+from trivet.mining.negatives import *  # noqa: F403
+from trivet.mining.positives import *  # noqa: F403
 from trivet.rows import RowLoss, Rows, RowSum, RowTerms, StepRecord
-
-if TYPE_CHECKING:
-    from trivet.collapse import CollapseMonitor, diagnose
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AllNegatives",
-    "AllPositives",
     "CollapseMonitor",
-    "ContrastiveLoss",
-    "DistanceWeighted",
-    "EasyNegative",
-    "EasyPositive",
-    "HardNegative",
-    "HardPositive",
-    "MarginLoss",
-    "MultiSimilarityLoss",
-    "MultiSimilarityNegatives",
-    "MultiSimilarityPositives",
-    "NCATripletLoss",
-    "NPairLoss",
-    "ProxyNCALoss",
-    "RandomNegative",
-    "RandomPositive",
     "RowLoss",
     "RowSum",
     "RowTerms",
     "Rows",
-    "SecondOrderTripletLoss",
-    "SelectivelyContrastiveLoss",
-    "SemihardHardestNegative",
-    "SemihardNegative",
-    "SemihardPositive",
     "StepRecord",
-    "TripletLoss",
     "Triplets",
-    "UnhingedMarginLoss",
-    "UnhingedTripletLoss",
-    "ViolatingNegative",
     "__version__",
     "diagnose",
     "mine",
 ]
+__all__ += losses.__all__
+__all__ += negatives.__all__
+__all__ += positives.__all__
 
+if TYPE_CHECKING:
+    from trivet import batching as batching
+    from trivet import collapse as collapse
+    from trivet import evaluation as evaluation
+    from trivet import label_noise as label_noise
+    from trivet import theory as theory
+    from trivet.collapse import CollapseMonitor, diagnose
+else:
 
-def __getattr__(name: str) -> Any:
-    # Loaded when first used: it brings the evaluation along, which a training loop does without.
-    if name in ("CollapseMonitor", "diagnose"):
-        from trivet import collapse
-
-        return getattr(collapse, name)
-    raise AttributeError(f"module 'trivet' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # Loaded when first used: they bring along what a training loop does without.
+        if name in ("CollapseMonitor", "diagnose"):
+            return getattr(importlib.import_module("trivet.collapse"), name)
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(f"trivet.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"trivet.{name}":
+                    raise
+        raise AttributeError(f"module 'trivet' has no attribute {name!r}")

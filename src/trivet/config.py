@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import PydanticKnownError, core_schema
 
-from trivet.mining.names import nearest
+from trivet.arguments import nearest
 
 __all__ = ["Config", "nearest"]
 
@@ -30,7 +42,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise ValueError(f"{source}: {_sentence(cls, error)}") from None
+            raise ValueError(f"{source}: {_sentence(cls, error, values)}") from None
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = ()) -> Self:
@@ -56,6 +68,88 @@ class Config(BaseModel):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
+Settings = TypeVar("Settings", bound=Config)
+
+
+@dataclass(frozen=True)
+class ByName:
+    """Marks a section whose key `name` decides which settings it has; for `Annotated`.
+
+    Args:
+        model: gives the settings of a name; a ValueError says why it cannot be used.
+        names: the known ones.
+        outside: whether a name is that of something outside Trivet, which `model` looks up too.
+    """
+
+    model: Callable[[str], type[Config]]
+    names: Collection[str]
+    outside: Callable[[object], bool]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self._read, handler(source))
+
+    def _read(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            if isinstance(value, Config):
+                return value
+            raise PydanticKnownError("model_type", {"class_name": "settings"})
+        if "name" not in value:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
+        name = value["name"]
+        if name not in self.names and not self.outside(name):
+            expected = ", ".join(map(repr, self.names))
+            tags = {"discriminator": "'name'", "tag": str(name), "expected_tags": expected}
+            raise PydanticKnownError("union_tag_invalid", tags)
+        return self.model(name).model_validate(value)
+
+
+def derived_settings(
+    make: type, base: type[Settings], *, given: Container[str], types: Mapping[str, Any], name: str | None = None
+) -> type[Settings]:
+    """Settings for the arguments of a constructor: types and defaults of its signature, help of its docstring.
+
+    Args:
+        base: has what the constructor does not.
+        given: arguments that are no settings.
+        types: of settings whose type is another than that of the argument.
+        name: the value of the key `name`; None if there is no such key.
+
+    Raises:
+        ValueError: if an argument has a type that settings cannot hold.
+    """
+    said, fields = arguments_help(make), {}
+    try:
+        for key, argument in inspect.signature(make, eval_str=True).parameters.items():
+            if key in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+                continue
+            default = ... if argument.default is argument.empty else argument.default
+            kind = Any if argument.annotation is argument.empty else argument.annotation
+            fields[key] = (types.get(key, kind), Field(default, description=said.get(key)))
+        if name is not None:
+            fields["name"] = (types["name"], name)
+        return create_model(f"{make.__name__}Config", __base__=base, __doc__=make.__doc__, **fields)  # type: ignore[call-overload, no-any-return]
+    except (NameError, TypeError, PydanticUserError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"the arguments of {make.__name__} must be of types that settings can hold, such as float, int, bool, str "
+            f"or a Literal: {reason}; annotate them so."
+        ) from None
+
+
+def arguments_help(documented: type) -> dict[str, str]:
+    """What the sections "Args" of a class and of those it is derived from say of each argument, as sentences."""
+    said: dict[str, str] = {}
+    for owner in reversed(documented.__mro__):
+        section = re.search(r"^Args:\n(.*?)(\n\S|\Z)", inspect.cleandoc(owner.__doc__ or ""), re.DOTALL | re.MULTILINE)
+        for names, text in re.findall(
+            r"^    (\w[\w, ]*): (.*(?:\n     .*)*)", section[1] if section else "", re.MULTILINE
+        ):
+            if not text.startswith("see "):
+                words = " ".join(text.split())
+                said |= dict.fromkeys(names.split(", "), words[0].upper() + words[1:])
+    return said
+
+
 def _set(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
@@ -73,9 +167,9 @@ def _set(values: dict[str, Any], override: str) -> None:
     values[key] = value
 
 
-def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[str, Any]) -> str:
     first = error.errors()[0]
-    path, holder = _locate(model, first["loc"])
+    path, holder = _locate(model, first["loc"], values)
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], holder.model_fields if holder else [])}"
@@ -99,7 +193,9 @@ def _quoted(expected: str) -> list[str]:
     return [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
 
 
-def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
+def _locate(
+    model: type[BaseModel], loc: tuple[int | str, ...], values: Mapping[str, Any]
+) -> tuple[str, type[BaseModel] | None]:
     """The dotted path of a setting, without the tags of unions, and the model that should hold it."""
     path: list[str] = []
     holder: type[BaseModel] | None = model
@@ -111,6 +207,10 @@ def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, ty
         path.append(part)
         field = holder.model_fields.get(part) if holder else None
         if field is None:
+            continue
+        named = [one for one in field.metadata if isinstance(one, ByName)]
+        if named and isinstance(values.get(part), Mapping) and len(path) < len(loc):
+            holder = named[0].model(values[part]["name"])
             continue
         members = [member for member in (field.annotation, *get_args(field.annotation)) if _is_model(member)]
         if len(members) == 1:  # a section, or one that may be missing

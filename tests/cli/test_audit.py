@@ -116,7 +116,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
     assert "trivet train --labels" not in page  # texts are not trained on
     assert Path("pets.csv").read_bytes() == before
     # An encoder that knows nothing of the words: all are of one length.
-    monkeypatch.setattr("trivet.training.audit.encoder_vectors", lambda texts, name: np.ones((len(texts), 2)))
+    monkeypatch.setattr("trivet.tasks.audit.encoder_vectors", lambda texts, name: np.ones((len(texts), 2)))
     code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--encoder", "small", "--json")
     found = json.loads(out)
     assert (code, found["notes"][0]) == (0, "The texts were compared by the vectors of small.")

@@ -173,7 +173,7 @@ def test_an_unexpected_fault_is_exit_code_1(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("trivet.training.run.load", broken)
+    monkeypatch.setattr("trivet.tasks.train.load", broken)
     code, out, err = call("train", "small.toml", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, out) == (1, "")
     assert "unexpected RuntimeError: a bug" in err

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from trivet.cli import main
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.run import evaluate_run, resume, train
 
 SETTINGS = """
 [data]
@@ -139,7 +140,7 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
             "cells": cells,
         }
 
-    monkeypatch.setattr("trivet.training.forecast.forecast_grid", map_of_two)
+    monkeypatch.setattr("trivet.tasks.forecast.forecast_grid", map_of_two)
     code, out, _ = run(capsys, monkeypatch, "small.toml", "--grid", "dim=2,7")
     assert code == 0
     assert ("Surest not to collapse: batches of 2 x 4, 7 dimensions" in out) == named

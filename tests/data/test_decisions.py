@@ -12,9 +12,10 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from trivet.data import DataConfig, Decision, Splits, load, noise_summary, read_decisions, write_decisions
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.files import RunFolder
-from trivet.training.run import evaluate_run, resume, train
+from trivet.training.run_folder import RunFolder
 
 
 def digits(decisions: Path | None = None, **given: Any) -> Splits:

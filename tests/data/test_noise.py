@@ -17,9 +17,9 @@ from trivet.data import DataConfig, Dataset, NoiseConfig, Splits, load, noise_su
 from trivet.data.inputs import in_memory
 from trivet.data.noise import add_noise
 from trivet.label_noise import boundary, topline
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.files import RunFolder
-from trivet.training.run import resume, train
+from trivet.training.run_folder import RunFolder
 
 MATRIX = (0.7 * np.eye(6) + 0.3 * np.roll(np.eye(6), 2, axis=1)).tolist()
 KINDS: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ import pytest
 
 from trivet.data import Vectors, class_numbers, read_vectors
 from trivet.data.vectors import BATCH
-from trivet.training.files import write_embeddings
+from trivet.training.run_folder import write_embeddings
 
 ROWS = [[0.5, -1.0, 2.0], [3.0, 0.25, 1.0], [7.0, 8.0, -9.5], [0.0, 0.0, 1e-3]]
 EMBEDDINGS = np.array(ROWS, np.float32)

@@ -56,7 +56,7 @@ def test_index_pairs() -> None:
     found = trivet.NPairLoss()(rows, LABELS, indices=(anchors, positives, others, negatives))
     assert found.item() == pytest.approx(fmean(terms), rel=1e-11)
     with pytest.raises(ValueError, match="indices must be pairs, 4 tensors"):
-        trivet.NPairLoss()(rows, LABELS, indices=(anchors, positives, negatives))
+        trivet.NPairLoss()(rows, LABELS, indices=(anchors, positives, torch.tensor([5, 7, 3])))
 
 
 def test_a_mined_set_of_negatives() -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,24 @@ from safetensors.numpy import load_file
 from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
+from trivet.files import write_json
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
 from trivet.reports import write_run_report
-from trivet.training import RunConfig, run
+from trivet.tasks import train as run
+from trivet.tasks.display import Display
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import resume, train
+from trivet.training import RunConfig
 from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
 from trivet.training.embedding import embed
-from trivet.training.files import RECORD, REPORT, Metrics, RunFolder, write_json
 from trivet.training.fit import NotFiniteError, Task, rate_factor
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
-from trivet.training.progress import Display
-from trivet.training.run import Job, evaluate_run, resume, train
+from trivet.training.job import Job
+from trivet.training.parts import Parts
+from trivet.training.run_folder import RECORD, REPORT, Metrics, RunFolder
 
-EVALUATE = run._evaluate
+EVALUATE = run.write_evaluation
 KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
 SIZES = (30, 30, 30, 30, 30, 30)
 SETTINGS: dict[str, Any] = {
@@ -107,7 +112,7 @@ def scripting() -> Iterator[type[Scripted]]:
         patch.setattr("trivet.training.guard.CollapseMonitor", Scripted)
         patch.setitem(LADDERS, "network-collapse", (gentler, easier, slower))
         patch.setitem(LADDERS, "not-finite", (slower,))
-        patch.setattr("trivet.training.run._evaluate", unmeasured)
+        patch.setattr("trivet.tasks.train.write_evaluation", unmeasured)
         yield Scripted
 
 
@@ -129,7 +134,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         with scripting() as scripted, pytest.MonkeyPatch.context() as patch:
             scripted.script = ONCE
             if action == "stop":
-                patch.setattr("trivet.training.run._evaluate", EVALUATE)
+                patch.setattr("trivet.tasks.train.write_evaluation", EVALUATE)
             train(config(guard={"action": action}), found[action])
     return found
 
@@ -286,17 +291,20 @@ def test_a_widened_embedding_keeps_the_other_layers_of_its_checkpoint(
     monkeypatch.setitem(LADDERS, "network-collapse", (wider,))
     scripted.script = ONCE
     begun: list[dict[str, Any]] = []
-    begin = Job._begin
-    monkeypatch.setattr(
-        Job, "_begin", lambda job: (begin(job), begun.append({k: v.clone() for k, v in job.model.state_dict().items()}))
-    )
-    loaded, load = [], run.load_weights
+    task = Parts.task
+
+    def noted(self: Parts, after_step: Callable[[], None]) -> Any:
+        begun.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        return task(self, after_step)
+
+    monkeypatch.setattr(Parts, "task", noted)
+    loaded, load = [], load_weights
 
     def seen(file: Path, *parts: Any) -> Any:
         loaded.append(load_file(file))
         return load(file, *parts)
 
-    monkeypatch.setattr(run, "load_weights", seen)
+    monkeypatch.setattr("trivet.training.job.load_weights", seen)
     path = tmp_path / "run"
     train(config(guard={"action": "repair"}), path)
     fresh = build(RunFolder(path).config().model, (1, 8, 8), 1).state_dict()
@@ -562,11 +570,11 @@ def test_an_attempt_begins_with_the_weights_of_its_checkpoint(
     assert [row for row in rows if row[1] == "0"] == warned[:10]
     scripted.script = {}
     train(config(training={"steps": 4}, guard={"action": "repair"}), tmp_path / "run")
-    job = Job(RunFolder(tmp_path / "run"), RunFolder(runs["repair"]).config(), splits(), Display(show=False))
-    job.model.load_state_dict(load_model(tmp_path / "run" / "model").state_dict())
-    batch = job.batches.batch(*divmod(4, job.batches.steps_per_epoch))
-    images, labels = job.splits.train.inputs.batch(batch), job.splits.train.labels["digit"][batch]
-    value = job.loss(job.model.train()(images), torch.from_numpy(labels))
+    parts = Parts(RunFolder(runs["repair"]).config(), splits())
+    parts.model.load_state_dict(load_model(tmp_path / "run" / "model").state_dict())
+    batch = parts.batches.batch(*divmod(4, parts.batches.steps_per_epoch))
+    images, labels = parts.items.inputs.batch(batch), parts.items.labels["digit"][batch]
+    value = parts.loss(parts.model.train()(images), torch.from_numpy(labels))
     assert [row[2] for row in rows if row[:2] == ["5", "1"]] == [repr(float(value.detach()))]
 
 
@@ -594,19 +602,19 @@ def test_a_killed_run_comes_to_the_same_repair_and_result(
 ) -> None:
     scripted.script = ONCE
     path = tmp_path / "repair"
-    after_step, checkpoint = Job.after_step, Job.checkpoint
+    after_step, checkpoint = Job._after_step, Job.checkpoint
 
     def dies(self: Job) -> None:
-        if (self.guard.attempt, self.task.step) == (attempt, step):
+        if (self.parts.guard.attempt, self.task.step) == (attempt, step):
             raise Killed
         after_step(self)
 
     def dies_before_anything_is_deleted(self: Job) -> None:
         checkpoint(self)
-        if (self.guard.attempt, self.task.step) == (1, 4) == (attempt, step):
+        if (self.parts.guard.attempt, self.task.step) == (1, 4) == (attempt, step):
             raise Killed
 
-    monkeypatch.setattr(Job, "after_step", dies)
+    monkeypatch.setattr(Job, "_after_step", dies)
     monkeypatch.setattr(Job, "checkpoint", dies_before_anything_is_deleted)
     with pytest.raises(Killed):
         train(config(guard={"action": "repair"}), path)
@@ -669,7 +677,7 @@ def test_what_is_not_finite_is_repaired(
 def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real thing: without a healthy network to evaluate, a stopped run says so; a warning saves nothing."""
     scripted.script = {}
-    monkeypatch.setattr("trivet.training.run._evaluate", EVALUATE)
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", EVALUATE)
     diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}, "evaluation": {"every": 1}}
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
     assert (record["status"], record["step"]) == ("stopped", 1)
@@ -762,18 +770,19 @@ def test_commands_say_what_happened(
 def test_a_model_changed_before_the_start_stays_so(scripted: type[Scripted], tmp_path: Path) -> None:
     scripted.script = ONCE
     settings = config(guard={"action": "repair"})
-    job = Job(RunFolder(tmp_path / "run"), settings, splits(), Display(show=False))
-    before = embed(job.model, job.sample.inputs)
+    parts = Parts(settings, splits())
+    before = embed(parts.model, parts.sample.inputs)
 
     class Scaled(Embedder):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return 3 * super().forward(images)
 
-    changed = Scaled(job.model.body, input_shape=job.model.input_shape, normalize=False)
-    job.model = changed
-    with job.run.new(settings, force=False):
-        job.start("")
+    changed = Scaled(parts.model.body, input_shape=parts.model.input_shape, normalize=False)
+    parts.model = changed
+    run = RunFolder(tmp_path / "run")
+    with run.new(settings, force=False):
+        job = Job(run, parts, Display(show=False).update)
         assert job.fit() == "finished"
-    assert job.guard.attempt == 1
-    assert job.model is changed
-    np.testing.assert_allclose(embed(job.untrained, job.sample.inputs), 3 * before, rtol=1e-6)
+    assert parts.guard.attempt == 1
+    assert parts.model is changed
+    np.testing.assert_allclose(embed(job.untrained, parts.sample.inputs), 3 * before, rtol=1e-6)

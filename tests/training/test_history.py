@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from trivet.data import load
 from trivet.models import build
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig, embed
 from trivet.training.history import ITEMS, History, moments, predicted_motion
-from trivet.training.run import resume, train
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from torch import Tensor
 
 
 class Coverage(NamedTuple):
@@ -24,7 +26,7 @@ class PKBatches:
     item is seen in every epoch, and no item twice in a batch. A batch is a pure function of seed, epoch and step.
 
     Args:
-        labels: `(N,)` integer class of each item.
+        labels: `(N,)` integer class of each item: an array, a list or a tensor.
         num_classes: P, at least 2 and at most the number of classes.
         samples_per_class: K, at least 2.
         seed: not negative.
@@ -37,7 +39,8 @@ class PKBatches:
         2
     """
 
-    def __init__(self, labels: np.ndarray, *, num_classes: int, samples_per_class: int, seed: int) -> None:
+    def __init__(self, labels: npt.ArrayLike | Tensor, *, num_classes: int, samples_per_class: int, seed: int) -> None:
+        labels = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(
                 f"labels must be integers of shape (N,): got {labels.dtype} of shape {labels.shape}; "

@@ -90,8 +90,8 @@ def audit(
     json: Json = False,
 ) -> int:
     """Say how many labels are wrong, and rank the items by the probability that theirs is; no file is changed."""
-    from trivet.training.audit import Outputs, Request, audit_path  # here: it loads the training stack
-    from trivet.training.progress import Display
+    from trivet.tasks.audit import Outputs, Request, audit_path  # here: it loads the training stack
+    from trivet.tasks.display import Display
 
     request = Request(
         level=level,

@@ -53,8 +53,8 @@ def diagnose(
     json: Json = False,
 ) -> int:
     """Say whether embeddings collapsed, which way, on what evidence, why, and what to change."""
-    from trivet.training.diagnose import Request, diagnose_paths  # here: it loads the training stack
-    from trivet.training.progress import Display
+    from trivet.tasks.diagnose import Request, diagnose_paths  # here: it loads the training stack
+    from trivet.tasks.display import Display
 
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
         raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")

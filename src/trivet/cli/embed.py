@@ -21,7 +21,7 @@ def embed(
     json: Json = False,
 ) -> int:
     """Embed images with the model of a run: a parquet file with columns id, one per label level, embedding."""
-    from trivet.training.run import embed_data  # here: it loads the training stack
+    from trivet.tasks.embed import embed_data  # here: it loads the training stack
 
     if output.is_dir() or not output.parent.is_dir():
         raise ValueError(f"--output must name a file in a folder that exists: got {output}; make the folder first.")

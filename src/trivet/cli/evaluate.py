@@ -83,7 +83,7 @@ def evaluate(
         per_class,
     )
     if len(paths) == 1 and paths[0].is_dir() and not any(others) and not (cameras or folds or sample):
-        from trivet.training.run import evaluate_run  # here: it loads the training stack
+        from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
         if json:
@@ -94,8 +94,8 @@ def evaluate(
     from dataclasses import replace
 
     from trivet.evaluation import ALL
-    from trivet.training import evaluate as files  # here: it loads the training stack
-    from trivet.training.progress import Display
+    from trivet.tasks import evaluate as files  # here: it loads the training stack
+    from trivet.tasks.display import Display
 
     for out in (report, per_class):
         if out is not None and (out.is_dir() or not out.parent.is_dir()):

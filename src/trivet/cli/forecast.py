@@ -56,9 +56,9 @@ def forecast(
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
         raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")
     from trivet.reports import write_forecast_report  # here: they load the training stack
+    from trivet.tasks.display import Display
+    from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
     from trivet.training.config import RunConfig
-    from trivet.training.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
-    from trivet.training.progress import Display
 
     folder = None
     if config.is_dir():
@@ -110,7 +110,7 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
     Raises:
         ValueError: if an axis is unknown or given twice, or a value is not a whole number.
     """
-    from trivet.mining.names import check_name  # here: it loads torch, which `--help` does not need
+    from trivet.arguments import check_name  # here: it loads torch, which `--help` does not need
 
     axes: dict[str, list[int]] = {}
     for part in (part for text in texts for part in text.split()):

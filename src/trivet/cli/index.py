@@ -47,7 +47,7 @@ def index(
     json: Json = False,
 ) -> int:
     """Make an index folder of embeddings, for trivet search."""
-    from trivet.training.search import make_index  # here: it loads the training stack
+    from trivet.tasks.index import make_index  # here: it loads the training stack
 
     made = make_index(
         source,

@@ -33,7 +33,7 @@ def search(
     json: Json = False,
 ) -> int:
     """Find the indexed items nearest to an item, an image, a text or vectors."""
-    from trivet.training.search import search_folder  # here: it loads the training stack
+    from trivet.tasks.search import search_folder  # here: it loads the training stack
 
     found = search_folder(index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line())
     if json:

@@ -48,7 +48,7 @@ def train(
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
-    from trivet.training import run  # here: it loads the training stack, which `--help` does not need
+    from trivet.tasks import train as run  # here: it loads the training stack, which `--help` does not need
     from trivet.training.config import RunConfig
 
     if resume is not None:

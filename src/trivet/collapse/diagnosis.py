@@ -13,7 +13,6 @@ from trivet.collapse.measures import Measures, measure
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
-from trivet.losses import TripletLoss
 from trivet.mining import EasyPositive
 
 Kind = Literal["healthy", "network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "noisy-labels"]
@@ -275,7 +274,7 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
 
 def _at_margin(found: Measures, strategy: Strategy | None) -> float | None:
     """The margin of a hinge that random batches leave as large as if all distances were 0, else None."""
-    if strategy is None or found.sampling is None or not isinstance(strategy.loss, TripletLoss) or strategy.loss.soft:
+    if strategy is None or found.sampling is None or not strategy.loss.margin_at_a_point:
         return None
     margin, near = strategy.loss.margin, THRESHOLDS["margin"].value
     stuck = margin > 0 and abs(found.sampling.loss - margin) <= near * margin

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trivet.arguments import nearest
 from trivet.data.dataset import Splits, check_trainable
-from trivet.mining.names import nearest
 
 COLUMNS = ("id", "decision", "label")
 DECISIONS = ("keep", "relabel", "drop")

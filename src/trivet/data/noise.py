@@ -8,10 +8,10 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from trivet.arguments import check_name
 from trivet.config import Config
 from trivet.data.dataset import Dataset, Inputs, Splits, TrainingNoise, check_trainable
 from trivet.label_noise import Noisy, boundary, by_transition, pair_flip, symmetric, topline, within_superclass
-from trivet.mining.names import check_name
 
 NEIGHBOURS = 10  # of other classes, by which `boundary` tells how near these are
 CHUNK = 4096  # images flattened together

@@ -19,6 +19,10 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
 
     One scalar is read back; under `torch.compile` nothing is, and the error comes from the device.
     """
+    if not isinstance(embeddings, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor: got {type(embeddings).__name__}; convert them with torch.as_tensor({name})."
+        )
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(
             f"{name} must have shape (N, d) with d >= 1: got {tuple(embeddings.shape)}; flatten each item to one row."

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.geometry import Array, as_classes
 from trivet.geometry.distances import Products
-from trivet.mining.names import check_count
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trivet.arguments import check_count
 from trivet.geometry import Array, as_rows
 from trivet.geometry.distances import Products
-from trivet.mining.names import check_count
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]

@@ -9,20 +9,12 @@ from torch import Tensor
 
 from trivet.geometry import Array, as_classes
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
-from trivet.losses import (
-    ContrastiveLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    ProxyNCALoss,
-    TripletLoss,
-    UnhingedMarginLoss,
-    UnhingedTripletLoss,
-)
+from trivet.losses import MarginLoss
 from trivet.mining.batch import check_batch
 from trivet.mining.block import Block, Choice
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given, disjoint_triplets
-from trivet.mining.selection import Strategy, unit_rows_need
+from trivet.mining.selection import Selectors, unit_rows_need
 from trivet.mining.trimming import smallest
 from trivet.rows import RowLoss, Rows, RowTerms
 
@@ -32,18 +24,17 @@ MOST_ANCHORS = 128  # of a batch that are looked at
 def unpicked(loss: RowLoss) -> str | None:
     """Why a loss picks no negatives that could be counted; None where it does."""
     name = type(loss).__name__
-    if isinstance(loss, ProxyNCALoss):
+    if loss.term == "proxy":
         return f"{name} compares items with proxies and picks no negatives"
-    if isinstance(loss, MarginLoss) and loss.num_samples is not None:
+    if loss.parameters_per == "sample":
         return f"the boundary of each sample of {name} is not looked up"
     if not loss.strategy.negatives.listed:
-        if loss.trim and isinstance(loss, ContrastiveLoss | MarginLoss | MultiSimilarityLoss | UnhingedMarginLoss):
+        if loss.trim and loss.term != "triplet":
             return f"what trimming leaves of {name} is no list of picked negatives"
         return None
     if loss.trim or loss.reduction == "max":
         return f"{name} takes a set of negatives, of which trim or reduction = 'max' leaves some triplets"
-    hinged = isinstance(loss, TripletLoss) and not loss.soft and loss.variant == "an"
-    if not hinged and not isinstance(loss, ContrastiveLoss | MarginLoss | UnhingedTripletLoss | UnhingedMarginLoss):
+    if not loss.counts_negatives:
         return f"{name} weighs a set of negatives by their distance, and picks none of them"
     return None
 
@@ -72,7 +63,7 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
         batch = check_batch(
             embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=unit_rows_need(loss.strategy)
         )
-        strategy: Strategy | Given = loss.strategy
+        strategy: Selectors | Given = loss.strategy
         draws = None
         if loss.strategy.random or loss.disjoint == "random":
             draws = Draws(loss.key - torch.tensor([0, 1], device=loss.key.device))  # it has counted on since
@@ -109,47 +100,25 @@ def _paired(loss: RowLoss, rows: Rows, size: int) -> tuple[Tensor, Tensor]:
             terms = terms.hardest(here=torch.ones((), dtype=torch.bool, device=chosen.device))
         chosen = terms.chosen
         active = chosen & (terms.values > 0 if terms.active is None else terms.active > 0)
-    reach = _reach(loss, rows)
-    if reach is not None:
-        active = chosen & (rows.to_negative < reach)
+    if loss.term == "pair" and loss.counts_negatives:
+        active = chosen & (rows.to_negative < loss.reach(rows))
     shape = torch.zeros(len(chosen), size, dtype=torch.float64, device=chosen.device)
     columns = negatives.index
     return shape.scatter_add(1, columns, chosen.double()), shape.scatter_add(1, columns, active.double())
 
 
 def _of_sets(loss: RowLoss, rows: Rows) -> tuple[Tensor, Tensor]:
-    chosen, distances = rows.negative_chosen, rows.to_negative
-    positives = rows.positive_chosen.sum(dim=1, keepdim=True)
-    reach = _reach(loss, rows)
-    if isinstance(loss, UnhingedTripletLoss):
-        open_hinges = positives.expand_as(chosen)
-    elif reach is not None:
-        open_hinges = (distances < reach).long()
-    elif isinstance(loss, TripletLoss):
-        limits = (rows.to_positive + loss.margin).where(rows.positive_chosen, -torch.inf).sort(dim=1).values
-        open_hinges = limits.shape[1] - torch.searchsorted(limits, distances, right=True)
-    else:
-        open_hinges = torch.ones_like(chosen, dtype=torch.int64)
-    picked = open_hinges.where(chosen, 0).double()
+    limits = loss.reach(rows).sort(dim=1).values
+    open_hinges = limits.shape[1] - torch.searchsorted(limits, rows.to_negative, right=True)
+    picked = open_hinges.where(rows.negative_chosen, 0).double()
     return picked, picked
-
-
-def _reach(loss: RowLoss, rows: Rows) -> Tensor | None:
-    """The distance `(B, 1)` from which on a negative has no loss, where that does not depend on the positive."""
-    if isinstance(loss, MarginLoss):
-        beta = loss.beta.expand(len(rows.labels)) if loss.num_classes is None else loss.beta[rows.labels]
-        return beta[:, None] + loss.margin
-    if isinstance(loss, ContrastiveLoss):
-        return rows.to_positive.new_full((len(rows.labels), 1), loss.margin)
-    return None
 
 
 def _bins(loss: RowLoss, rows: Rows, block: Block, picked: Tensor) -> npt.NDArray[np.float64] | None:
     """The counts for gamma: of the margin loss with Euclidean distances of unit rows."""
     if not isinstance(loss, MarginLoss) or loss.strategy.distance != "euclidean" or not loss.normalize:
         return None
-    reach = _reach(loss, rows)
-    assert reach is not None
+    reach = loss.reach(rows)
     positives, negatives = rows.positive_chosen, rows.positive_chosen if rows.paired else rows.negative_chosen
     return margin_bins(
         rows.to_positive[positives],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
 from trivet.label_noise.estimate import (
@@ -20,7 +21,6 @@ from trivet.label_noise.estimate import (
     memberships,
     surroundings,
 )
-from trivet.mining.names import check_count
 
 NEIGHBOURS = 50  # where none are asked for
 BAND = 5  # the distance to this neighbour is the width of the weights

@@ -10,6 +10,21 @@ from trivet.losses.second_order import SecondOrderTripletLoss
 from trivet.losses.selectively_contrastive import SelectivelyContrastiveLoss
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
+from trivet.rows import RowLoss
+
+LOSSES: dict[str, type[RowLoss]] = {
+    "triplet": TripletLoss,
+    "contrastive": ContrastiveLoss,
+    "margin": MarginLoss,
+    "multi-similarity": MultiSimilarityLoss,
+    "nca": NCATripletLoss,
+    "second-order": SecondOrderTripletLoss,
+    "selectively-contrastive": SelectivelyContrastiveLoss,
+    "n-pair": NPairLoss,
+    "proxy-nca": ProxyNCALoss,
+    "unhinged-triplet": UnhingedTripletLoss,
+    "unhinged-margin": UnhingedMarginLoss,
+}
 
 __all__ = [
     "ContrastiveLoss",

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from trivet.mining.batch import Batch
-from trivet.mining.selection import Strategy
+from trivet.mining.selection import Selectors
 from trivet.rows import Rows, RowTerms
 
 
@@ -33,7 +33,7 @@ def triplet_terms(values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_ac
     )
 
 
-def triplets_held(strategy: Strategy, batch: Batch) -> int:
+def triplets_held(strategy: Selectors, batch: Batch) -> int:
     """How many triplets of an anchor `chosen_triplets` holds beside its distances."""
     if not strategy.negatives.listed:
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn.functional import relu
 
 from trivet.geometry import Distance
@@ -67,6 +68,8 @@ class ContrastiveLoss(RowLoss):
     """
 
     reductions = ("objective", "mean", "mean-active", "sum")
+    term = "pair"
+    counts_negatives = True
 
     def __init__(
         self,
@@ -97,6 +100,10 @@ class ContrastiveLoss(RowLoss):
             generator=generator,
         )
         self.check_reach(margin, name="margin")
+
+    def reach(self, rows: Rows) -> Tensor:
+        """The margin."""
+        return rows.to_positive.new_full((len(rows.labels), 1), self.margin)
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pairs of the block."""

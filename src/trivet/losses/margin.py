@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from trivet.arguments import check_at_least, check_count, check_name
 from trivet.geometry import Distance
 from trivet.losses.sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.gather import own_share
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least, check_count
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 
@@ -62,6 +61,7 @@ class MarginLoss(RowLoss):
         margin: alpha of the papers, in the unit of D.
         beta: initial boundary, in the unit of D.
         num_classes: None for one global beta; else one per class, and labels must lie in [0, num_classes).
+        beta_per: "set" for one global beta, whatever num_classes is.
         num_samples: one beta per sample instead: then `ids` must be given, in [0, num_samples).
         learn_beta: whether beta is a parameter; otherwise it stays as given.
         beta_learning_rate: of the group that `optimizer_groups` returns (no weight decay).
@@ -94,6 +94,8 @@ class MarginLoss(RowLoss):
     """
 
     reductions = ("mean-active", "mean", "anchors", "sum", "objective")
+    term = "pair"
+    counts_negatives = True
     beta: Tensor
 
     def __init__(
@@ -102,6 +104,7 @@ class MarginLoss(RowLoss):
         margin: float = 0.2,
         beta: float = 1.2,
         num_classes: int | None = None,
+        beta_per: Literal["class", "set"] = "class",
         num_samples: int | None = None,
         learn_beta: bool = True,
         beta_learning_rate: float = 5e-4,
@@ -130,6 +133,7 @@ class MarginLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
+        check_name(beta_per, ("class", "set"), name="beta_per")
         if num_classes is not None and num_samples is not None:
             raise ValueError(
                 "beta is per class or per sample: got num_classes and num_samples both; set one of them to None."
@@ -142,12 +146,15 @@ class MarginLoss(RowLoss):
                 "reduction = 'objective' is the sum over all pairs: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'anchors'."
             )
-        self.num_classes, self.num_samples = num_classes, num_samples
+        self.num_classes = None if beta_per == "set" else num_classes
+        self.beta_per, self.num_samples = beta_per, num_samples
+        number = num_samples if self.num_classes is None else self.num_classes
+        if number is not None:
+            self.parameters_per = "class" if num_samples is None else "sample"
         self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.check_reach(margin, name="margin")
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
-        number = num_samples if num_classes is None else num_classes
         start = torch.full(() if number is None else (number,), float(beta))
         if learn_beta:
             self.beta = nn.Parameter(start)
@@ -165,46 +172,30 @@ class MarginLoss(RowLoss):
         if self.num_samples is not None and batch.ids is not None:
             check_numbered(batch.ids, self.num_samples, name="ids", option="num_samples", owned="a beta")
 
+    def reach(self, rows: Rows) -> Tensor:
+        """beta + margin."""
+        return self._beta(rows) + self.margin
+
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pulls and pushes of the block."""
-        if self.num_samples is not None:
-            assert rows.ids is not None
-            beta = self.beta[rows.ids]
-        else:
-            beta = self.beta.expand(len(rows.labels)) if self.num_classes is None else self.beta[rows.labels]
         with_self = self.reduction == "objective"
         formula = margin_rows if rows.paired or self.trim else margin_sum
-        return formula(rows, beta[:, None], margin=self.margin, with_self=with_self)
+        return formula(rows, self._beta(rows), margin=self.margin, with_self=with_self)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        references: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        reference_ids: Tensor | None = None,
-        with_batch: bool = False,
-        indices: Sequence[Tensor] | None = None,
-        gather: bool | dist.ProcessGroup = False,
-    ) -> Tensor:
-        """As `RowLoss.forward`, plus the penalty on beta."""
-        value = super().forward(
-            embeddings,
-            labels,
-            references=references,
-            reference_labels=reference_labels,
-            ids=ids,
-            reference_ids=reference_ids,
-            with_batch=with_batch,
-            indices=indices,
-            gather=gather,
-        )
+    def _beta(self, rows: Rows) -> Tensor:
+        """The boundary of each anchor, `(B, 1)`."""
+        if self.parameters_per is None:
+            return self.beta.expand(len(rows.labels))[:, None]
+        numbers = rows.labels if self.parameters_per == "class" else rows.ids
+        assert numbers is not None
+        return self.beta[numbers][:, None]
+
+    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
+        """nu * sum(beta)."""
         if not self.beta_penalty:
-            return value
+            return None
         penalty = self.beta_penalty * self.beta.sum()
-        return value + (own_share(penalty, gather) if gather else penalty)
+        return own_share(penalty, gather) if gather else penalty
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""

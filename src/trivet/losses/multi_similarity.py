@@ -73,6 +73,7 @@ class MultiSimilarityLoss(RowLoss):
     """
 
     reductions = ("anchors", "mean", "sum")
+    term = "set"
 
     def __init__(
         self,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trivet.arguments import check_at_least
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.gather import sum_over_processes
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
@@ -68,6 +67,7 @@ class NPairLoss(RowLoss):
     """
 
     reductions = ("mean", "sum")
+    term = "set"
 
     def __init__(
         self,
@@ -108,42 +108,22 @@ class NPairLoss(RowLoss):
 
     def formula(self, rows: Rows) -> RowTerms:
         """One term for each chosen positive."""
-        return n_pair_rows(rows, temperature=self.temperature)
-
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        references: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        reference_ids: Tensor | None = None,
-        with_batch: bool = False,
-        indices: Sequence[Tensor] | None = None,
-        gather: bool | dist.ProcessGroup = False,
-    ) -> Tensor:
-        """As `RowLoss.forward`, plus the penalty on the norms of `embeddings`; `indices` must be pairs."""
-        if indices is not None and len(indices) == 3:
+        if rows.paired:
             raise ValueError(
                 "indices must be pairs, 4 tensors (anchors, positives, anchors, negatives): got 3, triplets; "
                 "pass (a, p, a, n), which compares each positive with all negatives of its anchor."
             )
-        value = super().forward(
-            embeddings,
-            labels,
-            references=references,
-            reference_labels=reference_labels,
-            ids=ids,
-            reference_ids=reference_ids,
-            with_batch=with_batch,
-            indices=indices,
-            gather=gather,
-        )
+        return n_pair_rows(rows, temperature=self.temperature)
+
+    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
+        """l2_weight times the mean squared norm of the embeddings as given."""
         if self.l2_weight == 0:
-            return value
-        squares, count = embeddings.to(value.dtype).square().sum(), torch.tensor(float(max(1, len(embeddings))))
+            return None
+        squares, count = (
+            embeddings.square().sum(),
+            torch.tensor(float(max(1, len(embeddings)))),
+        )
         if gather:
             group = None if isinstance(gather, bool) else gather
             squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
-        return value + self.l2_weight * squares / count.to(squares)
+        return self.l2_weight * squares / count.to(squares)

@@ -98,6 +98,7 @@ class NCATripletLoss(RowLoss):
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
         self.temperature = temperature
+        self.motion = "first-order" if temperature == 1 else None
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""

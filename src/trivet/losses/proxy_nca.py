@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trivet.arguments import check_at_least
 from trivet.losses.sums import log_sum_exp
 from trivet.mining.batch import Batch, check_numbered
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
@@ -68,6 +68,8 @@ class ProxyNCALoss(RowLoss):
     """
 
     reductions = ("mean", "sum")
+    term = "proxy"
+    parameters_per = "class"
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class ProxyNCALoss(RowLoss):
                 "gather must be left out: ProxyNCALoss compares no two items, so no process needs the rows of another; "
                 "average the losses over the processes, as DistributedDataParallel does."
             )
-        if embeddings.ndim == 2 and embeddings.shape[1] != self.embedding_dim:
+        if isinstance(embeddings, Tensor) and embeddings.ndim == 2 and embeddings.shape[1] != self.embedding_dim:
             raise ValueError(
                 f"embeddings must have the dimension of the proxies, {self.embedding_dim}: got {embeddings.shape[1]}; "
                 "set embedding_dim to the length of an embedding."

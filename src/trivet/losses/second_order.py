@@ -58,6 +58,7 @@ class SecondOrderTripletLoss(RowLoss):
     """
 
     reductions = ("mean", "sum")
+    motion = "second-order"
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ import math
 
 import torch
 
+from trivet.arguments import check_at_least
 from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 

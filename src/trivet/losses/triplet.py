@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, relu
 
+from trivet.arguments import check_name
 from trivet.geometry import Distance
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import hinge_sum, softplus_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_name
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 Variant = Literal["an", "pn"]
@@ -162,6 +162,10 @@ class TripletLoss(RowLoss):
         check_name(variant, get_args(Variant), name="variant")
         self.variant: Variant = variant
         self.soft = soft
+        self.margin_at_a_point = not soft
+        self.counts_negatives = not soft and variant == "an"
+        if variant == "an" and (distance == "cosine" if soft else distance == "squared_euclidean"):
+            self.motion = "first-order" if soft else "vanilla"
 
     def objective_size(self, anchors: int, references: int) -> int:
         """N M^2."""
@@ -176,6 +180,10 @@ class TripletLoss(RowLoss):
         if self.strategy.negatives.listed and not self._summed():
             numbers += slots * len(batch.references)
         return numbers
+
+    def reach(self, rows: Rows) -> Tensor:
+        """The margin beyond each positive."""
+        return (rows.to_positive + self.margin).where(rows.positive_chosen, -torch.inf)
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""

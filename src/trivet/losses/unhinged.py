@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from trivet.arguments import check_at_least
 from trivet.losses.chosen import chosen_triplets, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 DIAMETER = 2.0  # d_max, of the unit sphere
@@ -104,6 +105,7 @@ class UnhingedTripletLoss(RowLoss):
     """
 
     reductions = ("mean", "sum")
+    counts_negatives = True
 
     def __init__(
         self,
@@ -131,6 +133,10 @@ class UnhingedTripletLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
+
+    def reach(self, rows: Rows) -> Tensor:
+        """Without end: every negative counts, once for each positive."""
+        return torch.full_like(rows.to_positive, torch.inf).where(rows.positive_chosen, -torch.inf)
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
@@ -181,6 +187,8 @@ class UnhingedMarginLoss(RowLoss):
     """
 
     reductions = ("mean", "sum")
+    term = "pair"
+    counts_negatives = True
 
     def __init__(
         self,
@@ -211,6 +219,10 @@ class UnhingedMarginLoss(RowLoss):
         )
         self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.beta = beta
+
+    def reach(self, rows: Rows) -> Tensor:
+        """Without end: every negative counts."""
+        return rows.to_positive.new_full((len(rows.labels), 1), torch.inf)
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pairs of the block."""

@@ -1,58 +1,25 @@
 """Who is compared with whom: label relations, selectors of positives and negatives, index triplets."""
 
+from trivet.mining import negatives, positives
 from trivet.mining.block import Block, Choice, Everyone
-from trivet.mining.negatives import (
-    NEGATIVES,
-    AllNegatives,
-    DistanceWeighted,
-    EasyNegative,
-    HardNegative,
-    MultiSimilarityNegatives,
-    NegativeName,
-    NegativeSelector,
-    RandomNegative,
-    SemihardHardestNegative,
-    SemihardNegative,
-    ViolatingNegative,
-)
-from trivet.mining.positives import (
-    POSITIVES,
-    AllPositives,
-    EasyPositive,
-    HardPositive,
-    MultiSimilarityPositives,
-    PositiveName,
-    PositiveSelector,
-    RandomPositive,
-    SemihardPositive,
-)
+from trivet.mining.negatives import *  # noqa: F403
+from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
+from trivet.mining.positives import *  # noqa: F403
+from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
 from trivet.mining.triplets import Triplets, mine
 
 __all__ = [
     "NEGATIVES",
     "POSITIVES",
-    "AllNegatives",
-    "AllPositives",
     "Block",
     "Choice",
-    "DistanceWeighted",
-    "EasyNegative",
-    "EasyPositive",
     "Everyone",
-    "HardNegative",
-    "HardPositive",
-    "MultiSimilarityNegatives",
-    "MultiSimilarityPositives",
     "NegativeName",
     "NegativeSelector",
     "PositiveName",
     "PositiveSelector",
-    "RandomNegative",
-    "RandomPositive",
-    "SemihardHardestNegative",
-    "SemihardNegative",
-    "SemihardPositive",
     "Triplets",
-    "ViolatingNegative",
     "mine",
 ]
+__all__ += negatives.__all__
+__all__ += positives.__all__

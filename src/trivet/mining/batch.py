@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Products, check_embeddings, unit_rows
+from trivet.lazy import lazy
 from trivet.mining.groups import Groups
-from trivet.mining.lazy import lazy
 
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 
@@ -106,7 +106,7 @@ class Batch:
         return torch.cat([embeddings, rest]) if len(rest) else embeddings
 
     def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
-        """Ranges of anchors: `size` each, or so many that a block holds about a million numbers, `numbers` each.
+        """Ranges of anchors: `size` each, or so many that a block holds about two million numbers, `numbers` each.
 
         One range under `torch.compile`, whose graph is one.
         """
@@ -226,6 +226,8 @@ def _rows(embeddings: Tensor, labels: Tensor, prefix: str) -> tuple[Tensor, Tens
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
+    if not isinstance(values, Tensor) and getattr(values, "dtype", None) is not None and values.dtype.kind in "iu":
+        raise ValueError(f"{name} must be a tensor: got {type(values).__name__}; convert them with torch.as_tensor.")
     if not isinstance(values, Tensor) or values.dtype == torch.bool or values.is_floating_point():
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(

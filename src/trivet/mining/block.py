@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Distance, ProductGradients, distances_between, from_squared
+from trivet.lazy import lazy
 from trivet.mining.batch import Batch
-from trivet.mining.lazy import lazy
 
 
 class Block:

@@ -14,9 +14,9 @@ from trivet.mining.batch import Batch
 from trivet.mining.block import Block, Choice, Everyone
 from trivet.mining.draws import Draws
 from trivet.mining.groups import Groups
-from trivet.mining.selection import Selection, Strategy
+from trivet.mining.selection import Selection, Selectors
 
-Disjoint = bool | Literal["random"]
+Disjoint = Literal[False, True, "random"]
 
 
 class Given:
@@ -117,11 +117,11 @@ def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance,
     return Given(*columns, paired=paired, distance=distance, margin=margin)
 
 
-def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
+def check_disjoint(disjoint: Disjoint, strategy: Selectors) -> None:
     """Raise ValueError unless the strategy chooses triplets that can be kept apart."""
     if disjoint not in (False, True, "random"):
         raise ValueError(f"disjoint must be False, True (anchors by index) or 'random': got {disjoint!r}.")
-    several = strategy.negatives.k > 1 or getattr(strategy.positives, "k", 1) > 1
+    several = strategy.negatives.k > 1 or strategy.positives.k > 1
     if disjoint and (strategy.positives.pairwise or strategy.negatives.listed or several):
         raise ValueError(
             "disjoint needs a strategy with one positive and one negative per anchor: got "
@@ -132,7 +132,7 @@ def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
 
 @torch.no_grad()
 def disjoint_triplets(
-    strategy: Strategy, batch: Batch, draws: Draws | None, *, order: Disjoint
+    strategy: Selectors, batch: Batch, draws: Draws | None, *, order: Disjoint
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Triplets of which no two share an item, at most N / 3, chosen anchor after anchor among what is left.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trivet.mining.lazy import lazy
+from trivet.lazy import lazy
 
 
 class Groups:

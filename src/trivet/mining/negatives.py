@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_count, check_name, nearest
 from trivet.mining import columns
 from trivet.mining.block import Block, Choice, Everyone, nothing
-from trivet.mining.names import check_at_least, check_count, check_name, nearest
+
+__all__ = [
+    "AllNegatives",
+    "DistanceWeighted",
+    "EasyNegative",
+    "HardNegative",
+    "MultiSimilarityNegatives",
+    "RandomNegative",
+    "SemihardHardestNegative",
+    "SemihardNegative",
+    "ViolatingNegative",
+]
 
 NegativeName = Literal[
     "random",
@@ -29,37 +42,39 @@ MOST_COUNTED = 64  # positives of an anchor for which counting is faster than so
 Otherwise = Literal["random", "drop"]
 
 
-class NegativeSelector(Protocol):
+class NegativeSelector(ABC):
     """A rule that picks negatives, given the chosen positives where it matters.
 
     Attributes:
-        random: whether it uses the uniform numbers it is given.
-        unit_rows: whether it means something for embeddings of unit norm only.
         listed: whether it gives a whole set of negatives per anchor (`Everyone`) rather than k for each positive.
         given_positive: whether the choice depends on the positive.
+        random: whether it uses the uniform numbers it is given.
+        unit_rows: whether it means something for embeddings of unit norm only.
         k: how many it gives for each positive.
     """
 
-    unit_rows: ClassVar[bool]
-    listed: ClassVar[bool]
-    given_positive: ClassVar[bool]
+    listed: ClassVar[bool] = False
+    given_positive: ClassVar[bool] = False
+    unit_rows: ClassVar[bool] = False
 
     @property
-    def random(self) -> bool: ...
+    def random(self) -> bool:
+        return False
 
     @property
-    def k(self) -> int: ...
+    def k(self) -> int:
+        return 1
 
+    @abstractmethod
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice | Everyone:
         """k negatives per positive slot, `(B, S k)`, those of a slot side by side, or a set of negatives per anchor.
 
         `uniform` holds a number in [0, 1) for each negative slot if the selector is random.
         """
-        ...
 
 
 @dataclass(frozen=True)
-class RandomNegative:
+class RandomNegative(NegativeSelector):
     """A negative drawn uniformly for each positive.
 
     Args:
@@ -67,10 +82,7 @@ class RandomNegative:
     """
 
     k: int = 1
-    random: ClassVar[bool] = True
-    unit_rows: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
-    given_positive: ClassVar[bool] = False
+    random = True
 
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
@@ -81,7 +93,7 @@ class RandomNegative:
 
 
 @dataclass(frozen=True)
-class EasyNegative:
+class EasyNegative(NegativeSelector):
     """The farthest negative of the anchor (EPEN with easy positives, Xuan et al., section 6.1).
 
     Args:
@@ -89,10 +101,6 @@ class EasyNegative:
     """
 
     k: int = 1
-    random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
-    given_positive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
@@ -108,7 +116,7 @@ class EasyNegative:
 
 
 @dataclass(frozen=True)
-class HardNegative:
+class HardNegative(NegativeSelector):
     """The nearest negative of the anchor (batch-hard, Hermans et al. 2017; EPHN with easy positives).
 
     Args:
@@ -116,10 +124,6 @@ class HardNegative:
     """
 
     k: int = 1
-    random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
-    given_positive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
@@ -132,7 +136,7 @@ class HardNegative:
 
 
 @dataclass(frozen=True)
-class SemihardNegative:
+class SemihardNegative(NegativeSelector):
     """A negative drawn uniformly from the band d_ap < d_an < d_ap + margin, both strict (FaceNet, section 3.2).
 
     Args:
@@ -144,9 +148,7 @@ class SemihardNegative:
     margin: float | None = None
     otherwise: Otherwise = "random"
     k: int = 1
-    random: ClassVar[bool] = True
-    unit_rows: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
+    random = True
     given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -160,7 +162,7 @@ class SemihardNegative:
 
 
 @dataclass(frozen=True)
-class ViolatingNegative:
+class ViolatingNegative(NegativeSelector):
     """A negative drawn uniformly among d_an < d_ap + margin, harder than the positive or not.
 
     Le and Odobez 2018, eq. 28, call this random semi-hard.
@@ -174,9 +176,7 @@ class ViolatingNegative:
     margin: float | None = None
     otherwise: Otherwise = "drop"
     k: int = 1
-    random: ClassVar[bool] = True
-    unit_rows: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
+    random = True
     given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -190,7 +190,7 @@ class ViolatingNegative:
 
 
 @dataclass(frozen=True)
-class SemihardHardestNegative:
+class SemihardHardestNegative(NegativeSelector):
     """The nearest negative strictly beyond the positive: d_an > d_ap (Le and Odobez 2018, eq. 29; Xuan et al., SHN).
 
     Args:
@@ -200,8 +200,6 @@ class SemihardHardestNegative:
 
     otherwise: Otherwise = "drop"
     k: int = 1
-    unit_rows: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
     given_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -225,7 +223,7 @@ class SemihardHardestNegative:
 
 
 @dataclass(frozen=True)
-class DistanceWeighted:
+class DistanceWeighted(NegativeSelector):
     """A negative drawn with probability proportional to 1 / q(d), q the density of distances on the unit sphere.
 
     q(d) ~ d^(k-2) (1 - d^2/4)^((k-3)/2) in dimension k. Weights are taken in log space and normalised for each anchor
@@ -250,10 +248,8 @@ class DistanceWeighted:
     dimension: int | None = None
     otherwise: Otherwise = "random"
     k: int = 1
-    random: ClassVar[bool] = True
+    random = True
     unit_rows: ClassVar[bool] = True
-    listed: ClassVar[bool] = False
-    given_positive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check(None, self.otherwise, self.k)
@@ -294,7 +290,7 @@ class DistanceWeighted:
 
 
 @dataclass(frozen=True)
-class MultiSimilarityNegatives:
+class MultiSimilarityNegatives(NegativeSelector):
     """All negatives more similar than the least similar positive minus epsilon (Wang et al., CVPR 2019, eq. 6).
 
     Args:
@@ -305,8 +301,6 @@ class MultiSimilarityNegatives:
 
     epsilon: float = 0.1
     reference: Literal["least-similar", "chosen"] = "least-similar"
-    k: ClassVar[int] = 1
-    random: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = True
     listed: ClassVar[bool] = True
     given_positive: ClassVar[bool] = True
@@ -332,14 +326,10 @@ class MultiSimilarityNegatives:
 
 
 @dataclass(frozen=True)
-class AllNegatives:
+class AllNegatives(NegativeSelector):
     """Every item of another class."""
 
-    k: ClassVar[int] = 1
-    random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = True
-    given_positive: ClassVar[bool] = False
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
         """All negatives, a set per anchor."""

@@ -2,64 +2,72 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_count, nearest
 from trivet.mining.block import Block, Choice, nothing
-from trivet.mining.names import check_at_least, check_count, nearest
+
+__all__ = [
+    "AllPositives",
+    "EasyPositive",
+    "HardPositive",
+    "MultiSimilarityPositives",
+    "RandomPositive",
+    "SemihardPositive",
+]
 
 PositiveName = Literal["easy", "hard", "semihard", "random", "all", "multi-similarity"]
 
 
-class PositiveSelector(Protocol):
+class PositiveSelector(ABC):
     """A rule that picks among the references of the anchor's class.
 
     Attributes:
         pairwise: whether every positive may be chosen, in the slots of `Block.own`; otherwise `k` are.
         random: whether it uses the uniform numbers it is given.
         after_negative: whether it needs the chosen negative, so that the negative is chosen first.
+        unit_rows: whether it means something for embeddings of unit norm only.
+        k: how many it gives for each anchor.
     """
 
-    pairwise: ClassVar[bool]
-    random: ClassVar[bool]
-    after_negative: ClassVar[bool]
-
-    @property
-    def unit_rows(self) -> bool:
-        """Whether it means something for embeddings of unit norm only."""
-        ...
-
-    def slots(self, block: Block) -> int:
-        """How many numbers for each anchor it uses if it is random."""
-        ...
-
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
-        """The positives `(B, k)`, or `(B, S)` of a pairwise selector.
-
-        `uniform (B, slots)` if it is random; `negatives (B, 1)` if it is to know the negative.
-        """
-        ...
-
-
-class _OfTheClass:
-    """What the rules have in common that look at the anchor's class alone."""
-
-    max_positive_similarity: float | None
     pairwise: ClassVar[bool] = False
     random: ClassVar[bool] = False
     after_negative: ClassVar[bool] = False
 
     @property
     def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
-        return self.max_positive_similarity is not None
+        return False
+
+    @property
+    def k(self) -> int:
+        return 1
 
     def slots(self, block: Block) -> int:
-        """None are used."""
-        return 0
+        """How many numbers for each anchor it uses if it is random: one for each item of the class."""
+        return block.own.shape[1]
+
+    @abstractmethod
+    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+        """The positives `(B, k)`, or `(B, S)` of a pairwise selector.
+
+        `uniform (B, slots)` if it is random; `negatives (B, 1)` if it is to know the negative.
+        """
+
+
+class _OfTheClass(PositiveSelector):
+    """What the rules have in common that look at the anchor's class alone."""
+
+    max_positive_similarity: float | None
+
+    @property
+    def unit_rows(self) -> bool:
+        """Similarities are those of unit rows."""
+        return self.max_positive_similarity is not None
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ class SemihardPositive(_OfTheClass):
     """
 
     max_positive_similarity: float | None = None
-    after_negative: ClassVar[bool] = True
+    after_negative = True
 
     def __post_init__(self) -> None:
         _check(1, self.max_positive_similarity)
@@ -137,14 +145,10 @@ class RandomPositive(_OfTheClass):
 
     k: int = 1
     max_positive_similarity: float | None = None
-    random: ClassVar[bool] = True
+    random = True
 
     def __post_init__(self) -> None:
         _check(self.k, self.max_positive_similarity)
-
-    def slots(self, block: Block) -> int:
-        """A number for each item of the class."""
-        return block.own.shape[1]
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """Positives, `(B, k)`."""
@@ -160,7 +164,7 @@ class AllPositives(_OfTheClass):
     """
 
     max_positive_similarity: float | None = None
-    pairwise: ClassVar[bool] = True
+    pairwise = True
 
     def __post_init__(self) -> None:
         _check(1, self.max_positive_similarity)
@@ -171,24 +175,18 @@ class AllPositives(_OfTheClass):
 
 
 @dataclass(frozen=True)
-class MultiSimilarityPositives:
+class MultiSimilarityPositives(PositiveSelector):
     """Positives less similar than the most similar negative plus epsilon (Wang et al., CVPR 2019, eq. 7).
 
     An anchor without a negative gives none.
     """
 
     epsilon: float = 0.1
-    pairwise: ClassVar[bool] = True
-    random: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = True
-    after_negative: ClassVar[bool] = False
+    pairwise = True
+    unit_rows = True
 
     def __post_init__(self) -> None:
         check_at_least(0, self.epsilon, name="epsilon")
-
-    def slots(self, block: Block) -> int:
-        """None are used."""
-        return 0
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The mined positives, `(B, S)`."""

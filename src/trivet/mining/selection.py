@@ -29,7 +29,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Selectors:
     """Positives x negatives, and the distance and margin they are chosen by.
 
     Raises:
@@ -84,13 +84,14 @@ class Strategy:
         return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
-        return _numbers(block, draws, self.positives.random, self.positives.slots(block), stream=0)
+        slots = self.positives.slots(block) if self.positives.random else 0
+        return _numbers(block, draws, self.positives.random, slots, stream=0)
 
     def _negative_numbers(self, block: Block, draws: Draws | None, slots: int) -> Tensor:
         return _numbers(block, draws, self.negatives.random, slots * self.negatives.k, stream=1)
 
 
-def unit_rows_need(strategy: Strategy) -> str | None:
+def unit_rows_need(strategy: Selectors) -> str | None:
     """The name of the selector that means something for unit rows only, or None."""
     selectors = (strategy.positives, strategy.negatives)
     return next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)

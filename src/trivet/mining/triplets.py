@@ -7,15 +7,15 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance
 from trivet.mining.batch import check_batch
 from trivet.mining.block import Choice
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
-from trivet.mining.names import check_at_least, check_name
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.selection import Strategy, unit_rows_need
+from trivet.mining.selection import Selectors, unit_rows_need
 
 
 class Triplets(NamedTuple):
@@ -72,7 +72,7 @@ def mine(
         Triplets(anchor=tensor([0, 1, 2]), positive=tensor([1, 0, 1]), negative=tensor([3, 3, 3]))
     """
     check_name(distance, get_args(Distance), name="distance")
-    strategy = Strategy(
+    strategy = Selectors(
         positive_selector(positives),
         negative_selector(negatives),
         distance=distance,

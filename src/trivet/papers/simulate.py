@@ -10,10 +10,11 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from trivet.files import new_folder, write_json, write_whole
 from trivet.papers.checks import Check
 from trivet.papers.figure import Figure, encode, table
 from trivet.reports import write_simulation_report
-from trivet.training.files import RECORD, new_folder, write_json, write_whole
+from trivet.training.run_folder import RECORD
 
 Subject = Literal["dynamics", "isometry", "noise", "risk"]
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)

@@ -18,7 +18,7 @@ def write_audit_report(record: Mapping[str, Any], path: Path) -> None:
     """Write the page of an audit; a part that is absent is said to be absent.
 
     Args:
-        record: what `trivet.training.audit.audit_path` gave, without "suspects", of which the page takes "shown": the
+        record: what `trivet.tasks.audit.audit_path` gave, without "suspects", of which the page takes "shown": the
             most suspect items, each with "id", "label", "proposed", "probability", "evidence" (texts), "thumbnail" or
             "text", and its "neighbours": "id", "label", "similarity" or "distance", "thumbnail" or "text". Further
             "class_names" to relabel to, "command", "created" and "trivet" as far as known.

@@ -48,7 +48,7 @@ def forecast_parts(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What the template forecast_parts.html shows of a forecast, without scripts; None without one.
 
     Args:
-        found: what `trivet.training.forecast` gave of a run or of a grid.
+        found: what `trivet.tasks.forecast` gave of a run or of a grid.
     """
     if not found:
         return None

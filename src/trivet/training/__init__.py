@@ -1,4 +1,4 @@
-"""Training: settings, the loop, the run folder. `trivet.training.run` trains; it and `callbacks` load Lightning."""
+"""Training: settings, the loop, the run folder. `trivet.tasks.train` trains; it and `callbacks` load Lightning."""
 
 from trivet.training.config import EvaluationConfig, RunConfig, TrainingConfig
 from trivet.training.embedding import embed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,13 +14,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from trivet.training.files import RunFolder, write_whole
+from trivet.data import Splits
+from trivet.files import write_whole
+from trivet.training.config import RunConfig
+from trivet.training.run_folder import (
+    RunFolder,
+)
 
 
 class Progress(NamedTuple):
     """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, and states.
 
-    `picks` are the looks of `training.tolerance`.
+    `picks` are the looks of `training.picks`.
     """
 
     step: int
@@ -164,3 +170,17 @@ def _unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
             node = node.setdefault(part, {})
         node[last] = value
     return tree
+
+
+def fingerprint(config: RunConfig, splits: Splits) -> str:
+    """What a checkpoint depends on: the settings, but for those that change no step before it, and the items.
+
+    Of decisions on labels it is what they did to these, and not where their file lies.
+    """
+    changes_nothing = {"steps"} if config.training.schedule == "constant" else set()
+    changes_nothing |= {"log_every", "checkpoint_every", "workers"}
+    left_out: dict[str, Any] = {"evaluation": True, "guard": True, "training": changes_nothing, "data": {"decisions"}}
+    settings = config.model_dump(mode="json", exclude=left_out)
+    decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
+    text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -11,8 +11,9 @@ from trivet.config import Config
 from trivet.data import DataConfig
 from trivet.models import ModelConfig
 from trivet.training.cleaning import CleaningConfig
-from trivet.training.guard import GuardConfig
 from trivet.training.loss import LossConfig
+
+GuardAction = Literal["warn", "stop", "repair"]
 
 
 class TrainingConfig(Config):
@@ -51,6 +52,18 @@ class EvaluationConfig(Config):
     map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
 
 
+class GuardConfig(Config):
+    """What is done when the monitor sees a collapse coming, or another event."""
+
+    action: GuardAction = Field(
+        "warn",
+        description="warn: say so, and train on. stop: end the training, evaluate and report. repair: return to the "
+        "last healthy checkpoint, change the least that may help, and train on from there.",
+    )
+    every: int = Field(10, ge=1, description="Steps between two looks of the monitor at its rules.")
+    max_repairs: int = Field(3, ge=1, le=3, description="Repairs of one run, at most.")
+
+
 class RunConfig(Config):
     """A whole run: everything its result depends on, but for the versions of the software."""
 
@@ -65,3 +78,23 @@ class RunConfig(Config):
     cleaning: CleaningConfig | None = Field(
         None, description="What is done about labels that look wrong while training, a section of its own: [cleaning]."
     )
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere."""
+    paths = {name: getattr(config.data, name) for name in ("root", "decisions")}
+    whole = {name: path.resolve() for name, path in paths.items() if path is not None}
+    return config.model_copy(update={"data": config.data.model_copy(update=whole), "loss": config.loss.absolute()})
+
+
+def easy_positive_warnings(config: RunConfig) -> list[str]:
+    """What about the settings would surprise the person who made them."""
+    easy = config.loss.positives == "easy" or (
+        isinstance(config.loss.positives, dict) and config.loss.positives.get("name") == "easy"
+    )
+    if easy and config.batch.samples_per_class == 2:
+        return [
+            "With batch.samples_per_class = 2 each anchor has one positive to choose from, so easy positives change "
+            "nothing; take more samples of fewer classes."
+        ]
+    return []

@@ -7,15 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median_low
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event, EventKind
-from trivet.config import Config
-
-if TYPE_CHECKING:  # the settings of a run hold those of its guard
-    from trivet.training.config import RunConfig
+from trivet.training.config import GuardAction, RunConfig
 
 MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
 FAST, RATE = 0.01, 1e-3  # a learning rate above the first is lowered to the second, at least tenfold, before all else
@@ -25,21 +20,8 @@ MANY = 50  # items of a class, from which on it may hold more than one thing
 SMALL, LARGE = 64, 128  # items of a batch, up to which it is filled with more of each class, or with more classes
 WARMUP = 0.05  # of the steps
 
-Action = Literal["warn", "stop", "repair"]
 Settings = dict[str, Any]
 """All settings of a run as its TOML file has them: section -> key -> value."""
-
-
-class GuardConfig(Config):
-    """What is done when the monitor sees a collapse coming, or another event."""
-
-    action: Action = Field(
-        "warn",
-        description="warn: say so, and train on. stop: end the training, evaluate and report. repair: return to the "
-        "last healthy checkpoint, change the least that may help, and train on from there.",
-    )
-    every: int = Field(10, ge=1, description="Steps between two looks of the monitor at its rules.")
-    max_repairs: int = Field(3, ge=1, le=3, description="Repairs of one run, at most.")
 
 
 @dataclass(frozen=True)
@@ -93,7 +75,7 @@ class Guard:
         self.pending: Event | None = None
 
     @property
-    def action(self) -> Action:
+    def action(self) -> GuardAction:
         """What to do about an event."""
         return "repair" if self.asked else self.given.guard.action
 

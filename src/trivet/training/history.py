@@ -18,8 +18,7 @@ from trivet.models import Embedder
 from trivet.theory.dynamics import SimulatedLoss, vector_field
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
-from trivet.training.loss import NCATripletConfig, SecondOrderTripletConfig, TripletConfig
-from trivet.training.measure import class_sample
+from trivet.training.sample import class_sample
 
 ITEMS = 256  # of the sample: few, so that looking costs little beside training
 LEAST = 8  # items of each class in it, where a class has so many
@@ -125,17 +124,8 @@ def predicted_motion(config: RunConfig, *, low: float = 0.0) -> dict[str, Any] |
 
 
 def _simulated(config: RunConfig) -> SimulatedLoss | None:
-    loss = config.loss
-    if isinstance(loss, SecondOrderTripletConfig):
-        return "second-order"
-    if isinstance(loss, NCATripletConfig) and loss.temperature == 1:
-        return "first-order"
-    if isinstance(loss, TripletConfig) and loss.variant == "an":
-        if loss.soft and loss.distance == "cosine":
-            return "first-order"
-        if not loss.soft and loss.distance == "squared_euclidean" and config.model.normalize:
-            return "vanilla"
-    return None
+    loss = config.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
+    return None if loss.motion == "vanilla" and not config.model.normalize else loss.motion
 
 
 def _seen(embeddings: npt.NDArray[Any], labels: npt.NDArray[np.int64], config: RunConfig) -> dict[str, Any]:

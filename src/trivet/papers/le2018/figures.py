@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
-from trivet.mining.names import check_at_least, check_count
+from trivet.arguments import check_at_least, check_count
 from trivet.papers.figure import (
     BLACK,
     BLUE,

@@ -22,16 +22,17 @@ from trivet.batching import PKBatches
 from trivet.collapse import fine_coarse_index
 from trivet.data import DataConfig, Dataset, Splits, load
 from trivet.evaluation import evaluate, recall_at_k
+from trivet.files import new_folder, write_json, write_whole
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
 from trivet.reports import Panel, scatter_svg, write_demo_report
+from trivet.tasks.display import Display
+from trivet.tasks.measure import thumbnail
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
-from trivet.training.files import RECORD, REPORT, new_folder, write_json, write_whole
 from trivet.training.fit import Batches, Task, fit, step_seed
-from trivet.training.measure import thumbnail
-from trivet.training.progress import Display
-from trivet.training.run import environment
+from trivet.training.record import environment
+from trivet.training.run_folder import RECORD, REPORT
 
 Positives = Literal["random", "easy"]
 ARMS: tuple[Positives, Positives] = ("random", "easy")

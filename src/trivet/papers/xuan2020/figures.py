@@ -22,9 +22,9 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
+from trivet.arguments import check_count, check_name
 from trivet.data import class_numbers, read_vectors
 from trivet.mining import NegativeName, PositiveName
-from trivet.mining.names import check_count, check_name
 from trivet.papers.figure import BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 from trivet.theory.arrays import Floats

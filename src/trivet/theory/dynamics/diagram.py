@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trivet.arguments import check_at_least
 from trivet.geometry import Array, as_rows, unit_rows
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector, Triplets, mine
 from trivet.mining.given import Disjoint
-from trivet.mining.names import check_at_least
 from trivet.theory.arrays import Booleans, Floats, Integers
 
 EPS = float(np.finfo(np.float64).eps)

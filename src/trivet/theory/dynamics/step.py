@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from trivet.arguments import check_at_least, check_count, check_name
 from trivet.geometry import Array
 from trivet.mining import Triplets
-from trivet.mining.names import check_at_least, check_count, check_name
 from trivet.theory.arrays import Booleans, Floats
 from trivet.theory.dynamics.diagram import EPS, as_similarities, beside, crossing_of, place_triplets
 

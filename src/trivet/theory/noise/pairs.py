@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trivet.arguments import check_at_least, check_count
 from trivet.losses.unhinged import DIAMETER
-from trivet.mining.names import check_at_least, check_count
 from trivet.theory.arrays import Booleans, Floats, Integers
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from trivet.mining.names import check_at_least, check_count, check_name
+from trivet.arguments import check_at_least, check_count, check_name
 from trivet.theory.arrays import Floats
 
 SelfTerms = Literal["exact", "excluded", "independent"]

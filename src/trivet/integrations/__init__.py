@@ -1,0 +1,1 @@
+"""Trivet in the training loops of other libraries."""

@@ -1,0 +1,1 @@
+"""The nearest items of a set: indexes, exact and approximate."""

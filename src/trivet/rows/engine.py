@@ -1,0 +1,222 @@
+"""One evaluation of a loss: block after block, with the gradient of each taken at once.
+
+The `(N, M)` matrix of distances between anchors and references is cut into row blocks. In each block the selectors
+choose positives and negatives on detached distances, the loss's formula is evaluated with autograd, and the gradient
+with respect to embeddings, references and parameters is accumulated; no more than one block exists at a time.
+For a second derivative, and for `torch.compile`, a batch that fits one block is evaluated by ordinary autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trivet.mining.batch import Batch
+from trivet.mining.block import Gradients
+from trivet.mining.draws import Draws
+from trivet.mining.gather import Processes
+from trivet.mining.given import Given
+from trivet.mining.selection import Selectors
+from trivet.mining.trimming import Cut, smallest
+from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of
+from trivet.rows.view import Rows, RowSum, RowTerms
+
+if TYPE_CHECKING:
+    from trivet.rows.loss import RowLoss
+
+MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
+
+
+class Evaluation:
+    """One evaluation of a loss: its blocks, and what they add up to."""
+
+    def __init__(
+        self,
+        loss: RowLoss,
+        batch: Batch,
+        strategy: Selectors | Given,
+        draws: Draws | None,
+        processes: Processes | None,
+    ) -> None:
+        self.batch, self._processes = batch, processes
+        numbers = strategy.numbers(batch) + loss.numbers(batch)
+        self.spans = list(batch.blocks(loss.block_size, numbers))
+        self._loss, self._strategy, self._draws = loss, strategy, draws
+        self.count = torch.zeros((), dtype=torch.int64, device=batch.embeddings.device)
+        self._tally: Tensor | None = None
+        self._notes: Notes | None = None
+
+    def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
+        """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
+        return Rows(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._draws)
+
+    def _all_terms(self) -> Iterator[RowTerms | RowSum]:
+        """The terms of every block in turn, without a graph."""
+        batch = self.batch.detach()
+        for number in range(len(self.spans)):
+            with torch.no_grad():
+                yield self._loss.formula(self.rows(batch, number))
+
+    def _cut(self, whole: RowTerms | RowSum | None = None) -> Cut:
+        """Where trimming cuts, over the terms of the whole batch; they are computed again if they are not given."""
+
+        held: list[Tensor] = []  # where the terms are few
+
+        def passes() -> Iterator[Tensor]:
+            if held:
+                yield from held
+                return
+            for terms in self._all_terms() if whole is None else [whole]:
+                assert isinstance(terms, RowTerms)
+                values, chosen = terms.values.detach(), terms.chosen
+                if self._loss.trim_positives_only:
+                    if terms.pull is None:
+                        raise ValueError(
+                            "trim_positives_only needs a loss whose terms have a positive: "
+                            f"{type(self._loss).__name__} has none; leave it off."
+                        )
+                    values = terms.pull.detach()
+                    chosen = chosen & (values > -torch.inf)
+                values = values.where(chosen, torch.nan)
+                if whole is not None or values.shape[1] <= MOST_HELD:
+                    held.append(values)
+                yield values
+
+        share, processes = 1 - self._loss.trim, self._processes
+        if processes is None:
+            return smallest(passes, share, self.batch.embeddings)
+        return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
+
+    def _largest(self, cut: Cut | None = None, whole: RowTerms | None = None) -> Tensor:
+        """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
+
+        Blocks rather than the value: where another order of operations rounds a term anew, none may equal it later.
+        """
+        largest = self.batch.embeddings.new_full((len(self.spans),), -torch.inf)
+        cut = None if cut is None else replace(cut)  # it counts down
+        for number, terms in enumerate(self._all_terms() if whole is None else [whole]):
+            assert isinstance(terms, RowTerms)
+            if cut is not None:
+                terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
+            largest[number] = terms.largest
+        most = largest.max()
+        return largest >= (most if self._processes is None else self._processes.largest(most))
+
+    def add_up(self, batch: Batch, sums: Gradients | None, parameters: Sequence[Tensor] = ()) -> Tensor:
+        """The sum of all terms: with `sums` the gradient of each block is added to them at once, otherwise autograd's.
+
+        `batch` is that of the evaluation, or the same without its graph.
+        """
+        loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        cut = self._cut() if loss.trim and len(self.spans) > 1 else None
+        largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
+        self.count = torch.zeros_like(self.count)
+        self._tally = torch.zeros(len(Tally._fields), dtype=torch.float64, device=batch.embeddings.device)
+        # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
+        # that the next needs in one piece, and the process would grow with every block.
+        # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
+        # it back to the system and faulting in every page again, which takes as long as the arithmetic.
+        torch.empty(2**25 - 2**14, dtype=torch.uint8)
+        for number in range(len(self.spans)):
+            rows = self.rows(batch, number, leaves=sums is not None)
+            with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
+                terms = loss.formula(rows)
+                if loss.trim:
+                    assert isinstance(terms, RowTerms)
+                    cut = cut or self._cut(terms)
+                    terms = terms.trim(cut, positives_only=loss.trim_positives_only)
+                result = kept = terms.sum() if isinstance(terms, RowTerms) else terms
+                if loss.reduction == "max":
+                    assert isinstance(terms, RowTerms)
+                    largest = self._largest(whole=terms) if largest is None else largest
+                    kept = terms.hardest(here=largest[number]).sum()
+            self._note(rows, result, kept)
+            if sums is not None:
+                rows.add_gradients(kept.total, parameters, sums)
+            if sums is None:
+                total = total + kept.total
+            else:
+                total += kept.total.detach()
+        return total.to(batch.embeddings.dtype)
+
+    def _note(self, rows: Rows, result: RowSum, kept: RowSum) -> None:
+        if self._loss.reduction in ("mean", "max"):
+            self.count += kept.count
+        elif self._loss.reduction == "mean-active":
+            self.count += kept.active
+        notes = noted(rows, result)
+        if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
+            self._notes = notes  # added up when somebody reads the record
+        else:
+            assert self._tally is not None
+            self._tally += tally_of(notes)
+
+    def record(self) -> StepRecord:
+        """The step record, of all processes."""
+        notes, tally = self._notes, self._tally
+        if notes is not None:
+            return StepRecord(lambda: tally_of(notes))
+        assert tally is not None
+        if self._processes is not None:
+            tally = self._processes.add_up(tally)
+        return StepRecord(lambda: tally)
+
+
+class Blocks(torch.autograd.Function):
+    """Evaluate block after block, with the gradient of each taken at once, so that only one exists at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        evaluation: Evaluation,
+        grad_enabled: bool,
+        embeddings: Tensor,
+        references: Tensor | None,
+        *parameters: Tensor,
+    ) -> Tensor:
+        batch = evaluation.batch.detach()
+        own = batch.own
+        if not (grad_enabled and any(ctx.needs_input_grad)):
+            return evaluation.add_up(batch, None)
+        learned = batch.references[: own or None] if own or ctx.needs_input_grad[3] else None
+        sums = Gradients(
+            anchors=torch.zeros_like(batch.embeddings),
+            references=None if learned is None else torch.zeros_like(learned),
+            parameters=[torch.zeros_like(parameter) for parameter in parameters],
+        )
+        total = evaluation.add_up(batch, sums, parameters)
+        sums.finish(batch.references)
+        if own and sums.references is not None:
+            sums.anchors.add_(sums.references)
+        ctx.evaluation = evaluation
+        gradients = (sums.anchors, None if own else sums.references, *sums.parameters)
+        ctx.save_for_backward(*gradients, embeddings, references, *parameters)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        gradients, inputs = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        if not torch.is_grad_enabled():
+            return (None, None, *(None if gradient is None else gradient * grad for gradient in gradients))
+        evaluation: Evaluation = ctx.evaluation
+        if len(evaluation.spans) > 1:
+            raise RuntimeError(
+                "a second derivative needs the whole batch in one block: got create_graph=True with several; "
+                "set block_size to the number of anchors."
+            )
+        # Views, as the references may have been made of the embeddings: what comes that way is not for us to add.
+        views: list[Any] = [None if x is None else x.view_as(x) for x in inputs[:2]]
+        batch, references = evaluation.batch, views[1]
+        if references is None:
+            references = batch.own_references(views[0])
+        with torch.autocast(device_type=references.device.type, enabled=False):
+            total = evaluation.add_up(replace(batch, embeddings=views[0], references=references), None)
+        leaves = [*views, *inputs[2:]]
+        wanted = [x for x, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True) if needed]
+        found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))
+        return (None, None, *(next(found) if needed else None for needed in ctx.needs_input_grad[2:]))

@@ -1,0 +1,280 @@
+"""A loss: the options, what it says of itself, and the call that hands its formula to the engine."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trivet.arguments import check_at_least, check_name
+from trivet.geometry import Distance
+from trivet.mining.batch import Batch, check_batch
+from trivet.mining.draws import Draws, new_key
+from trivet.mining.gather import Processes, gather_batch, sum_over_processes
+from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
+from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
+from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
+from trivet.mining.selection import Selectors, unit_rows_need
+from trivet.rows.engine import Blocks, Evaluation
+from trivet.rows.record import StepRecord
+from trivet.rows.view import Rows, RowSum, RowTerms
+
+Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
+Term = Literal["triplet", "pair", "set", "proxy"]
+Motion = Literal["vanilla", "first-order", "second-order"]
+
+
+class RowLoss(nn.Module, ABC):
+    """A loss that is a formula on row blocks. Subclasses hold options and give the formula.
+
+    Args:
+        distance: "squared_euclidean", "euclidean", or "cosine" (1 - S, which always normalises).
+        positives, negatives: a selector, or the name of one.
+        margin: the margin the bands of the selectors use by default.
+        normalize: divide rows by their norm first.
+        reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
+            trimming, only those equal to the largest term of the batch, and needs a formula that gives `RowTerms`.
+        trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
+        trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
+            positive stays.
+        disjoint: each item of the batch in at most one triplet, see `trivet.mine`.
+        block_size: anchors per block; None chooses one by memory.
+        generator: seeds the random choices; None takes torch's global generator.
+
+    Attributes:
+        reductions: the ones the loss takes.
+        term: what a term is about: a "triplet"; a "pair", where positives and negatives count apart; the "set" of what
+            was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
+        parameters_per: "class" or "sample" where the loss has parameters for each, chosen by number; else None.
+        margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
+            there tells of a collapse.
+        counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
+        motion: the model of `trivet.theory.dynamics` that describes how unit rows move under the loss, if one does.
+        last: what the last call did; None before the first.
+    """
+
+    reductions: ClassVar[tuple[Reduction, ...]]
+    term: ClassVar[Term] = "triplet"
+    parameters_per: Literal["class", "sample"] | None = None
+    margin_at_a_point: bool = False
+    counts_negatives: bool = False
+    motion: Motion | None = None
+    last: StepRecord | None
+    key: Tensor
+
+    def __init__(
+        self,
+        *,
+        distance: Distance,
+        positives: PositiveName | PositiveSelector,
+        negatives: NegativeName | NegativeSelector,
+        margin: float,
+        normalize: bool,
+        reduction: Reduction,
+        trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_name(distance, get_args(Distance), name="distance")
+        check_name(reduction, self.reductions, name="reduction")
+        if not 0 <= trim < 1:
+            raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
+        if block_size is not None and block_size < 1:
+            raise ValueError(f"block_size must be at least 1 anchor: got {block_size}; None chooses it by memory.")
+        self.strategy = Selectors(
+            positive_selector(positives),
+            negative_selector(negatives),
+            distance=distance,
+            margin=check_at_least(0, margin, name="margin"),
+        )
+        self.normalize = normalize or distance == "cosine"
+        self.reduction: Reduction = reduction
+        check_disjoint(disjoint, self.strategy)
+        self.trim, self.trim_positives_only, self.disjoint = trim, trim_positives_only, disjoint
+        self.block_size = block_size
+        self.register_buffer("key", new_key(generator))  # a seed, and how many batches have drawn with it
+        self.last = None
+
+    @abstractmethod
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """The loss of a block of anchors."""
+
+    def objective_size(self, anchors: int, references: int) -> int:
+        """What the paper's objective divides by; for losses that offer the reduction "objective"."""
+        return anchors * references
+
+    def numbers(self, batch: Batch) -> int:
+        """About how many numbers the formula holds for each anchor beside the choice, for the size of a block."""
+        return 0
+
+    def check(self, batch: Batch) -> None:
+        """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
+
+    @property
+    def margin(self) -> float:
+        """The margin, in the unit of the distance."""
+        return self.strategy.margin
+
+    def reach(self, rows: Rows) -> Tensor:
+        """The distance from which on a negative adds nothing to the loss, infinite if none does.
+
+        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
+        losses that count negatives.
+        """
+        raise NotImplementedError
+
+    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
+        """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
+
+        `embeddings (N, d)` are as given, in the precision of the loss.
+        """
+        return None
+
+    def extra_repr(self) -> str:
+        """The options, as the constructor takes them."""
+        options = {}
+        for name in inspect.signature(type(self)).parameters:
+            value = getattr(self, name, getattr(self.strategy, name, None))
+            if isinstance(value, Tensor):
+                value = value.item() if value.numel() == 1 else f"one of {len(value)}"
+            if value is not None:
+                options[name] = value
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+    def check_reach(self, value: float, *, name: str) -> None:
+        """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
+        diameter = 4.0 if self.strategy.distance == "squared_euclidean" else 2.0
+        if value > diameter and (self.normalize or unit_rows_need(self.strategy) is not None):
+            raise ValueError(
+                f"{name} must not exceed {diameter:g}, the diameter of the unit sphere in {self.strategy.distance}: "
+                f"got {value:g}, which no embedding can satisfy; choose a smaller one."
+            )
+
+    def optimizer_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups for an optimiser, with the loss's own learning rates; empty without parameters."""
+        return []
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        references: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        reference_ids: Tensor | None = None,
+        with_batch: bool = False,
+        indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
+    ) -> Tensor:
+        """The loss of a batch, against itself or against `references`.
+
+        Args:
+            ids, reference_ids: the items of the rows; rows of the same item are never compared.
+            with_batch: compare with the batch itself too, whose rows then stand before the references.
+            indices: index tuples in place of the loss's own strategy, as `trivet.mine` and the miners of
+                pytorch-metric-learning give them: anchors, positives and negatives of triplets, each `(T,)`; or
+                anchors, positives `(P,)` and anchors, negatives `(Q,)` of pairs.
+            gather: the batch is that of all processes of torch.distributed (or of a group), of which each brings its
+                part and computes the terms of its own anchors. The value and the gradient of the embeddings are those
+                of one process with the whole batch; gradients of parameters are shares, to be summed over the
+                processes: under DistributedDataParallel, which averages them, multiply the loss by their number.
+                `references`, the same on every process, come after the whole batch, also without `with_batch`.
+
+        Shape:
+            embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
+            `ids (N,)`, `reference_ids (M,)` integer. Returns a scalar, exactly 0 with a graph when nothing can be
+            chosen.
+
+        Raises:
+            ValueError: if shapes or dtypes disagree, a row is not finite, or indices contradict the labels.
+        """
+
+        def checked() -> Batch:
+            if gather and indices is not None:
+                raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
+            if gather and references is embeddings:
+                raise ValueError(
+                    "references must be the same on every process: got the embeddings themselves with gather; "
+                    "leave them out, the rows of all processes are compared anyway."
+                )
+            batch = check_batch(
+                embeddings,
+                labels,
+                references=references,
+                reference_labels=reference_labels,
+                ids=ids,
+                reference_ids=reference_ids,
+                with_batch=with_batch and not gather,
+                normalize=self.normalize,
+                unit_rows_for=None if indices is not None else unit_rows_need(self.strategy),
+            )
+            self.check(batch)
+            return batch
+
+        device = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"  # what it is is checked inside
+        with torch.autocast(device_type=device, enabled=False):
+            if gather:
+                processes = Processes(None if gather is True else gather)
+                batch, key = gather_batch(checked, self.key, processes.group)
+                self.key.copy_(key)
+                value = self._reduce(batch, None, processes)
+            else:
+                value = self._reduce(checked(), indices, None)
+        penalty = self.penalty(embeddings.to(value.dtype), gather)
+        return value if penalty is None else value + penalty
+
+    def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
+        strategy, draws = self._chooser(batch, indices)
+        evaluation = Evaluation(self, batch, strategy, draws, processes)
+        if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
+            warnings.warn(
+                f"a batch must hold two samples of a class, or there is no positive: got {batch.total} classes of one "
+                "sample; draw at least two of each class, for instance with PKBatches.",
+                stacklevel=2,
+            )
+        if torch.compiler.is_compiling():
+            total = evaluation.add_up(batch, None)
+            total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
+        else:
+            references = None if batch.own else batch.references
+            parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+            total = Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
+        count = evaluation.count  # of terms, or of active parts, whichever the reduction asks for
+        if processes is not None:
+            count = processes.add_up(count)
+            total = sum_over_processes(total, gathered=batch.references, group=processes.group)
+        self.last = evaluation.record()
+        if self.reduction in ("mean", "mean-active", "max"):
+            return total / count.clamp_min(1).to(total.dtype)
+        if self.reduction == "anchors":
+            return total / max(1, batch.total)
+        return (
+            total
+            if self.reduction == "sum"
+            else total / max(1, self.objective_size(batch.total, len(batch.references)))
+        )
+
+    def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Selectors | Given, Draws | None]:
+        """What chooses for this batch, and the random numbers it needs."""
+        strategy = self.strategy
+        if indices is not None:
+            return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
+        draws = None
+        if strategy.random or self.disjoint == "random":
+            draws = Draws(self.key.clone())
+            self.key += torch.tensor([0, 1], device=self.key.device)
+        if self.disjoint:
+            anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
+            columns = (anchor, positive, anchor, negative)
+            return Given(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
+        return strategy, draws

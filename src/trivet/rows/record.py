@@ -1,0 +1,172 @@
+"""What a step of a loss did: counted block by block, read when somebody asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from trivet.lazy import lazy
+from trivet.mining.block import Choice
+from trivet.rows.view import Rows, RowSum
+
+Number = TypeVar("Number", Tensor, float)
+
+
+class Tally(NamedTuple, Generic[Number]):
+    """Counts and sums behind a `StepRecord`; all but the first four are of the anchors that have a term.
+
+    Attributes:
+        anchors, used: of the batch, and those with a term.
+        alone, unopposed: anchors without a term that have no positive, and those that have one but no negative.
+        inverted, compared: positives farther than the nearest negative, of those compared with one.
+        to_positive, positives: sum of the distances to the chosen positives, and how many.
+        to_negative, negatives: the same of the negatives.
+        terms, active, parts: terms, parts of them that are not zero, and all parts.
+    """
+
+    anchors: Number
+    used: Number
+    alone: Number
+    unopposed: Number
+    inverted: Number
+    compared: Number
+    to_positive: Number
+    positives: Number
+    to_negative: Number
+    negatives: Number
+    terms: Number
+    active: Number
+    parts: Number
+
+
+class StepRecord:
+    """What the last evaluation of a loss did. Numbers stay on the device until they are read.
+
+    "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none. With the
+    reduction "max" all of this is about the terms among which the largest was sought, not about that one alone.
+    """
+
+    def __init__(self, tally: Callable[[], Tensor]) -> None:
+        self._tally = tally
+
+    @lazy
+    def _read(self) -> Tally[float]:
+        return Tally(*self._tally().tolist())
+
+    def __repr__(self) -> str:
+        shares = ("active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
+        numbers = ", ".join(f"{name}={getattr(self, name):.4g}" for name in shares)
+        return f"StepRecord(anchors={self.anchors}, terms={self.terms}, {numbers}, dropped={self.dropped})"
+
+    @property
+    def anchors(self) -> int:
+        """Anchors in the batch."""
+        return int(self._read.anchors)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Anchors without a term, by reason: no positive, no negative (and a positive), or none of the wanted kind."""
+        read = self._read
+        unmatched = max(0, self.anchors - int(read.used) - int(read.alone) - int(read.unopposed))
+        return {"no positive": int(read.alone), "no negative": int(read.unopposed), "no match": unmatched}
+
+    @property
+    def terms(self) -> int:
+        """Terms of the loss: triplets, pairs or anchors."""
+        return int(self._read.terms)
+
+    @property
+    def active_fraction(self) -> float:
+        """Share of the terms that are not zero; of their parts, for a loss whose terms are sums of several."""
+        return _ratio(self._read.active, self._read.parts)
+
+    @property
+    def hard_fraction(self) -> float:
+        """Share of the chosen positives that lie farther from the anchor than their (nearest) chosen negative."""
+        return _ratio(self._read.inverted, self._read.compared)
+
+    @property
+    def mean_to_positive(self) -> float:
+        """Mean distance from an anchor to a chosen positive."""
+        return _ratio(self._read.to_positive, self._read.positives, empty=math.nan)
+
+    @property
+    def mean_to_negative(self) -> float:
+        """Mean distance from an anchor to a chosen negative."""
+        return _ratio(self._read.to_negative, self._read.negatives, empty=math.nan)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What of a block a step record needs; nothing here is as large as the matrix or holds a graph.
+
+    Attributes:
+        result: the sum of the terms.
+        positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many.
+        to_positive, pulled: `(B, S)` distances to the positives and which are chosen.
+        nearest: `(B, S)` or `(B, 1)` distance to the nearest chosen negative.
+        negative_sum, negative_count: `(B, S)` or `(B, 1)`, of the distances to the chosen negatives.
+    """
+
+    result: RowSum
+    positive: Tensor
+    negatives: Tensor
+    to_positive: Tensor
+    pulled: Tensor
+    nearest: Tensor
+    negative_sum: Tensor
+    negative_count: Tensor
+
+
+def noted(rows: Rows, result: RowSum) -> Notes:
+    """What a step record needs of a block."""
+    to_negative, negatives = rows.to_negative.detach(), rows.selection.negatives
+    if isinstance(negatives, Choice):
+        nearest, negative_sum, negative_count = to_negative, to_negative, negatives.chosen
+    else:
+        negative_sum, negative_count = rows.negative_total.detach()[:, None], negatives.count
+        nearest = to_negative.amin(dim=1, keepdim=True) if to_negative.shape[1] else negative_sum + torch.inf
+    return Notes(
+        replace(result, total=result.total.detach()),
+        *rows.candidates,
+        rows.to_positive.detach(),
+        rows.positive_chosen,
+        nearest,
+        negative_sum,
+        negative_count,
+    )
+
+
+@torch.no_grad()
+def tally_of(notes: Notes) -> Tensor:
+    """The `Tally` of a block, as a vector `(13,)` float64 that can be added to others."""
+    result = notes.result
+    used = result.used[:, None]
+    alone, unopposed = ~notes.positive.any(dim=1), notes.negatives[:, 0] == 0
+    pulled, pushed = notes.pulled & used, (notes.negative_count > 0) & used
+    compared = pulled & (notes.nearest < torch.inf)
+    numbers = Tally(
+        anchors=torch.ones_like(used).sum(),
+        used=used.sum(),
+        alone=(alone & ~result.used).sum(),
+        unopposed=(unopposed & ~alone & ~result.used).sum(),
+        inverted=((notes.to_positive > notes.nearest) & compared).sum(),
+        compared=compared.sum(),
+        to_positive=notes.to_positive.where(pulled, 0).sum(),
+        positives=pulled.sum(),
+        to_negative=notes.negative_sum.where(pushed, 0).sum(),
+        negatives=notes.negative_count.where(pushed, 0).sum(),
+        terms=result.count,
+        active=result.active,
+        parts=result.count * result.parts,
+    )
+    return torch.stack([number.double() for number in numbers])
+
+
+def _ratio(part: float, whole: float, empty: float = 0.0) -> float:
+    return part / whole if whole else empty

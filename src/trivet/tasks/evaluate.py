@@ -1,0 +1,586 @@
+"""Evaluation of embeddings in files: one set, queries against a gallery, several embeddings side by side."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+import trivet
+from trivet.data import Vectors, class_numbers, read_vectors
+from trivet.evaluation import ALL, LevelResult, evaluate
+from trivet.evaluation.folds import class_folds
+from trivet.evaluation.inputs import Metric
+from trivet.evaluation.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
+from trivet.evaluation.levels import CLUSTERING, VERIFICATION
+from trivet.evaluation.rejection import Rejection, rejection
+from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
+from trivet.files import write_whole
+from trivet.neighbours.approximate import retrieve_approximately
+from trivet.reports import write_evaluation_report
+from trivet.training.run_folder import RunFolder
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of each file.
+
+    Attributes:
+        levels: label levels; None for all there are.
+        table: the csv file of an npy file.
+        split: the rows of that split only; of a run, the split whose embeddings are read.
+        query, gallery: names of two splits of one file: the first is asked, the second retrieved.
+        cameras: leave out items of the query's class and camera.
+        junk: class of the first level whose gallery items are neither right nor wrong.
+        out_of_scope: class of the first level whose queries belong to no class of the gallery.
+        measures: see `trivet.evaluation.evaluate`.
+        distance: None for that of the run the embeddings are of, "cosine" for a file.
+        folds: evaluate retrieval within each of so many class-disjoint parts too; 0 for none.
+        sample: ask so many random items only; 0 for all.
+        approximate: rank by an approximate index.
+        resamples: of the bootstrap; 0 for no intervals.
+    """
+
+    levels: tuple[str, ...] | None = None
+    table: Path | None = None
+    split: str | None = None
+    query: str | None = None
+    gallery: str | None = None
+    cameras: bool = False
+    junk: str | None = None
+    out_of_scope: str | None = None
+    measures: tuple[str, ...] = ALL
+    distance: Metric | None = None
+    without_positive: WithoutPositive = "miss"
+    nmi_plus: int = 10
+    folds: int = 0
+    sample: int = 0
+    approximate: Literal["hnsw", "ivf"] | None = None
+    resamples: int = 1000
+    seed: int = 0
+    distributed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """A record, as JSON, and the values of each query behind it."""
+
+    record: dict[str, Any]
+    retrieval: dict[str, Retrieval]
+    ids: np.ndarray | None  # of the queries
+    levels: dict[str, LevelResult]  # with the names of the classes as labels
+    names: dict[str, np.ndarray]  # (N,) the class of each item
+    item_ids: np.ndarray | None  # of what is clustered and verified, also where only a sample is asked
+    rejected: Rejection | None  # at the first level
+
+
+@dataclass(frozen=True, eq=False)
+class _Sets:
+    name: str
+    queries: Vectors
+    gallery: Vectors | None
+    rejected: Vectors | None  # queries out of scope
+
+
+def evaluate_file(path: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+    """Evaluate the embeddings of a file or a run folder.
+
+    Raises:
+        ValueError: if the file cannot be used, or what is asked does not fit it.
+    """
+    if (request.query is None) != (request.gallery is None):
+        raise ValueError(
+            "--query and --gallery go together: got one of them; name the split that is asked and the other."
+        )
+    request = replace(request, distance=request.distance or _distance_of(path))
+    if request.query is None:
+        vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
+        return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
+    if request.split is not None:
+        raise ValueError("--split takes the rows of one split: leave it out beside --query and --gallery.")
+    queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
+    gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
+    return _evaluate(_Sets(path.name, queries, gallery, None), request, progress)
+
+
+def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+    """Evaluate the embeddings of one file against those of another; a query does not retrieve the item of its id.
+
+    Raises:
+        ValueError: as `evaluate_file`.
+    """
+    request = replace(request, distance=request.distance or _distance_of(query))
+    sets = _Sets(
+        f"{query.name} in {gallery.name}",
+        read_vectors(query, levels=request.levels, table=request.table, split=request.split),
+        read_vectors(gallery, levels=request.levels),
+        None,
+    )
+    return _evaluate(sets, request, progress)
+
+
+def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+    """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
+
+    The same queries are drawn for both ("paired"), so what they find equally hard cancels.
+
+    Raises:
+        ValueError: if the embeddings are not of the same queries.
+    """
+    first = found[0]
+    differences: dict[str, Any] = {}
+    for other in found[1:]:
+        for level in first.levels.keys() & other.levels.keys():
+            rows = differences.setdefault(level, {})
+            for name, by_over in _compared(first, other, level, request).items():
+                rows.setdefault(name, []).append(_difference(first, other, by_over, shown=bool(request.resamples)))
+    return {level: differences[level] for level in first.levels if differences.get(level)}
+
+
+def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) -> dict[str, dict[Over, Difference]]:
+    """Measure -> over -> the mean of the other less that of the first, under the same draws."""
+    resamples, seed = request.resamples or 1, request.seed  # one gives the difference itself; its interval is not shown
+    found: dict[str, dict[Over, Difference]] = {}
+
+    def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
+        ones = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
+        for name, one in zip(names, ones, strict=True):
+            found.setdefault(name, {})[over] = one
+
+    overs: tuple[Over, ...] = ("queries", "classes")
+    if level in first.retrieval and level in other.retrieval:
+        a, b = first.retrieval[level], other.retrieval[level]
+        rows = _same_queries(first, other, first.ids, other.ids, (len(a.classes), len(b.classes)))
+        _same_labels(first, other, level, a.labels[a.classes], b.labels[b.classes][rows])
+        names = [name for name in a.measures if name in b.measures]
+        columns = [[one.measures.index(name) for name in names] for one in (a, b)]
+        for over in overs:
+            pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
+    results = first.levels[level], other.levels[level]
+    if not any(result.clustering or result.clustering_plus or result.verification for result in results):
+        return found
+    rows = _same_queries(first, other, first.item_ids, other.item_ids, (results[0].items, results[1].items))
+    _same_labels(first, other, level, first.names[level], other.names[level][rows])
+    agreed, others = (result.agreement_values() for result in results)
+    for name in agreed.keys() & others.keys():
+        values, classes = agreed[name]
+        for over in overs:
+            pair([name], values, others[name][0][rows], classes, over)
+    pairs = [result.verification.pairs for result in results if result.verification is not None]
+    if len(pairs) == 2 and pairs[0] is not None and pairs[1] is not None:
+        own, its = pairs[0], pairs[1]
+        for over in overs:
+            mine, theirs = own.values(over, "micro"), its.values(over, "micro")
+            for name in mine.keys() & theirs.keys():
+                if over == "queries":
+                    classes = own.in_order(own.classes)
+                    pair([name], own.in_order(mine[name]), its.in_order(theirs[name])[rows], classes, over)
+                else:
+                    pair([name], mine[name], theirs[name], np.arange(len(own.sizes)), over)
+            rates = own.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
+            for name, one in rates.items():
+                found.setdefault(name, {})[over] = one
+    return {name: found[name] for name in results[0].mean() if name in found}
+
+
+def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
+    """Write `embeddings,level,class,queries,MEASURE,...`, a row for each class of each level.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = [
+        (one.record["embeddings"], level, row)
+        for one in found
+        for level in one.levels
+        for row in class_rows(one, level)
+    ]
+    measures = list(dict.fromkeys(name for _, _, row in rows for name in row if name not in ("class", "queries")))
+    writer.writerow(["embeddings", "level", "class", "queries", *measures])
+    for name, level, row in rows:
+        writer.writerow([name, level, row["class"], row["queries"], *(row.get(measure, "") for measure in measures)])
+    write_whole(path, text.getvalue().encode())
+
+
+def class_rows(found: Evaluated, level: str) -> list[dict[str, Any]]:
+    """The class, the number of its queries and its measures, for each class that has a value.
+
+    The queries are those of retrieval that count; without retrieval all items of the class. The AUROC of rejection is
+    at the first level, "rejection-auroc".
+    """
+    result, retrieval = found.levels[level], found.retrieval.get(level)
+    if retrieval is not None:
+        counted = retrieval.labels[retrieval.classes[~np.isnan(retrieval.values[:, 0])]]
+    else:
+        counted = found.names[level]
+    counts = dict(zip(*(side.tolist() for side in np.unique(counted, return_counts=True)), strict=True))
+    means = replace(result, retrieval=retrieval).per_class()
+    if found.rejected is not None and level == next(iter(found.levels)):
+        for label, area in found.rejected.per_class().items():
+            means.setdefault(label, {})["rejection-auroc"] = area
+    return [
+        {"class": str(label), "queries": counts.get(label, 0), **means[label]}
+        for label in result.labels.tolist()
+        if label in means
+    ]
+
+
+def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evaluated:
+    began = time.perf_counter()
+    assert request.distance is not None
+    sets = _scoped(sets, request)
+    queries, gallery = sets.queries, sets.gallery
+    if not queries.labels:
+        raise ValueError(
+            f"evaluation needs a label for each row: {sets.name} has no label column; name one with --labels."
+        )
+    if gallery is not None and list(gallery.labels) != list(queries.labels):
+        raise ValueError(
+            f"queries and gallery must have the same label levels: got {list(queries.labels)} and "
+            f"{list(gallery.labels)}; name them with --labels."
+        )
+    labels, gallery_labels, names = {}, {}, {}
+    for level, column in queries.labels.items():
+        columns = [column] if gallery is None else [column, gallery.labels[level]]
+        numbers, names[level] = class_numbers(*columns)
+        labels[level] = numbers[0]
+        if gallery is not None:
+            gallery_labels[level] = numbers[1]
+    too_few = {level: len(names[level]) for level in labels if len(names[level]) < request.folds}
+    if request.folds and len(too_few) == len(labels):
+        level, count = max(too_few.items(), key=lambda pair: pair[1])
+        raise ValueError(
+            f"--folds must be at most the number of classes: got {request.folds} for {count} at level {level}; ask for "
+            "fewer."
+        )
+    protocol: dict[str, Any] = {
+        "kind": "self-retrieval" if gallery is None else "query-gallery",
+        "queries": request.sample or len(queries),
+        "gallery": len(queries if gallery is None else gallery),
+        "without_positive": request.without_positive,
+        "same_camera_left_out": request.cameras,
+    }
+    options: dict[str, Any] = {}
+    if gallery is not None:
+        options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
+        own = _own_rows(queries, gallery)
+        options |= {} if own is None else {"own": own}
+        protocol["queries_in_gallery"] = 0 if own is None else int((own >= 0).sum())
+    if request.cameras:
+        options |= _cameras(sets)
+    if request.junk is not None:
+        options["junk"] = _junk(sets, request.junk)
+        protocol["junk"] = int(options["junk"].sum())
+    if request.sample:
+        options["sample"] = _sampled(sets, request)
+    record: dict[str, Any] = {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "embeddings": sets.name,
+        "items": len(queries),
+        "dimension": int(queries.embeddings.shape[1]),
+        "distance": request.distance,
+        "protocol": protocol,
+        "resamples": request.resamples,
+        "seed": request.seed,
+    }
+    measures = request.measures
+    approximate: dict[str, Retrieval] = {}
+    if request.approximate is not None:
+        ranking = [name for name in measures if name not in (*CLUSTERING, *VERIFICATION)]
+        done = retrieve_approximately(
+            queries.embeddings,
+            labels,
+            kind=request.approximate,
+            measures=[name for name in ranking if name not in ("map", "mrr")],
+            distance=request.distance,
+            without_positive=request.without_positive,
+            seed=request.seed,
+            **options,
+        )
+        approximate = done.levels
+        protocol["approximate"] = {
+            "kind": done.index.kind,
+            "parameters": dict(done.index.parameters),
+            "neighbours": done.listed,
+            "recall": done.index.recall,
+            "recall_at": done.index.recall_at,
+            "recall_queries": done.index.recall_queries,
+        }
+        measures = tuple(name for name in measures if name not in ranking)
+    results: dict[str, LevelResult] = {}
+    if measures:
+        results = evaluate(
+            queries.embeddings,
+            labels,
+            measures=measures,
+            nmi_plus_multiple=request.nmi_plus,
+            distance=request.distance,
+            without_positive=request.without_positive,
+            seed=request.seed,
+            distributed=request.distributed,
+            progress=None if progress is None else lambda done, total: progress("queries", done, total),
+            **options,
+        )
+    else:
+        results = {
+            level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
+            for level, numbers in labels.items()
+        }
+    results = {
+        level: replace(
+            result,
+            retrieval=approximate.get(level, result.retrieval),
+            labels=np.array(names[level])[np.unique(labels[level])],
+        )
+        for level, result in results.items()
+    }
+    retrieval = {
+        level: replace(result.retrieval, labels=np.array(names[level])[result.retrieval.labels])
+        for level, result in results.items()
+        if result.retrieval is not None
+    }
+    record["evaluation"] = {level: result.as_json() for level, result in results.items()}
+    if any(result.mean() for result in results.values()):
+        record["macro"] = {level: result.mean("macro") for level, result in results.items()}
+        if request.resamples:
+            averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
+            for key, average in averages.items():
+                record[key] = {
+                    level: intervals_json(result.intervals(average, resamples=request.resamples, seed=request.seed))
+                    for level, result in results.items()
+                }
+    record["clustering"] = {
+        level: {
+            "clusters": one.clusters,
+            "clusters_in_use": one.clusters_in_use,
+            "inertia": one.inertia,
+            "restarts": one.restarts,
+            "seconds": round(one.seconds, 3),
+        }
+        for level, result in results.items()
+        if (one := result.clustering) is not None
+    }
+    if request.folds:
+        enough = {level: classes for level, classes in labels.items() if level not in too_few}
+        record["folds"] = _folds(queries, enough, request)
+        reasons = {level: f"{request.folds} folds need as many classes: there are {n}." for level, n in too_few.items()}
+        record |= {"folds_missing": reasons} if reasons else {}
+    rejected = None
+    if sets.rejected is not None and gallery is not None:
+        level = next(iter(labels))
+        outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
+        rejected = rejection(
+            np.concatenate([queries.embeddings, sets.rejected.embeddings]),
+            outside,
+            gallery.embeddings,
+            labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
+            distance=request.distance,
+        )
+        assert rejected.scores is not None
+        assert rejected.scores.labels is not None
+        named = replace(rejected.scores, labels=np.array(names[level])[rejected.scores.labels])
+        rejected = replace(rejected, scores=named)
+        record["rejection"] = _rejection(rejected, request)
+    record["seconds"] = round(time.perf_counter() - began, 3)
+    ids = queries.ids
+    if request.sample and ids is not None:
+        ids = ids[options["sample"]]
+    classes = {level: np.array(names[level])[numbers] for level, numbers in labels.items()}
+    return Evaluated(record, retrieval, ids, results, classes, queries.ids, rejected)
+
+
+def _rejection(found: Rejection, request: Request) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "auroc": found.auroc,
+        "fpr_at_95_tpr": found.fpr_at_95_tpr,
+        "in_scope": found.in_scope,
+        "out_of_scope": found.out_of_scope,
+        "macro": {"auroc": found.macro},
+    }
+    if request.resamples:
+        averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
+        for key, average in averages.items():
+            record[key] = intervals_json(found.intervals(average, resamples=request.resamples, seed=request.seed))
+    return record
+
+
+def _distance_of(path: Path) -> Metric:
+    return RunFolder.open(path).config().evaluation.distance if path.is_dir() else "cosine"
+
+
+def _scoped(sets: _Sets, request: Request) -> _Sets:
+    """With the queries that are out of scope set apart, and such items taken out of the gallery."""
+    if request.out_of_scope is None:
+        return sets
+    if sets.gallery is None:
+        raise ValueError("--out-of-scope needs a gallery of the known classes: give --query and --gallery.")
+    level = next(iter(sets.queries.labels))
+    outside = sets.queries.labels[level] == request.out_of_scope
+    if outside.all() or not outside.any():
+        raise ValueError(
+            f"--out-of-scope must be the {level} of some queries: {request.out_of_scope!r} is that of "
+            f"{int(outside.sum())} of {len(outside)}."
+        )
+    known = sets.gallery.labels[level] != request.out_of_scope
+    return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
+
+
+def _own_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
+    if queries.ids is None or gallery.ids is None:
+        return None
+    order = np.argsort(gallery.ids)
+    place = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
+    rows: np.ndarray = np.where(gallery.ids[order[place]] == queries.ids, order[place], -1)
+    return rows
+
+
+def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
+    columns = [one.cameras for one in (sets.queries, sets.gallery) if one is not None]
+    if any(column is None for column in columns):
+        raise ValueError(
+            f"--cameras needs a column camera in each file: {sets.name} lacks it; add it, or leave it out."
+        )
+    numbers, _ = class_numbers(*[column for column in columns if column is not None])
+    return dict(zip(("cameras", "gallery_cameras"), numbers, strict=False))
+
+
+def _junk(sets: _Sets, name: str) -> np.ndarray:
+    if sets.gallery is None:
+        raise ValueError("--junk takes items out of a gallery: give --query and --gallery.")
+    level = next(iter(sets.gallery.labels))
+    junk: np.ndarray = sets.gallery.labels[level] == name
+    if not junk.any():
+        raise ValueError(f"--junk must be the {level} of some gallery items: {name!r} is that of none.")
+    return junk
+
+
+def _sampled(sets: _Sets, request: Request) -> np.ndarray:
+    if sets.gallery is not None:
+        raise ValueError("--sample asks some items of one set: leave it out beside --query and --gallery.")
+    if request.sample > len(sets.queries):
+        raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {request.sample}.")
+    rows = np.random.default_rng(request.seed).permutation(len(sets.queries))[: request.sample]
+    return np.sort(rows)
+
+
+def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request) -> dict[str, Any]:
+    """Retrieval within each of the class-disjoint parts, their mean and its Student-t interval."""
+    names = [name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION)]
+    found: dict[str, Any] = {}
+    for level, classes in labels.items():
+        values = []
+        for rows in class_folds(classes, request.folds, seed=request.seed):
+            part = evaluate(
+                queries.embeddings[rows],
+                {level: classes[rows]},
+                measures=names,
+                distance=request.distance or "cosine",
+                without_positive=request.without_positive,
+            )[level]
+            assert part.retrieval is not None
+            values.append(part.retrieval.mean())
+        found[level] = {}
+        for name in names:
+            shares = [value[name] for value in values]
+            mean, interval = across_folds(shares)
+            found[level][name] = {"mean": mean, "interval": interval_json(interval), "values": shares}
+    return found
+
+
+def _same_queries(
+    first: Evaluated, other: Evaluated, own: np.ndarray | None, others: np.ndarray | None, counts: tuple[int, int]
+) -> np.ndarray:
+    """Where the queries of the first, with these ids, stand among those of the other."""
+    names = first.record["embeddings"], other.record["embeddings"]
+    if counts[0] != counts[1]:
+        raise ValueError(
+            f"compared embeddings must be of the same items: {names[0]} has {counts[0]} queries and {names[1]} "
+            f"{counts[1]}; give files made from one data set."
+        )
+    if own is None or others is None:
+        return np.arange(counts[0])
+    order = np.argsort(others)
+    place = np.searchsorted(others, own, sorter=order).clip(max=len(order) - 1)
+    if not (others[order[place]] == own).all():
+        missing = own[others[order[place]] != own][0]
+        raise ValueError(
+            f"compared embeddings must be of the same items: {names[1]} has no {str(missing)!r}, which {names[0]} has; "
+            "give files made from one data set."
+        )
+    found: np.ndarray = order[place]
+    return found
+
+
+def _same_labels(first: Evaluated, other: Evaluated, level: str, own: np.ndarray, others: np.ndarray) -> None:
+    """The class names of the same queries must be equal."""
+    if own.tolist() != others.tolist():
+        raise ValueError(
+            f"compared embeddings must have the same labels: {level} differs between "
+            f"{first.record['embeddings']} and {other.record['embeddings']}; give files made from one data set."
+        )
+
+
+def _difference(
+    first: Evaluated, other: Evaluated, by_over: Mapping[Over, Difference], *, shown: bool
+) -> dict[str, Any]:
+    return {
+        "of": other.record["embeddings"],
+        "less": first.record["embeddings"],
+        "difference": _finite(next(iter(by_over.values())).value),
+        **{over: interval_json(one.interval) if shown else None for over, one in by_over.items()},
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+@contextmanager
+def processes() -> Iterator[tuple[int, int]]:
+    """Meet the other processes of torchrun, if it started this one: rank and number of processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield 0, 1
+        return
+    torch.distributed.init_process_group("gloo")
+    try:
+        yield torch.distributed.get_rank(), torch.distributed.get_world_size()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def write_report(result: Mapping[str, Any], found: Sequence[Evaluated], path: Path) -> None:
+    """Write the page of what `summary` returned, with the classes one by one.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    classes = [{level: class_rows(each, level) for level in each.levels} for each in found]
+    write_evaluation_report({"results": [each.record for each in found], **result, "per_class": classes}, path)
+
+
+def only_retrieval(request: Request) -> Request:
+    """What a process that only helps has to do."""
+    ranking = tuple(name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION))
+    return replace(request, measures=ranking, folds=0, resamples=0)
+
+
+def summary(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+    """The record of one embedding; of several, `{"results": [...], "differences": {...}}`."""
+    if len(found) == 1:
+        return dict(found[0].record)
+    return {"results": [one.record for one in found], "differences": compare(found, request)}

@@ -1,0 +1,137 @@
+"""`trivet evaluate RUN`: the model of a run is measured, diagnosed and reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trivet.data import Splits, load
+from trivet.files import write_json
+from trivet.models import Embedder, build
+from trivet.reports import write_run_report
+from trivet.tasks.diagnose import diagnosis_section, of_dataset, some_items
+from trivet.tasks.display import Display
+from trivet.tasks.measure import measure_splits
+from trivet.training.checkpoint import (
+    read_progress,
+    step_of,
+)
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed, label_names
+from trivet.training.guard import Guard, with_changes
+from trivet.training.picks import PickLog, labels_section
+from trivet.training.record import first_record
+from trivet.training.run_folder import (
+    RECORD,
+    REPORT,
+    RunFolder,
+    trained_model,
+    write_embeddings,
+)
+
+
+def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> dict[str, Any]:
+    """Evaluate the model of a run anew and write embeddings, record and report; returns the record.
+
+    Raises:
+        ValueError, OSError: as `train`; also if the folder holds no run with a model.
+    """
+    run = RunFolder.open(path)
+    config = run.given()
+    with Display(show=progress) as display, run.locked():
+        model = trained_model(run)
+        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        record = run.record() or first_record(run, config, splits, "")
+        if record["status"] == "running":  # the record was lost: what is left tells
+            checkpoints = run.checkpoints()
+            done = bool(checkpoints) and step_of(checkpoints[-1]) == config.training.steps
+            record["status"] = "finished" if done else "interrupted"
+            if checkpoints:
+                guard = Guard(config, ())
+                kept = read_progress(checkpoints[-1])
+                guard.restore(kept.guard)
+                picks = PickLog(splits, guard.settings)
+                picks.restore(kept.picks)
+                record |= {"guard": guard.as_json(), "monitor": guard.seen()}
+                record["label_noise"] = {"strategy": picks.as_json()}
+                record["cleaning"] = list(kept.cleaning.get("looks", []))
+        config = with_changes(config, (record.get("guard") or {}).get("settings") or {})
+        untrained = build(config.model, splits.train.inputs.shape, config.seed)
+        write_evaluation(run, record, config, splits, model, untrained, display)
+        return record
+
+
+def write_evaluation(
+    run: RunFolder,
+    record: dict[str, Any],
+    config: RunConfig,
+    splits: Splits,
+    model: Embedder,
+    untrained: Embedder,
+    display: Display,
+) -> None:
+    trained = splits.train.subset(some_items(splits.train, seed=config.seed))
+    datasets = {"train": trained, **splits.evaluation}
+    counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
+    diagnosed: dict[str, Any] = {}
+
+    def keep(name: str, embeddings: np.ndarray) -> None:
+        dataset = datasets[name]
+        write_embeddings(run.path / "embeddings" / f"{name}.parquet", embeddings, dataset.ids, label_names(dataset))
+
+    def diagnose(name: str, embeddings: np.ndarray, before: np.ndarray) -> None:
+        dataset = datasets[name]
+        if len(np.unique(dataset.labels[splits.level])) < 2:  # a single class has nothing to collapse into
+            return
+        rows = some_items(dataset, seed=config.seed)
+        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], before[rows])
+        if len(rows) < counts[name]:
+            subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
+        # The record holds a map of each evaluation split already.
+        points = config.evaluation.map_points if name == "train" else 0
+        diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
+
+    model = model.cpu()
+    began = time.perf_counter()
+    embeddings = embed(model, trained.inputs, lambda done, total: display.update("diagnosis", done, total))
+    if not np.isfinite(embeddings).all():
+        record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
+        write_json(run.path / RECORD, record)
+        write_run_report(record, run.path / REPORT)
+        return
+    keep("train", embeddings)
+    before = embed(untrained, trained.inputs)
+    diagnose("train", embeddings, before)
+    record["label_noise"] = (record.get("label_noise") or {}) | {
+        "labels": labels_section(
+            embeddings,
+            before,
+            trained.labels[splits.level],
+            classes=len(np.unique(splits.train.labels[splits.level])),
+            distance=config.evaluation.distance,
+            seed=config.seed,
+        )
+    }
+    seconds = time.perf_counter() - began
+    sections: Mapping[str, Any] = measure_splits(
+        splits.evaluation,
+        splits.level,
+        model,
+        untrained,
+        config.evaluation,
+        seed=config.seed,
+        display=display,
+        keep=keep,
+        diagnose=diagnose,
+    )
+    seconds += sections["evaluation_seconds"]
+    record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
+    record["diagnosis"] = diagnosed
+    record["seconds"]["evaluation"] = round(seconds, 3)
+    write_json(run.path / RECORD, record)
+    write_run_report(record, run.path / REPORT)

@@ -1,0 +1,148 @@
+"""`trivet index`: a folder with the vectors of a file or a run and their items, which can be searched."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import trivet
+from trivet.data.vectors import Vectors, read_vectors
+from trivet.evaluation.inputs import Metric
+from trivet.files import new_folder, write_whole
+from trivet.models.store import WEIGHTS
+from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
+from trivet.tasks.display import Display
+from trivet.training.run_folder import RunFolder, trained_model
+
+ITEMS = "items.parquet"
+NAMES = frozenset((VECTORS, DESCRIPTION, ITEMS))
+ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
+
+
+def make_index(
+    source: Path,
+    output: Path,
+    *,
+    distance: Metric | None = None,
+    kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto",
+    seed: int = 0,
+    split: str | None = None,
+    table: Path | None = None,
+    text_model: str | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Index a file of embeddings, or the embeddings of all evaluation splits of a run; returns what it is, see
+    `description`.
+
+    Args:
+        source: a file that `read_vectors` reads, or a run folder.
+        output: the folder to make: `index.faiss`, `index.json`, `items.parquet` (row by row: id, split where there is
+            one, a text column for each label level).
+        distance: by default that of the run's evaluation, and "cosine" for a file.
+        split: index the items of this split only.
+        table: as in `read_vectors`.
+        text_model: of a file: the sentence-transformers model, by name or folder, that made the embeddings.
+
+    Raises:
+        ValueError: if the source or the output cannot be used, or an option does not fit the source.
+        OSError: if the folder cannot be written.
+    """
+    about: dict[str, Any] = {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "source": str(source.resolve()),
+    }
+    splits: list[str] | None = None
+    if source.is_dir():
+        run = RunFolder.open(source)
+        if text_model is not None:
+            raise ValueError(f"--text-model is for a file of text embeddings: {source} is a run; leave it out.")
+        config = run.config()
+        distance = distance or config.evaluation.distance
+        splits = _splits(run) if split is None else [split]
+        parts = [read_vectors(source, split=name, table=table) for name in splits]
+        about |= {
+            "run": str(source.resolve()),
+            "model": model_hash(run),
+            "data": config.data.name,
+            "splits": splits,
+            "level": config.data.level or next(iter(parts[0].labels), None),  # the coarsest, as in training
+        }
+    else:
+        distance = distance or "cosine"
+        parts = [read_vectors(source, split=split, table=table)]
+        about["text_model"] = _absolute(text_model) if text_model else None
+    about["levels"] = list(parts[0].labels)
+    items = _items(splits, parts)
+    embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
+    with (
+        new_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force, worth_keeping=lambda: False),
+        Display(show=progress) as display,
+    ):
+        try:
+            display.update("indexing", 0, 1)
+            index = build_index(embeddings, distance=distance, kind=kind, seed=seed, about=about)
+            sink = pa.BufferOutputStream()
+            pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
+            write_whole(output / ITEMS, sink.getvalue().to_pybytes())
+            index.save(output)  # last: a folder without index.json is no index
+            display.update("indexing", 1, 1)
+        except BaseException:
+            shutil.rmtree(output)
+            raise
+    return description(index)
+
+
+def description(index: Index) -> dict[str, Any]:
+    """What `index.json` says, less the format, the centre and the scale."""
+    return {**asdict(index.info), "about": dict(index.about)}
+
+
+def _splits(run: RunFolder) -> list[str]:
+    """The evaluation splits of a run, the main one first."""
+    splits = list(run.record().get("evaluation") or {})
+    if not splits:
+        raise ValueError(
+            f"a run must have been evaluated to be indexed: {run.path} has not; evaluate it with "
+            f"`trivet evaluate {run.path}`, or name one of the splits it has embeddings of with --split."
+        )
+    return splits
+
+
+def _absolute(model: str) -> str:
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+def model_hash(run: RunFolder) -> str:
+    path = run.path / "model" / WEIGHTS
+    if not path.is_file():
+        trained_model(run)  # says what is missing
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _items(splits: Sequence[str] | None, parts: Sequence[Vectors]) -> pa.Table:
+    """The table of the items; of a run, its parts are the splits."""
+    columns: dict[str, pa.ChunkedArray] = {}
+
+    def add(name: str, values: Sequence[np.ndarray]) -> None:
+        columns[name] = pa.chunked_array([pa.array(part, pa.large_string()) for part in values], pa.large_string())
+
+    add("id", [np.arange(len(part)).astype(np.str_) if part.ids is None else part.ids for part in parts])
+    if splits is not None:
+        add("split", [np.full(len(part), name) for name, part in zip(splits, parts, strict=True)])
+    elif parts[0].splits is not None:
+        add("split", [parts[0].splits])
+    for level in parts[0].labels:
+        add(level, [part.labels[level] for part in parts])
+    return pa.table(columns)

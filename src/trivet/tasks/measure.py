@@ -1,0 +1,195 @@
+"""What a record says of a model: measures on the evaluation splits and what the report shows of them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from trivet.collapse import fine_coarse_index
+from trivet.data import Dataset
+from trivet.evaluation import evaluate, nearest_pairs, neighbours, retrieve_levels, standard
+from trivet.evaluation.intervals import intervals_json
+from trivet.evaluation.levels import CLUSTERING
+from trivet.models import Embedder
+from trivet.tasks.display import Display
+from trivet.training.config import EvaluationConfig
+from trivet.training.embedding import embed, label_names, raw_inputs
+from trivet.training.sample import map_sample
+
+RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
+SCATTER_POINTS, QUERIES, NEIGHBOURS = 2000, 10, 6
+
+
+def measure_splits(
+    splits: Mapping[str, Dataset],
+    level: str,
+    model: Embedder,
+    untrained: Embedder,
+    config: EvaluationConfig,
+    *,
+    seed: int,
+    display: Display,
+    keep: Callable[[str, np.ndarray], None],
+    diagnose: Callable[[str, np.ndarray, np.ndarray], None] | None = None,
+) -> dict[str, Any]:
+    """Evaluate every split, beside the untrained network and the raw inputs; the sections of the run record.
+
+    Args:
+        level: the label level trained on.
+        keep: called with the name of each split and its embeddings.
+        diagnose: called with the name of each split, its embeddings and those of the untrained network.
+    """
+    began = time.perf_counter()
+    sections: dict[str, Any] = {
+        "evaluation": {},
+        "intervals": {},
+        "collapse": {},
+        "maps": {},
+        "scatter": {},
+        "neighbours": {},
+    }
+    for number, (name, dataset) in enumerate(splits.items()):
+        display.update("evaluation", number, len(splits), f"embedding {name}")
+        embeddings = embed(model, dataset.inputs)
+        keep(name, embeddings)
+        display.update("evaluation", number, len(splits), f"measuring {name}")
+        found = evaluate(
+            embeddings,
+            dataset.labels,
+            measures=standard(config.k),
+            nmi_plus_multiple=config.nmi_plus,
+            seed=seed,
+            distance=config.distance,
+        )
+        rows = [{"name": "trained", "levels": {key: value.as_json() for key, value in found.items()}}]
+        sections["intervals"][name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in found.items()}
+        references = {"untrained network": embed(untrained, dataset.inputs)}
+        if untrained.backbone is not None:
+            references["zero-shot backbone"] = embed(untrained.backbone, dataset.inputs)
+        if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
+            references["raw inputs"] = raw_inputs(dataset.inputs)
+        rows += [{"name": key, "levels": _retrieved(rows_, dataset, config)} for key, rows_ in references.items()]
+        sections["evaluation"][name] = rows
+        index = collapse_index(embeddings, dataset)
+        if index is not None:
+            sections["collapse"][name] = index
+        sample = map_sample(dataset, config.map_points, seed=seed)
+        sections["maps"][name] = embedding_map(embeddings, dataset, sample, seed=seed)
+        sections["scatter"][name] = triplet_scatter(embeddings, dataset, seed=seed)
+        sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
+        if diagnose is not None:
+            display.update("evaluation", number, len(splits), f"diagnosing {name}")
+            diagnose(name, embeddings, references["untrained network"])
+    display.update("evaluation", len(splits), len(splits))
+    sections["evaluation_seconds"] = time.perf_counter() - began
+    return sections
+
+
+def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, dict[str, float]]:
+    names = [name for name in standard(config.k) if name not in CLUSTERING]
+    found = retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
+    return {level: result.mean() for level, result in found.items()}
+
+
+def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> dict[str, Any] | None:
+    """The fine/coarse index of the two coarsest levels; None where there is one level or one coarse class."""
+    if len(dataset.labels) < 2:
+        return None
+    coarse, fine, *_ = dataset.labels
+    if len(np.unique(dataset.labels[coarse])) < 2 or not _nested(dataset.labels[coarse], dataset.labels[fine]):
+        return None
+    index = fine_coarse_index(embeddings, dataset.labels[coarse], dataset.labels[fine])
+    return {"coarse": coarse, "fine": fine, "index": index} if np.isfinite(index) else None
+
+
+def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
+    """Whether some coarse class holds two fine ones, so that there is a distance to speak of."""
+    pairs = np.unique(np.stack([coarse, fine], axis=1), axis=0)
+    return bool((np.unique(pairs[:, 0], return_counts=True)[1] > 1).any())
+
+
+def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, *, seed: int) -> dict[str, Any]:
+    """A sample of items in the plane: a 2-D embedding as it is, else by PCA and by t-SNE."""
+    names = label_names(dataset)
+    return {
+        "coordinates": plane_coordinates(embeddings[sample], seed=seed),
+        "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
+        "ids": [dataset.ids[i] for i in sample.tolist()],
+        "thumbnails": [thumbnail(dataset, i) for i in sample.tolist()],
+    }
+
+
+def plane_coordinates(embeddings: np.ndarray, *, seed: int) -> dict[str, list[list[float]]]:
+    """Way of drawing -> the place of each row in the plane: a 2-D embedding as it is, else by PCA and, if it
+    has more dimensions and items that differ, by t-SNE.
+    """
+    points = embeddings.astype(np.float64)
+    if points.shape[1] == 2:
+        coordinates = {"as is": points}
+    else:
+        coordinates = {"PCA": _plane(points)}
+        if points.shape[1] > 2 and len(points) > 10 and np.ptp(points, axis=0).any():
+            from sklearn.manifold import TSNE  # takes a second to load
+
+            perplexity = min(30, (len(points) - 1) // 3)
+            coordinates["t-SNE"] = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(points)
+    return {name: np.round(xy, 4).tolist() for name, xy in coordinates.items()}
+
+
+def _plane(points: np.ndarray) -> np.ndarray:
+    """The first two principal components `(N, 2)`; the second is 0 for one-dimensional points."""
+    centred = points - points.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    plane = centred @ axes[:2].T
+    return np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
+
+
+def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> dict[str, Any]:
+    """For a sample of items, the similarity to the nearest same-class and other-class item of the whole set."""
+    sections = {}
+    for level, labels in dataset.labels.items():
+        pairs = nearest_pairs(embeddings, labels)
+        usable = np.flatnonzero(np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an))
+        shown = np.sort(np.random.default_rng(seed).permutation(usable)[:SCATTER_POINTS])
+        sections[level] = {
+            "s_ap": np.round(pairs.s_ap[shown], 5).tolist(),
+            "s_an": np.round(pairs.s_an[shown], 5).tolist(),
+            "ids": [dataset.ids[i] for i in shown.tolist()],
+        }
+    return sections
+
+
+def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) -> dict[str, Any]:
+    """A few random items with their nearest neighbours."""
+    queries = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:QUERIES])
+    found = neighbours(embeddings, queries, min(NEIGHBOURS, len(dataset) - 1), distance="cosine")
+    names = label_names(dataset)
+
+    def item(i: int) -> dict[str, Any]:
+        labels = {key: values[i] for key, values in names.items()}
+        return {"id": dataset.ids[i], "thumbnail": thumbnail(dataset, i), "labels": labels}
+
+    return {
+        "level": level,
+        "queries": [
+            item(query)
+            | {"neighbours": [item(i) | {"similarity": round(1 - float(d), 4)} for i, d in zip(near, far, strict=True)]}
+            for query, near, far in zip(queries.tolist(), found.indices.tolist(), found.distances.tolist(), strict=True)
+        ],
+    }
+
+
+def thumbnail(dataset: Dataset, index: int) -> str:
+    """A small picture of an item as a data URI."""
+    sink = io.BytesIO()
+    picture = dataset.inputs.thumbnail(index)
+    if picture.mode == "L":
+        picture.save(sink, "PNG")
+        return f"data:image/png;base64,{base64.b64encode(sink.getvalue()).decode()}"
+    picture.save(sink, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(sink.getvalue()).decode()}"

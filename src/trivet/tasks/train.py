@@ -1,0 +1,178 @@
+"""A run from its settings to its folder: train, go on, evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trivet.data import DataConfig, load
+from trivet.data.decisions import write_decisions
+from trivet.evaluation import standard
+from trivet.evaluation.intervals import across_folds, interval_json
+from trivet.files import write_json, write_whole
+from trivet.models import save
+from trivet.reports import write_run_report
+from trivet.tasks.display import Display
+from trivet.tasks.evaluate_run import write_evaluation
+from trivet.training.config import RunConfig, resolved
+from trivet.training.job import Job, Status
+from trivet.training.parts import Parts
+from trivet.training.run_folder import (
+    CLEANING,
+    DECISIONS,
+    REPORT,
+    RunFolder,
+)
+
+FOLDS = "folds.json"
+
+
+def train(
+    config: RunConfig,
+    path: Path,
+    *,
+    data_root: Path | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train, evaluate and report; returns the record, which is also written to the run folder.
+
+    A run that is stopped by Ctrl-C is left with a checkpoint, its model, a record of status "interrupted" and a
+    report, but without an evaluation. One that its guard stopped has the status "stopped" and all that a finished run
+    has. What the guard saw and did is logged as warnings of the logger "trivet", at once, and in the record.
+
+    Args:
+        path: the run folder; it must be new unless `force` is set.
+        data_root: where data sets lie, see `trivet.data.find_root`.
+        command: what was typed, for the record.
+        progress: show progress on standard error.
+
+    Raises:
+        ValueError: if the settings, the data or the run folder cannot be used.
+        OSError: if the run folder cannot be written; what was written before stays.
+    """
+    config = resolved(config)
+    with Display(show=progress) as display:
+        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
+        # Before, too: it may lie in the run that is replaced.
+        decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
+        run = RunFolder(path)
+        with run.new(config, force=force):
+            if decisions is not None:
+                write_whole(path / DECISIONS, decisions)
+            job = Job(run, parts, display.update, command)
+            return _finish(job, job.fit(), display)
+
+
+def cross_validate(
+    config: RunConfig,
+    path: Path,
+    folds: int,
+    *,
+    data_root: Path | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train once for each class-disjoint fold of the training classes, and measure each on the fold it has not seen.
+
+    The runs are `path/fold-0`, ...; what they say together is returned and written to `path/folds.json`.
+
+    Args:
+        folds: at least 2.
+        data_root, force, command, progress: as in `train`.
+
+    Returns:
+        {"folds": k, "runs": [PATH], "status": "finished", "interrupted" or "stopped", "evaluation": {LEVEL: {MEASURE:
+        {"mean", "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run did not finish, and with
+        the event that "stopped_by" it where the guard stopped one.
+
+    Raises:
+        ValueError, OSError: as `train`.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+    """
+    result: dict[str, Any] = {"folds": folds, "runs": [], "status": "finished"}
+    found: list[dict[str, dict[str, Any]]] = []
+    for fold in range(folds):
+        data = DataConfig.parse(
+            config.data.model_dump(exclude_unset=True) | {"folds": folds, "fold": fold}, source="data"
+        )
+        run = path / f"fold-{fold}"
+        record = train(
+            config.model_copy(update={"data": data}),
+            run,
+            data_root=data_root,
+            force=force,
+            command=command,
+            progress=progress,
+        )
+        result["runs"].append(str(run))
+        if record["status"] != "finished":
+            why = record["guard"].get("stopped_by")
+            return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
+        found.append(record["evaluation"]["validation"][0]["levels"])
+    result["evaluation"] = {
+        level: {
+            name: _over_folds([levels[level][name] for levels in found])
+            for name in standard(config.evaluation.k)
+            if all(levels[level].get(name) is not None for levels in found)
+        }
+        for level in found[0]
+    }
+    write_json(path / FOLDS, result)
+    return result
+
+
+def _over_folds(values: list[float]) -> dict[str, Any]:
+    mean, interval = across_folds(values)
+    return {"mean": mean, "interval": interval_json(interval), "values": values}
+
+
+def resume(
+    path: Path,
+    *,
+    repair: bool = False,
+    data_root: Path | None = None,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
+
+    Args:
+        repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
+            what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
+
+    Raises:
+        ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
+    """
+    run = RunFolder.open(path)
+    config = run.given()
+    with Display(show=progress) as display:
+        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        parts = Parts(config, splits)
+        with run.locked():
+            checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
+            job = Job(run, parts, display.update, command, checkpoint=checkpoint, repair=repair)
+            return _finish(job, job.fit(), display)
+
+
+def _finish(job: Job, status: Status, display: Display) -> dict[str, Any]:
+    """Write the model and, unless a signal interrupted the training, evaluate it."""
+    run, parts, record = job.run, job.parts, job.journal.record
+    train, settings = parts.splits.train, parts.settings
+    save(parts.model, settings.model, train.inputs.shape, run.path / "model")
+    if parts.config.cleaning is not None:
+        names = train.names[parts.splits.level]
+        rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
+        write_whole(run.path / CLEANING, write_decisions(rows).encode())
+    job.journal.write(status=status, step=job.task.step)
+    if status == "interrupted":
+        write_run_report(record, run.path / REPORT)
+    else:
+        job.untrained.normalize = settings.model.normalize
+        write_evaluation(run, record, settings, parts.splits, parts.model, job.untrained, display)
+    return record

@@ -1,0 +1,229 @@
+"""A run while it trains: steps, and between them events, repairs, cleaning and checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from trivet.collapse.monitor import Event
+from trivet.training.checkpoint import (
+    Progress,
+    fingerprint,
+    load_checkpoint,
+    load_weights,
+    read_progress,
+    save_checkpoint,
+    step_of,
+)
+from trivet.training.embedding import embed
+from trivet.training.fit import NotFiniteError, fit
+from trivet.training.guard import changes_said, said
+from trivet.training.journal import Journal, Show
+from trivet.training.parts import Parts
+from trivet.training.run_folder import NOISE, RunFolder, write_noise
+
+Status = Literal["finished", "interrupted", "stopped"]
+log = logging.getLogger("trivet")
+
+
+class Job:
+    """The training of a run from its first step, or from where a checkpoint was left.
+
+    Args:
+        checkpoint: the file to go on from.
+        repair: ask for a repair of the first event that the monitor saw, to be made before training goes on.
+
+    Attributes:
+        untrained: the network before its first step.
+        task: the optimiser, at its step.
+        journal: what is written.
+
+    Raises:
+        ValueError: if the run cannot go on from the checkpoint, or a repair is asked for that cannot be made.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        parts: Parts,
+        show: Show,
+        command: str = "",
+        *,
+        checkpoint: Path | None = None,
+        repair: bool = False,
+    ) -> None:
+        self.run, self.parts = run, parts
+        self._stopping = False
+        self._fingerprint = fingerprint(parts.config, parts.splits)
+        write_noise(run.path / NOISE, parts.splits)
+        self.untrained = copy.deepcopy(parts.model)
+        seconds = 0.0
+        if checkpoint is None:
+            self.task = parts.task(self._after_step)
+            parts.history.look(0, parts.model)
+        else:
+            seconds = self._go_on_from(checkpoint)
+        if repair:
+            self._ask_for_repair()
+        self.journal = Journal(run, parts, show, command, step=self.task.step, seconds=seconds)
+        if checkpoint is None and parts.guard.action != "warn":
+            self.checkpoint()  # what a repair can always return to
+
+    def fit(self) -> Status:
+        """Train, with the repairs that are made on the way; returns how it ended."""
+        guard, cleaning = self.parts.guard, self.parts.cleaning
+        self.journal.start_clock()
+        going = True
+        while going and not self._stopping:
+            if guard.pending is not None:
+                self._repair(guard.pending)
+            if self.task.step >= self.parts.config.training.steps:
+                break
+            if cleaning.due(self.task.step):
+                self.checkpoint()  # a look may take long: what is interrupted in it goes on from here
+                self._clean()
+            going = self._fit()
+        self.checkpoint()
+        if self._stopping:
+            return "stopped"
+        return "finished" if going else "interrupted"
+
+    def checkpoint(self) -> None:
+        """Leave a checkpoint of the current step."""
+        parts = self.parts
+        progress = Progress(
+            self.task.step,
+            self.journal.seconds,
+            parts.history.moments,
+            guard=parts.guard.state(),
+            cleaning=parts.cleaning.state(),
+            picks=parts.picks.looks,
+        )
+        save_checkpoint(
+            self.run,
+            progress,
+            parts.model,
+            parts.loss,
+            self.task.optimizer,
+            fingerprint=self._fingerprint,
+            healthy=parts.guard.healthy,
+        )
+
+    def _go_on_from(self, checkpoint: Path) -> float:
+        """Restore everything from a checkpoint; returns the seconds of training before it."""
+        parts, before = self.parts, read_progress(checkpoint)
+        parts.guard.restore(before.guard)
+        parts.cleaning.restore(before.cleaning)
+        parts.put_in_force(parts.guard.settings)
+        self.task = parts.task(self._after_step)
+        done = load_checkpoint(checkpoint, parts.model, parts.loss, self.task.optimizer, fingerprint=self._fingerprint)
+        steps = parts.config.training.steps
+        if done.step > steps:
+            raise ValueError(
+                f"training.steps must not lie below the steps that are done: got {steps}, and {done.step} are; restore "
+                "config.toml, or start a new run."
+            )
+        self.task.step = done.step
+        parts.history.restore(done.moments)
+        parts.picks.restore(done.picks)
+        return done.seconds
+
+    def _ask_for_repair(self) -> None:
+        guard, path, checkpoints = self.parts.guard, self.run.path, self._checkpoints()
+        if not checkpoints:
+            raise ValueError(
+                f"a repair needs a checkpoint to return to: {path} has none; train anew with --set guard.action=repair."
+            )
+        if guard.pending is None and not guard.monitor.events:
+            raise ValueError(
+                f"a repair needs an event to be repaired: the monitor saw none in {path}; leave out --repair."
+            )
+        event = guard.pending or guard.monitor.events[0]
+        plan = guard.plan(event, list(checkpoints))
+        if isinstance(plan, str):
+            raise ValueError(
+                f"{path} cannot be repaired: {plan} ({said(event)}); train anew with other settings, or with --set "
+                "guard.action=repair."
+            )
+        guard.asked, guard.pending = True, event
+
+    def _checkpoints(self) -> dict[int, Path]:
+        """Step -> checkpoint, the oldest first."""
+        return {step_of(file): file for file in self.run.checkpoints()}
+
+    def _fit(self) -> bool:
+        """Train to the last step or an event that asks for more; returns False if a signal stopped it before."""
+        guard = self.parts.guard
+        try:
+            return fit(self.task, self.parts.batches_from(self.task.step), workers=self.parts.settings.training.workers)
+        except Exception as error:  # whatever it was, the record says that the run failed; it is raised again
+            if isinstance(error, NotFiniteError):
+                self._meet(guard.refused(self.task.step))
+                if guard.pending is not None or self._stopping:
+                    return True
+            self.journal.write(status="failed")
+            raise
+
+    def _after_step(self) -> None:
+        """Meet events, log and leave a checkpoint where the settings say so."""
+        parts, step, training = self.parts, self.task.step, self.parts.settings.training
+        self._meet(self.task.events)
+        if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step):
+            self.task.trainer.should_stop = True
+        parts.history.look(step, parts.model)
+        self.journal.note_step(self.task)
+        if step % training.checkpoint_every == 0 and step != training.steps:
+            self.checkpoint()
+            self.journal.write()
+
+    def _meet(self, events: Sequence[Event]) -> None:
+        """Say each event and do what the guard is for; training goes on unless it asks for more."""
+        guard = self.parts.guard
+        for event in events:
+            log.warning(said(event))
+            if guard.pending is not None or self._stopping:
+                continue  # the first decides
+            if guard.action == "stop":
+                self._stopping, self.journal.stopped_by = True, said(event)
+            elif guard.action == "repair":
+                plan = guard.plan(event, list(self._checkpoints()))
+                if isinstance(plan, str):
+                    log.warning(guard.leave(event, plan))
+                else:
+                    guard.pending = event
+
+    def _clean(self) -> None:
+        """Judge the labels by the present embedding, and go on with the items and labels that this gives."""
+        parts, step, embeddings = self.parts, self.task.step, None
+        if parts.cleaning.judges(step):
+            embeddings = embed(parts.model, parts.splits.train.inputs)
+        classes = parts.settings.batch.num_classes
+        log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
+        parts.take_items()
+
+    def _repair(self, event: Event) -> None:
+        """Go back to the last healthy checkpoint, with settings that may prevent the event."""
+        parts, guard, checkpoints = self.parts, self.parts.guard, self._checkpoints()
+        plan = guard.plan(event, list(checkpoints))
+        if isinstance(plan, str):  # the settings of the guard were changed before the run was resumed
+            guard.pending = None
+            log.warning(guard.leave(event, plan))
+            return
+        healthy = checkpoints[plan.returned_to]
+        guard.begin(plan)
+        parts.cleaning.restore(read_progress(healthy).cleaning)
+        parts.put_in_force(guard.settings)
+        parts.history.restore(load_weights(healthy, parts.model, parts.loss))
+        self.task = parts.task(self._after_step)
+        self.journal.metrics.attempt = guard.attempt
+        self.journal.cover()
+        log.warning(f"repair {guard.attempt}: back to step {plan.returned_to} with {changes_said(plan)}")
+        self.checkpoint()
+        # Last: until these are gone, a killed run goes on from before the event, and comes to the same repair.
+        for step, file in self._checkpoints().items():
+            if step > plan.returned_to:
+                file.unlink()
+        self.journal.write()

@@ -1,0 +1,148 @@
+"""What a run says about wrong labels: how many its strategy stands, seen while it trains, and how many there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from trivet.data import Splits
+from trivet.evaluation.inputs import Metric
+from trivet.label_noise import PickCounts, estimate_noise, estimate_skew, loss_picks, strategy_tolerance, unpicked
+from trivet.rows import RowLoss
+from trivet.training.config import RunConfig
+from trivet.training.sample import class_sample
+
+SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
+PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
+ITEMS, LEAST = 2500, 20  # looked at for the noise of the labels: in all at most, and of each class if it has so many
+TYPICAL = 10  # items of the median class from which on it is estimated
+
+
+def spacing(steps: int) -> int:
+    """Steps between two looks: the same looks are made, or fewer of them, if the run is made longer."""
+    between = SPACING
+    while steps > between * LOOKS:
+        between *= 2
+    return between
+
+
+class PickLog:
+    """What the loss of a run picked, seen at some of its steps. A checkpoint keeps its looks.
+
+    Attributes:
+        looks: {"step": the optimiser steps done before, and the counts of `PickCounts`}, in order.
+    """
+
+    def __init__(self, splits: Splits, settings: RunConfig) -> None:
+        names, labels = splits.train.names[splits.level], splits.train.labels[splits.level]
+        sizes = np.unique(labels, return_counts=True)[1]
+        self._classes, self._typical = len(sizes), int(np.median(sizes))
+        self._spacing = spacing(settings.training.steps)
+        loss = settings.loss.build(
+            num_classes=len(names),
+            embedding_dim=settings.model.embedding_dim,
+            generator=torch.Generator().manual_seed(0),
+        )
+        self._reason = unpicked(loss)
+        self.looks: list[dict[str, Any]] = []
+
+    def restore(self, looks: Sequence[dict[str, Any]]) -> None:
+        """Go on from what a checkpoint kept; looks that are none any more, since steps were added, are left out."""
+        self.looks = [look for look in looks if look["step"] % self._spacing == 0]
+
+    def watch(self, loss: RowLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]) -> None:
+        """Look at batches of a loss right after it was evaluated.
+
+        Args:
+            step: gives the optimiser steps done.
+            truth: gives the true labels of the batch that follows so many steps, where they are known.
+        """
+        if self._reason is not None:
+            return
+
+        def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            done = step()
+            if done % self._spacing == 0:
+                embeddings, labels = inputs
+                counts = loss_picks(loss, embeddings, labels, true_labels=truth(done))
+                self.looks.append({"step": done} | counts.as_json())
+
+        loss.register_forward_hook(look)
+
+    def as_json(self) -> dict[str, Any]:
+        """The part "strategy" of the section "label_noise" of a record; see docs/command_line.md.
+
+        {"looks", "skew": `SkewEstimate`, "tolerance": `Tolerance`, "along": [{"from", "to", "skew", "wrong_skew",
+        "tolerance"}]}, or {"reason"} where there is no skew.
+        """
+        if self._reason is not None:
+            return {"reason": self._reason}
+        if not any(sum(look["picks"]) for look in self.looks):
+            return {"reason": "nothing was picked"}
+        whole = self._told(self.looks)
+        phases = min(PHASES, len(self.looks) // FEWEST)
+        parts = np.array_split(np.arange(len(self.looks)), max(1, phases))
+        along = []
+        for part in parts if phases > 1 else []:
+            seen = [self.looks[i] for i in part]
+            told = self._told(seen)
+            along.append(
+                {"from": seen[0]["step"], "to": seen[-1]["step"]}
+                | {name: told["skew"][name] for name in ("picks", "active", "skew", "wrong_skew", "gamma")}
+                | {"tolerance": told["tolerance"]}
+            )
+        return {"looks": len(self.looks), **whole, "along": along}
+
+    def _told(self, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        found = estimate_skew([PickCounts.from_json(look) for look in looks])
+        tolerance = strategy_tolerance(found, num_classes=self._classes, samples_per_class=max(2, self._typical))
+        return {"skew": found.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}
+
+
+def labels_section(
+    embeddings: npt.NDArray[Any],
+    untrained: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    *,
+    classes: int,
+    distance: Metric,
+    seed: int,
+) -> dict[str, Any]:
+    """The part "labels" of the section "label_noise" of a record: how many of the labels may be wrong.
+
+    A network that was trained on the labels may have learned wrong ones by heart, and hides them; one that was not
+    trained has learned nothing, and classes that overlap in its embedding are taken for wrong labels. So one estimate
+    is rather too low, and the other may be too high. `trivet audit` judges each label by a network trained without it.
+
+    Args:
+        embeddings, untrained: `(N, d)` of training items, after and before training.
+        labels: `(N,)` of the level that is trained on.
+        classes: how many are trained on, of which `labels` may hold a part.
+
+    Returns:
+        {"trained": {"rate", "interval"}, "untrained": the same or None where its embedding is not finite, "items"}, or
+        {"reason"} where there is no estimate.
+    """
+    kept = class_sample(labels, ITEMS, least=LEAST, seed=seed)
+    labels = labels[kept]
+    sizes = np.unique(labels, return_counts=True)[1]
+    if len(sizes) < classes:
+        return {"reason": f"the {len(labels)} items that are looked at hold {len(sizes)} of {classes} classes only"}
+    if np.median(sizes) < TYPICAL:
+        return {
+            "reason": f"the median class has {np.median(sizes):g} items, too few to judge a label by its neighbours: "
+            f"at least {TYPICAL} are needed"
+        }
+
+    def estimate(points: npt.NDArray[Any]) -> dict[str, Any] | None:
+        if not np.isfinite(points).all():
+            return None
+        found = estimate_noise(points, labels, distance=distance, seed=seed)
+        return {"rate": found.rate, "interval": list(found.interval)}
+
+    return {"trained": estimate(embeddings[kept]), "untrained": estimate(untrained[kept]), "items": len(labels)}

@@ -1,0 +1,64 @@
+"""The record of a run: what is known of it before the first step."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+
+import trivet
+from trivet.data import Dataset, Splits, noise_summary
+from trivet.training.config import RunConfig, easy_positive_warnings
+from trivet.training.run_folder import (
+    RunFolder,
+)
+
+
+def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> dict[str, Any]:
+    settings = config.model_dump(mode="json", exclude_none=True)
+    seed = settings.pop("seed")
+    return {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "status": "running",
+        "run": run.name,
+        "command": command,
+        "level": splits.level,
+        "settings": {"run": {"seed": seed}, **settings},
+        "environment": environment(),
+        "data": {
+            "train": _counts(splits.train),
+            "evaluation": {name: _counts(dataset) for name, dataset in splits.evaluation.items()},
+            "skipped": [{"id": skip.id, "reason": skip.reason} for skip in splits.train.skipped],
+            "noise": noise_summary(splits),
+            "decisions": splits.decisions,
+        },
+        "warnings": easy_positive_warnings(config),
+        "seconds": {},
+    }
+
+
+def environment() -> dict[str, Any]:
+    """The versions and the hardware, in general words, that a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "numpy": np.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _counts(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "items": len(dataset),
+        "classes": {level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
+    }

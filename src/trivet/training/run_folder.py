@@ -1,0 +1,203 @@
+"""Files that are written whole or not at all, and the folder of a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from trivet.data import Splits
+from trivet.files import new_folder, write_whole
+from trivet.models import Embedder, load_model
+from trivet.training.config import RunConfig
+from trivet.training.guard import with_changes
+
+CONFIG, METRICS, RECORD, REPORT, LOCK = "config.toml", "metrics.csv", "record.json", "report.html", ".lock"
+NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
+NAMES = frozenset(
+    (CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, CLEANING, "checkpoints", "model", "embeddings")
+)
+
+
+def write_embeddings(
+    path: Path, embeddings: np.ndarray, ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
+    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
+    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
+    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    write_whole(path, sink.getvalue().to_pybytes())
+
+
+def write_noise(path: Path, splits: Splits) -> None:
+    """Write the training items with a wrong label as `id,label,true_label`, if the data have label noise.
+
+    Raises:
+        ValueError: if the file is there and says otherwise: a run must go on with the labels it began with.
+    """
+    if splits.noise is None:
+        return
+    names, labels, truth = splits.train.names[splits.level], splits.train.labels[splits.level], splits.noise.true_labels
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("id", "label", "true_label"))
+    table.writerows(
+        (splits.train.ids[i], names[labels[i]], names[truth[i]]) for i in np.flatnonzero(labels != truth).tolist()
+    )
+    data = text.getvalue().encode()
+    if path.is_file() and path.read_bytes() != data:
+        raise ValueError(
+            f"a run must go on with the labels it began with: {path} lists other wrong labels than the settings give "
+            "for these data; restore the data and config.toml, or start a new run."
+        )
+    write_whole(path, data)
+
+
+class RunFolder:
+    """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def new(self, config: RunConfig, *, force: bool) -> Iterator[None]:
+        """Make the folder, which must be new unless `force` is set, for the block that fills it.
+
+        Raises:
+            ValueError: if the folder exists and may not be replaced.
+            OSError: if it cannot be written.
+        """
+        with (
+            new_folder(
+                self.path, NAMES, mark=CONFIG, what="a run", force=force, worth_keeping=lambda: bool(self.checkpoints())
+            ),
+            self.locked(),
+        ):
+            write_whole(self.path / CONFIG, config.to_toml().encode())
+            yield
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing this run meanwhile.
+
+        Raises:
+            ValueError: if another process is writing it.
+        """
+        try:
+            with FileLock(self.path / LOCK, timeout=0):
+                yield
+        except Timeout:
+            raise ValueError(f"only one process may write a run: {self.path} is in use; wait for it to end.") from None
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run.
+
+        Raises:
+            ValueError: if the folder holds no run.
+        """
+        if not (path / CONFIG).is_file():
+            raise ValueError(f"a run folder must hold {CONFIG}: {path} does not; give the folder `trivet train` made.")
+        return cls(path)
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.resolve().name
+
+    def given(self) -> RunConfig:
+        """The settings of the run as its user gave them, but with its own copy of a decision file."""
+        config = RunConfig.read(self.path / CONFIG)
+        if config.data.decisions is None:
+            return config
+        return config.model_copy(update={"data": config.data.model_copy(update={"decisions": self.path / DECISIONS})})
+
+    def config(self) -> RunConfig:
+        """The settings in force: those given, with what repairs have changed since."""
+        return with_changes(self.given(), (self.record().get("guard") or {}).get("settings") or {})
+
+    def record(self) -> dict[str, Any]:
+        """What is known of the run so far; empty where nothing, or nothing readable, was written."""
+        try:
+            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            return {}
+        return record if isinstance(record, dict) else {}
+
+    def checkpoints(self) -> list[Path]:
+        """Checkpoints, oldest first."""
+        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+
+
+class Metrics:
+    """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty.
+
+    Attributes:
+        attempt: of the rows to come; each repair begins another, and the rows before it stay.
+    """
+
+    def __init__(self, path: Path, columns: list[str], *, upto: int = 0, attempt: int = 0) -> None:
+        """Start the file, or keep its rows up to a step of an attempt, and all of those before, to go on after them."""
+        self.columns = ["step", "attempt", *columns]
+        self.attempt = attempt
+        self._path = path
+        self.rows = (
+            [row for row in self._read() if (row["attempt"], row["step"]) <= (attempt, upto)] if upto or attempt else []
+        )
+        write_whole(path, "\n".join([",".join(self.columns), *map(self._line, self.rows), ""]).encode())
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Append a row."""
+        row = {"step": step, "attempt": self.attempt, **values}
+        self.rows.append(row)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(self._line(row) + "\n")
+
+    def series(self, *columns: str) -> dict[str, list[float | None]]:
+        """The rows that have the first column: one list per column, step and attempt too; None where a row has none."""
+        rows = [row for row in self.rows if columns[0] in row]
+        return {column: [row.get(column) for row in rows] for column in ("step", "attempt", *columns)}
+
+    def _line(self, row: Mapping[str, float]) -> str:
+        return ",".join(repr(row[column]) if column in row else "" for column in self.columns)
+
+    def _read(self) -> list[dict[str, float]]:
+        whole = self.columns[:2]
+        try:
+            with self._path.open(encoding="utf-8", newline="") as file:
+                return [
+                    {"attempt": 0}  # of a file from before there were attempts
+                    | {key: int(text) if key in whole else float(text) for key, text in row.items() if text}
+                    for row in csv.DictReader(file)
+                ]
+        except (FileNotFoundError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self._path} must hold the metrics of the run so far: {error}; restore it, or start a new run."
+            ) from None
+
+
+def trained_model(run: RunFolder) -> Embedder:
+    """The model of a run, in evaluation mode.
+
+    Raises:
+        ValueError: if the run has none, or it is broken.
+    """
+    if not (run.path / "model").is_dir():
+        raise ValueError(
+            f"a run has a model once it has ended: {run.path} has none; go on with trivet train --resume {run.path}."
+        )
+    return load_model(run.path / "model")

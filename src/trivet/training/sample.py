@@ -1,0 +1,28 @@
+"""Which items stand for a whole set: a sample of each class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trivet.data import Dataset
+
+
+def map_sample(dataset: Dataset, most: int, *, seed: int) -> np.ndarray:
+    """Positions of at most `most` items, at least 20 of each finest class that is there if it has so many."""
+    return class_sample(list(dataset.labels.values())[-1], most, least=20, seed=seed)
+
+
+def class_sample(labels: np.ndarray, most: int, *, least: int, seed: int) -> np.ndarray:
+    """Positions of at most `most` items: some of each class, or `least` of each of some classes if there are many.
+
+    A few items of every one of many classes would show no class at all.
+    """
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    generator = np.random.default_rng(seed)
+    classes = generator.permutation(np.unique(labels))
+    each = max(least, -(-most // len(classes)))
+    chosen: list[np.ndarray] = []
+    while sum(map(len, chosen)) < most and len(chosen) < len(classes):
+        chosen.append(generator.permutation(np.flatnonzero(labels == classes[len(chosen)]))[:each])
+    return np.sort(np.concatenate(chosen)[:most])

@@ -1,0 +1,325 @@
+"""Items are judged by networks that have not seen their labels, and what an audit writes changes nobody's file."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from trivet.data import load, read_decisions, read_vectors
+from trivet.tasks import audit
+from trivet.tasks.audit import Items, Outputs, Request, audit_path, judge, stratified_folds, summary
+from trivet.tasks.train import train
+from trivet.training import RunConfig
+from trivet.training.embedding import embed, label_names
+from trivet.training.fit import Batches, Task
+
+NAMES = "abc"
+
+
+def settings(root: Path, steps: int = 4, **data: Any) -> RunConfig:
+    return RunConfig.parse(
+        {
+            "data": {"name": "folder", "root": str(root), "image_size": 8, "channels": 1, **data},
+            "batch": {"num_classes": 3, "samples_per_class": 6},
+            "model": {"name": "mlp", "embedding_dim": 8, "width": 64},
+            "loss": {"name": "triplet", "positives": "all", "negatives": "all", "margin": 1.0},
+            "training": {"steps": steps, "accelerator": "cpu", "learning_rate": 3e-3},
+            "evaluation": {"map_points": 10, "sample": 6, "nmi_plus": 1, "k": [1]},
+        },
+        source="test",
+    )
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes of 40 pictures that resemble each other, and two of each to evaluate."""
+    root, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for name in NAMES:
+        pattern = random.integers(0, 200, (8, 8))
+        for number in range(42):
+            file = root / ("train" if number < 40 else "test") / name / f"{number:02}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((pattern + random.integers(0, 55, (8, 8))).astype(np.uint8)).save(file)
+    return root
+
+
+NOISE = {"kind": "symmetric", "rate": 0.15, "exact": True}
+STEPS, WRONG = 200, 18
+
+
+@pytest.fixture(scope="module")
+def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned some of the 18 wrong labels of its 120 training items by heart."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    record = train(settings(pictures, steps=STEPS, noise=NOISE), path)
+    assert record["data"]["noise"]["wrong"] == WRONG
+    return path
+
+
+@pytest.fixture(scope="module")
+def audited(run: Path) -> tuple[dict[str, Any], Outputs]:
+    """What an audit of it out of fold says, and the files that it wrote."""
+    before, folder = contents(run), run.parent
+    outputs = Outputs(
+        out=folder / "suspects.csv", decisions=folder / "decisions.csv", relabel_above=0.5, report=folder / "page.html"
+    )
+    found = audit_path(run, Request(), outputs, command="trivet audit run")
+    assert contents(run) == before
+    return found, outputs
+
+
+class Shifted(torch.nn.Module):
+    """The first 8 pixels, plus a number."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = torch.nn.Parameter(torch.tensor(float(number)))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(1)[:, :8] + self.number
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def test_folds_are_even_in_all_and_in_each_class() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat([2, 5, 6, 9], [7, 1, 30, 12]))
+    fold = stratified_folds(labels, 4, seed=0)
+    for rows in (np.ones(50, bool), *(labels == label for label in (2, 5, 6, 9))):
+        counts = np.bincount(fold[rows], minlength=4)
+        assert counts.max() - counts.min() <= 1
+    np.testing.assert_array_equal(fold, stratified_folds(labels, 4, seed=0))
+    assert (fold != stratified_folds(labels, 4, seed=1)).any()
+
+
+def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings(pictures)
+    splits = load(config.data, None)
+    trained: list[Batches] = []
+
+    def mark(task: Task, batches: Batches, *, workers: int) -> bool:
+        """In place of training, shift the network by how many were trained."""
+        trained.append(batches)
+        task.model = Shifted(len(trained))
+        return True
+
+    monkeypatch.setattr(audit, "fit", mark)
+    embeddings, fold = audit.out_of_fold(config, splits, 4, seed=1)
+    np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, seed=1))
+    for number, batches in enumerate(trained):
+        assert set(batches.dataset.ids) == {splits.train.ids[i] for i in np.flatnonzero(fold != number)}
+        assert (batches.start, batches.steps, batches.seed) == (0, 4, 0)
+    pixels = splits.train.inputs.batch(np.arange(120)).flatten(1)[:, :8].numpy()
+    np.testing.assert_allclose(embeddings, pixels + fold[:, None] + 1)
+
+    # Without a fold the pair has one item left, which is not trained on either.
+    few = np.concatenate([np.arange(42), np.arange(80, 120)])
+    smaller = replace(splits, train=splits.train.subset(few))
+    two = config.model_copy(update={"batch": config.batch.model_copy(update={"num_classes": 2})})
+    trained.clear()
+    audit.out_of_fold(two, smaller, 3)
+    pair = set(smaller.train.ids[40:42])
+    seen = [len(pair & set(batches.dataset.ids)) for batches in trained]
+    assert sorted(seen) == [0, 0, 2]
+    with pytest.raises(ValueError, match=r"needs 3 classes of two items.*without fold \d of 3 there are 2"):
+        audit.out_of_fold(config, smaller, 3)
+    for folds in (1, 42):
+        with pytest.raises(ValueError, match=r"folds must be from 2 to half the number of items, 41"):
+            audit.out_of_fold(config, smaller, folds)
+
+
+def test_a_network_is_trained_as_the_run_trained_its_own(pictures: Path, run: Path) -> None:
+    config = RunConfig.read(run / "config.toml")
+    splits = load(config.data, None)
+    steps: list[tuple[str, int, int]] = []
+    model = audit._trained(config, splits, splits.train, "title", lambda *said: steps.append(said))
+    stored = read_vectors(run, split="train")
+    assert stored.ids is not None
+    assert stored.ids.tolist() == list(splits.train.ids)
+    np.testing.assert_array_equal(embed(model, splits.train.inputs), stored.embeddings)
+    assert steps == [("title", step, STEPS) for step in range(1, STEPS + 1)]
+
+
+def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
+    """Each network may turn space over: nothing is said that depends on it."""
+    splits = load(RunConfig.read(run / "config.toml").data, None)
+    points = splits.train.inputs.batch(np.arange(120)).flatten(1).numpy()
+    fold = stratified_folds(splits.train.labels["class"], 2, seed=0)
+    items = Items(
+        name="x", split=None, level="class", ids=splits.train.ids, labels=np.array(label_names(splits.train)["class"]),
+        embeddings=points, fold=fold, distance="euclidean",
+    )  # fmt: skip
+    turned = replace(items, embeddings=np.where(fold[:, None] == 0, points, -points))
+    one, other = summary(items, judge(items)), summary(turned, judge(turned))
+    assert one["folds"] == other["folds"] == 2
+    assert one["suspects"] == other["suspects"]
+    assert judge(items).neighbours.shape == (120, 50)
+    assert judge(items, neighbours=4).neighbours.shape == (120, 4)
+    neighbours = judge(items).neighbours
+    assert (fold[neighbours] == fold[:, None]).all()
+    assert summary(replace(items, fold=None), judge(replace(items, fold=None)))["folds"] == 0
+
+
+def wrong_items(run: Path) -> dict[str, str]:
+    """The true label of each item that was given a wrong one."""
+    with (run / "noise.csv").open(newline="") as file:
+        return {row["id"]: row["true_label"] for row in csv.DictReader(file)}
+
+
+def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
+    run: Path, audited: tuple[dict[str, Any], Outputs]
+) -> None:
+    truth, seen = wrong_items(run), audited[0]
+    hidden = audit_path(run, Request(folds=0), Outputs())
+    by_heart, out_of_fold = (
+        sum(one["probability_wrong"] > 0.5 for one in found["suspects"] if one["id"] in truth)
+        for found in (hidden, seen)
+    )
+    assert by_heart + 2 < out_of_fold
+    assert out_of_fold >= WRONG - 3
+    assert any("learned wrong labels by heart" in note for note in hidden["notes"])
+    assert seen["notes"] == []
+    assert (seen["folds"], hidden["folds"]) == (2, 0)
+    items = load(RunConfig.read(run / "config.toml").data, None).train.ids
+    assert sorted(one["id"] for one in seen["suspects"]) == sorted(items)
+    proposed = [one["proposed_label"] == truth[one["id"]] for one in seen["suspects"] if one["id"] in truth]
+    assert sum(proposed) >= WRONG - 3
+    low, high = seen["noise_rate"]["interval"]
+    assert low <= 0.15 <= high
+    assert low <= seen["noise_rate"]["estimate"] <= high
+
+
+def test_few_items_in_a_fold_are_said_to_be_few(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_trained", lambda *rest: Shifted(0))
+    notes = audit_path(run, Request(folds=3), Outputs())["notes"]
+    assert [note[:44] for note in notes] == ["The median class has 13 items in a fold, whi"]
+    monkeypatch.setattr(audit, "FEW", 13)
+    found = audit_path(run, Request(), Outputs())
+    assert (found["folds"], found["notes"]) == (3, [])
+
+
+def test_what_is_decided_on_suspects_is_trained_on(
+    run: Path, audited: tuple[dict[str, Any], Outputs], pictures: Path, tmp_path: Path
+) -> None:
+    found, outputs = audited
+    assert outputs.out is not None
+    assert outputs.decisions is not None
+    assert (found["out"], found["report"]) == (str(outputs.out), str(outputs.report))
+    with outputs.out.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "label", "proposed_label", "probability_wrong", "evidence"]
+    assert rows == [{column: str(one[column]) for column in rows[0]} for one in found["suspects"]]
+    chances = [float(row["probability_wrong"]) for row in rows]
+    assert chances == sorted(chances, reverse=True)
+    read = read_decisions(outputs.decisions)
+    assert [(one.id, one.label) for one in read] == [(row["id"], row["proposed_label"]) for row in rows]
+    assert [one.decision for one in read] == ["relabel" if chance > 0.5 else "keep" for chance in chances]
+    assert sum(chance > 0.5 for chance in chances) == found["above_half"]
+
+    config = settings(pictures, noise=NOISE, decisions=str(outputs.decisions))
+    record = train(config, tmp_path / "again")
+    truth = wrong_items(run)
+    changed = {one.id: one.label for one in read if one.decision == "relabel"}
+    assert record["data"]["decisions"]["relabel"] == len(changed) == found["above_half"]
+    mended = sum(truth.get(name) == label for name, label in changed.items())
+    spoiled = len(changed.keys() - truth.keys())
+    assert record["data"]["noise"]["wrong"] == WRONG - mended + spoiled < WRONG - 9
+    # An audit of the new run is one of the labels as they were decided.
+    again = audit_path(tmp_path / "again", Request(folds=0), Outputs())
+    labels = {one["id"]: one["label"] for one in again["suspects"]}
+    assert changed.items() <= labels.items()
+
+
+def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr("trivet.reports.write_audit_report", lambda record, path: given.append(record))
+    monkeypatch.setattr(audit, "PAGE_ITEMS", 5)
+    found = audit_path(run, Request(folds=0, neighbours=4), Outputs(report=tmp_path / "x.html"))
+    (page,) = given
+    assert page["class_names"] == tuple(NAMES)
+    assert [one["id"] for one in page["shown"]] == [one["id"] for one in found["suspects"][:5]]
+    table = pq.read_table(run / "embeddings" / "train.parquet").to_pydict()
+    place = {name: i for i, name in enumerate(table["id"])}
+    points = np.array(table["embedding"], np.float64)
+    for one, suspect in zip(page["shown"], found["suspects"], strict=False):
+        assert (one["label"], one["proposed"]) == (suspect["label"], suspect["proposed_label"])
+        assert "; ".join(one["evidence"]) == suspect["evidence"]
+        assert one["thumbnail"].startswith("data:image/png")
+        assert len(one["neighbours"]) == 4
+        apart = np.sort(np.linalg.norm(points - points[place[one["id"]]], axis=1))[1:5]
+        assert [near["distance"] for near in one["neighbours"]] == pytest.approx(apart.tolist(), abs=1e-4)
+        same = sum(near["label"] == one["label"] for near in one["neighbours"])
+        assert one["evidence"][0].startswith(f"{same} of 4 neighbours")
+        assert suspect["neighbour_agreement"] == same / 4
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.array(["cat", "dog"]), 30)
+    points = random.normal(size=(2, 5))[np.repeat([0, 1], 30)] + 0.2 * random.normal(size=(60, 5))
+    texts = np.array([f"text {i}" for i in range(60)])
+    np.savez("pets.npz", embeddings=points, text=texts, kind=labels, id=np.char.add("pet ", np.arange(60).astype(str)))
+    np.savez("bare.npz", embeddings=points, kind=labels, split=np.array(["one", "two"])[np.arange(60) % 2])
+    np.savez("line.npz", embeddings=points[:, :1], kind=labels)
+    return tmp_path
+
+
+def test_a_file_is_judged_in_its_own_embedding(files: Path) -> None:
+    given: list[dict[str, Any]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trivet.reports.write_audit_report", lambda record, path: given.append(record))
+        found = audit_path(Path("pets.npz"), Request(), Outputs(report=Path("x.html")))
+    assert (found["name"], found["split"], found["level"], found["folds"]) == ("pets.npz", None, "kind", 0)
+    assert (found["items"], found["classes"], found["distance"]) == (60, 2, "cosine")
+    assert found["transition"]["classes"] == ["cat", "dog"]
+    assert len(found["notes"]) == 1
+    shown = given[0]["shown"][0]
+    assert shown["text"] == f"text {shown['id'].removeprefix('pet ')}"
+    assert shown["thumbnail"] is None
+    assert -1 <= shown["neighbours"][0]["similarity"] <= 1
+    found = audit_path(Path("bare.npz"), Request(split="two", distance="euclidean"), Outputs())
+    assert (found["items"], found["split"], found["distance"]) == (30, "two", "euclidean")
+    assert sorted(one["id"] for one in found["suspects"]) == sorted(map(str, range(30)))
+    assert "named by their number" in found["notes"][1]
+    assert audit_path(Path("line.npz"), Request(), Outputs())["distance"] == "euclidean"
+
+
+def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) -> None:
+    request = Request()
+    outputs = Outputs(out=Path("s.csv"), decisions=Path("d.csv"), report=Path("r.html"))
+    audit_path(Path("pets.npz"), request, outputs)
+    Path("mine.csv").write_text("id,label\n1,2\n")
+    before = contents(files)
+    for wrong, sentence in (
+        (Outputs(out=Path("s.csv")), "an audit changes no file: s.csv exists; choose another --out, or add --force"),
+        (Outputs(decisions=Path("d.csv")), "d.csv exists; choose another --decisions"),
+        (Outputs(report=Path("r.html")), "r.html exists; choose another --report"),
+        (Outputs(out=Path("mine.csv"), force=True), "mine.csv does not begin with 'id,label,proposed_label,"),
+        (Outputs(decisions=Path("s.csv"), force=True), "s.csv does not begin with 'id,decision,label'"),
+        (Outputs(report=Path("pets.npz"), force=True), "pets.npz does not begin with"),
+        (Outputs(out=Path("x.csv"), decisions=Path("./x.csv")), "outputs must be different files"),
+        (Outputs(out=Path("gone/x.csv")), "make the folder first"),
+        (Outputs(relabel_above=0.5), "--relabel-above fills in a decision file"),
+        (Outputs(decisions=Path("x.csv"), relabel_above=1.5), "a probability from 0 to 1: got 1.5"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            audit_path(Path("pets.npz"), request, wrong)
+        assert contents(files) == before
+    audit_path(Path("pets.npz"), Request(seed=1), replace(outputs, force=True))
+    assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
