@@ -215,7 +215,7 @@ def noise(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """How much label noise a loss stands: pair-noise rates, tolerance, and what is left of the clean risk."""
+    """How much label noise a loss tolerates: pair-noise rates, tolerance, and what is left of the clean risk."""
     from trivet.papers.le2018 import figures as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
