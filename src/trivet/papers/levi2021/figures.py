@@ -313,10 +313,10 @@ def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> F
         "theorems",
         "The minima of the expected losses: collapsed, and where they are not",
         "Levi et al. 2021, theorems 1 and 2",
-        "Noise turns the region without triplet loss (a) into a line of least loss (b), on which the collapsed map "
-        "lies. That map is the only minimum where each mention draws a fresh label (c), or where dimensions are few "
-        "and classes larger than the line in (d). The margin loss pulls two samples of a class to distance 0 only if "
-        "beta is the margin (e, with its least value marked) and p is above the line in (f).",
+        "Noise turns the region without triplet loss (a) into a line of least loss (b). The collapsed map lies on it, "
+        "but is the only minimum in two cases: each mention draws a fresh label (c), or dimensions are few and "
+        "classes larger than the line in (d). The margin loss pulls two samples of a class to distance 0 only under "
+        "two conditions. Beta must be the margin (e, with its least value marked), and p above the line in (f).",
         columns(rows, ("panel", "case", "classes", "class_size", "p", "within", "across", "beta", "value")),
         picture,
     )
