@@ -13,31 +13,26 @@ from torch import Tensor
 
 import reference
 import trivet
+from every_loss import EVERY_LOSS
 
 BAND = {"positives": "random", "negatives": "semihard"}
 ALL = {"positives": "all", "negatives": "all"}
 MINED = {"positives": "multi-similarity", "negatives": "multi-similarity"}
 PAIRED = {"positives": "all", "negatives": "random"}
-LOSSES: dict[str, Callable[..., trivet.RowLoss]] = {
+LOSSES: dict[str, Callable[..., trivet.RowLoss]] = EVERY_LOSS | {
+    "contrastive": lambda **o: trivet.ContrastiveLoss(margin=20.0, **o),  # above most distances
     "soft triplet": lambda **o: trivet.TripletLoss(soft=True, **{**ALL, **o}),
     "soft triplet, hard": lambda **o: trivet.TripletLoss(soft=True, positives="hard", negatives="hard", **o),
     "soft triplet, pn": lambda **o: trivet.TripletLoss(soft=True, variant="pn", **{**ALL, **o}),
-    "nca": trivet.NCATripletLoss,
     "nca, all": lambda **o: trivet.NCATripletLoss(temperature=0.5, **ALL, **o),
     "nca, band": lambda **o: trivet.NCATripletLoss(**BAND, **o),
-    "second-order": trivet.SecondOrderTripletLoss,
     "second-order, all": lambda **o: trivet.SecondOrderTripletLoss(**ALL, **o),
     "second-order, mined": lambda **o: trivet.SecondOrderTripletLoss(**MINED, **o),
-    "selectively contrastive": trivet.SelectivelyContrastiveLoss,
     "selectively contrastive, all": lambda **o: trivet.SelectivelyContrastiveLoss(hard_weight=0.7, **ALL, **o),
-    "n-pair": trivet.NPairLoss,
     "n-pair, all": lambda **o: trivet.NPairLoss(positives="all", l2_weight=0.1, temperature=2.0, **o),
     "n-pair, unit rows": lambda **o: trivet.NPairLoss(normalize=True, temperature=0.1, **MINED, **o),
-    "proxy-nca": lambda **o: trivet.ProxyNCALoss(4, 3, **o),
-    "unhinged triplet": trivet.UnhingedTripletLoss,
     "unhinged triplet, mined": lambda **o: trivet.UnhingedTripletLoss(**MINED, **o),
     "unhinged triplet, 1-1": lambda **o: trivet.UnhingedTripletLoss(**PAIRED, **o),
-    "unhinged margin": trivet.UnhingedMarginLoss,
     "unhinged margin, 1-1": lambda **o: trivet.UnhingedMarginLoss(**PAIRED, **o),
 }
 

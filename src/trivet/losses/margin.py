@@ -61,10 +61,10 @@ class MarginLoss(RowLoss):
         margin: alpha of the papers, in the unit of D.
         beta: initial boundary, in the unit of D.
         num_classes: None for one global beta; else one per class, and labels must lie in [0, num_classes).
-        beta_per: "set" for one global beta, whatever num_classes is.
+        beta_per: "class" for one beta per class, if num_classes is given; "set" for one in all.
         num_samples: one beta per sample instead: then `ids` must be given, in [0, num_samples).
         learn_beta: whether beta is a parameter; otherwise it stays as given.
-        beta_learning_rate: of the group that `optimizer_groups` returns (no weight decay).
+        beta_learning_rate: of beta, which has no weight decay; of the group that `optimizer_groups` returns.
         beta_penalty: nu, weight of the penalty nu * sum(beta).
         distance: "euclidean" (Wu et al.), "squared_euclidean" or "cosine".
         positives, negatives: a selector, or the name of one.
