@@ -155,6 +155,7 @@ class MarginLoss(RowLoss):
         self.check_reach(margin, name="margin")
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
+        self.learn_beta = learn_beta
         start = torch.full(() if number is None else (number,), float(beta))
         if learn_beta:
             self.beta = nn.Parameter(start)
@@ -199,6 +200,6 @@ class MarginLoss(RowLoss):
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""
-        if not isinstance(self.beta, nn.Parameter):
+        if not self.learn_beta:
             return []
         return [{"params": [self.beta], "lr": self.beta_learning_rate, "weight_decay": 0.0}]

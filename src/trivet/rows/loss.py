@@ -142,14 +142,15 @@ class RowLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The options, as the constructor takes them."""
-        options = {}
+        options = []
         for name in inspect.signature(type(self)).parameters:
             value = getattr(self, name, getattr(self.strategy, name, None))
             if isinstance(value, Tensor):
-                value = value.item() if value.numel() == 1 else f"one of {len(value)}"
-            if value is not None:
-                options[name] = value
-        return ", ".join(f"{name}={value!r}" for name, value in options.items())
+                shown = f"{value:.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
+            else:
+                shown = repr(value)
+            options += [] if value is None else [f"{name}={shown}"]
+        return ", ".join(options)
 
     def check_reach(self, value: float, *, name: str) -> None:
         """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
