@@ -146,7 +146,7 @@ class RowLoss(nn.Module, ABC):
         for name in inspect.signature(type(self)).parameters:
             value = getattr(self, name, getattr(self.strategy, name, None))
             if isinstance(value, Tensor):
-                shown = f"{value:.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
+                shown = f"{value.item():.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
             else:
                 shown = repr(value)
             options += [] if value is None else [f"{name}={shown}"]
