@@ -16,19 +16,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trivet.records import RunRecord
 from trivet.tasks.train import train
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
 
-def run(config: Path, positives: str, seed: int) -> dict[str, Any]:
+def run(config: Path, positives: str, seed: int) -> RunRecord:
     """The record of one arm and seed."""
     folder = Path("runs/easy_positives") / config.stem / f"{positives}-{seed}"
     settings = RunConfig.read(config, [f"seed={seed}", f"loss.positives={positives}"])
     if folder.is_dir():
         done = RunFolder.open(folder)
-        if done.record().get("status") == "finished" and done.config() == settings:
-            return done.record()
+        record = done.record()
+        if record and record["status"] == "finished" and done.config() == settings:
+            return record
     return train(settings, folder, force=True, progress=True, command=" ".join(sys.argv))
 
 

@@ -16,8 +16,8 @@ from trivet.collapse.strategy import Strategy
 from trivet.data import DataConfig, load
 from trivet.geometry import unit_rows
 from trivet.losses import TripletLoss
-from trivet.papers.levi2021 import COARSE, NUMBERS, Positives, train_parity
-from trivet.papers.xu2024 import train_digits
+from trivet.papers.levi2021.demo import COARSE, NUMBERS, Positives, train_parity
+from trivet.papers.xu2024.training import train_digits
 from trivet.training.embedding import embed, raw_inputs
 
 Array = np.ndarray[Any, np.dtype[Any]]

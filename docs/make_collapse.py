@@ -11,8 +11,8 @@ from scipy.spatial.distance import pdist
 
 from trivet.data import DataConfig, load
 from trivet.files import write_whole
-from trivet.papers.levi2021 import COARSE, FINE, PICTURE, train_parity
-from trivet.papers.simulations.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
+from trivet.papers.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
+from trivet.papers.levi2021.demo import COARSE, FINE, PICTURE, train_parity
 from trivet.training.embedding import embed
 
 DOCS = Path(__file__).parent

@@ -14,7 +14,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from trivet.files import write_whole
-from trivet.papers.simulations.figure import BLUE, ORANGE, encode, panels, style
+from trivet.papers.figure import BLUE, ORANGE, encode, panels, style
 
 PICTURES = Path(__file__).parent / "label_noise"
 RUNS = {

@@ -30,6 +30,18 @@ def test_the_example_of_the_readme_runs() -> None:
     assert re.fullmatch(r"loss \d\.\d{3}, active \d+%, dropped \{.*\}\n", run.stdout)
 
 
+def test_the_diagnosis_of_the_readme_is_real(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (made,) = re.findall(r"<<'END'\n(.*?)END\n", text, re.DOTALL)
+    (command,) = re.findall(r"^\.venv/bin/trivet (diagnose axis.*)$", text, re.MULTILINE)
+    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    said = []
+    for arguments in (["-c", made], ["-c", "from trivet.cli import main; main()", *command.split()]):
+        run = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        said = run.stdout.split()
+    assert said[: len(shown.split())] == shown.split()
+
+
 def test_every_strategy_and_loss_is_described() -> None:
     text = (ROOT / "docs" / "strategies.md").read_text()
     for name in [*trivet.mining.POSITIVES, *trivet.mining.NEGATIVES]:
@@ -40,8 +52,12 @@ def test_every_strategy_and_loss_is_described() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
 def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
-        assert (ROOT / page).parent.joinpath(target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", (ROOT / page).read_text()):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], anchor
 
 
 def test_thresholds_of_collapse_are_those_of_the_code() -> None:

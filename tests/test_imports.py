@@ -20,6 +20,7 @@ LAYERS = [
     {"theory", "evaluation"},
     {"neighbours", "collapse", "label_noise"},
     {"batching", "data", "models"},
+    {"records"},
     {"reports", "training"},
     {"tasks", "integrations"},
     {"papers"},

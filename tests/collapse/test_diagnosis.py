@@ -29,10 +29,10 @@ def found(points: np.ndarray, labels: np.ndarray = LABELS, *more: Any, **options
 def test_clusters_are_healthy() -> None:
     verdict = diagnose(clusters(), LABELS).verdicts[0]
     assert (verdict.kind, verdict.severity, verdict.changes) == ("healthy", None, ())
-    assert verdict.cause == "Items and classes are spread out."
+    assert verdict.cause == "Items and classes are well spread."
     noise = diagnose(np.random.default_rng(0).standard_normal((400, 300)), LABELS).verdicts
     assert [one.kind for one in noise] == ["healthy"]
-    assert "knows next to nothing" in noise[0].cause
+    assert "almost no information" in noise[0].cause
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_strategy_that_finds_nothing() -> None:
     result = diagnose(clusters(), LABELS, strategy=Strategy(strategy.loss, 4, 2))
     assert [verdict.kind for verdict in result.verdicts] == ["healthy"]
     assert result.notes == (
-        "The batches hold nothing that the loss can still learn from: the classes are apart.",
-        "With two items of a class in a batch there is one positive to choose: easy positives do nothing.",
+        "The batches contain nothing the loss can still learn from: the classes are already separated.",
+        "With two items of a class in a batch there is only one positive: easy positives have no effect.",
     )
     wide = TripletLoss(positives="easy", margin=50.0)
     assert not diagnose(clusters(), LABELS, strategy=Strategy(wide, 4, 8)).notes
@@ -140,7 +140,7 @@ def test_advice_names_the_strategy() -> None:
     assert "hardest of 32 items" in verdict.cause
     easy = Strategy(TripletLoss(positives="easy", negatives="hard", margin=50.0), 4, 2)
     (verdict,) = diagnose(clusters(within=0.01), LABELS, strategy=easy).verdicts
-    assert "samples_per_class = 2 now" in verdict.changes[0]
+    assert "now samples_per_class = 2" in verdict.changes[0]
 
 
 def test_every_verdict_says_what_to_do_and_is_json() -> None:
@@ -199,7 +199,7 @@ def test_samples_of_large_sets_say_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 def test_small_sets_have_a_verdict() -> None:
     assert found(np.array([[0.0], [1.0]]), np.array([0, 1])) == [("healthy", None)]
     result = diagnose(clusters()[:10], np.arange(10))
-    assert result.notes == ("Every class has a single item: nothing can be said of the inside of classes.",)
+    assert result.notes == ("Every class has a single item: nothing can be said about the inside of classes.",)
     assert math.isnan(result.measures.class_spread)
 
 

@@ -139,7 +139,7 @@ def test_a_number_that_is_not_finite_is_an_event_even_between_two_looks(where: s
 
 
 BAD: list[tuple[str, Any, Any, str]] = [
-    ("a batch of one", torch.ones(1, 4), torch.zeros(1, dtype=torch.int64), "two items to compare: got 1"),
+    ("a batch of one", torch.ones(1, 4), torch.zeros(1, dtype=torch.int64), "at least two items: got 1"),
     ("no matrix", torch.ones(4), torch.zeros(4, dtype=torch.int64), r"shape \(N, d\): got \(4,\)"),
     ("integers", torch.ones(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), "floating point"),
     ("other labels", torch.ones(4, 2), torch.zeros(3, dtype=torch.int64), r"got \(3,\) for 4 embeddings"),
@@ -158,7 +158,7 @@ def test_what_cannot_be_watched_is_said_once_and_passed_over(embeddings: Any, la
 
 def test_without_labels_spread_norm_and_loss_are_watched() -> None:
     monitor = CollapseMonitor()
-    with pytest.warns(UserWarning, match="needs the labels") as caught:
+    with pytest.warns(UserWarning, match="needs labels to forecast") as caught:
         brought = [monitor.update(points(step) * 3.0**step) for step in range(30)]
     assert len(caught) == 1
     assert [event.kind for found in brought for event in found] == ["exploding-norm"]
@@ -180,7 +180,7 @@ def test_a_fault_of_the_monitor_is_no_fault_of_the_training(monkeypatch: pytest.
 
     monkeypatch.setattr("trivet.collapse.monitor.running_measures", broken)
     monitor = CollapseMonitor()
-    with pytest.warns(UserWarning, match="could not see a batch: RuntimeError at step 0: out of luck") as caught:
+    with pytest.warns(UserWarning, match="could not use a batch: RuntimeError at step 0: out of luck") as caught:
         assert [monitor.update(points(), LABELS, 0.1) for _ in range(3)] == [[], [], []]
     assert len(caught) == 1
 

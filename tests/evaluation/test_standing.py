@@ -393,3 +393,15 @@ def test_a_sample_of_queries_has_the_values_it_has_among_all() -> None:
 def test_bad_input_is_a_stated_error(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         retrieve(np.zeros((3, 2)), np.array([0, 0, 1]), **options)  # type: ignore[arg-type]  # on purpose
+
+
+def test_settings_of_the_process_are_restored_where_an_evaluation_is_interrupted() -> None:
+    def interrupted(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    embeddings, labels = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 4
+    threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
+    with pytest.raises(KeyboardInterrupt) as held:  # its traceback keeps the frames of the evaluation alive
+        retrieve(embeddings, labels, progress=interrupted)
+    assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == (threads, onednn)
+    assert held.tb is not None

@@ -12,8 +12,6 @@ import torch
 
 import reference
 import trivet
-from trivet.papers import xuan2020
-from trivet.papers.checks import Check
 from trivet.theory import dynamics
 from trivet.theory.dynamics import (
     DIRECTIONS,
@@ -34,6 +32,7 @@ from trivet.theory.dynamics import (
 )
 
 LOSSES = ["first-order", "vanilla", "second-order"]
+
 LONG = {"1st": "first-order", "v": "vanilla", "2nd": "second-order"}
 
 # Section 6 of the specification of extreme triplets, as printed there.
@@ -61,6 +60,7 @@ STEPS = """
 0.7 -0.3 -0.4 2nd 0.5090141341 0.0398912121 1.0097221215 1.0168975269 0.9929627996 0.0087884194 0.0185856873
 0.7 -0.3 -0.4 v -1.8000000000 0.2000000000 1.5185999633 0.9040000000 1.6240000000 0.1852309092 -0.3086284806
 """
+
 # q loss S_ap S_an | dS_ap dS_an at p = 0.4, dS_ap dS_an at p = 0.8
 ENTANGLED = """
 sqrt 1st .9 .9 0.0076905645 -0.0106024254 0.0021602677 -0.0058429154
@@ -77,6 +77,7 @@ prod 1st .9 .9 0.0082435941 -0.0110783764 0.0032663271 -0.0067948174
 prod 1st .6 .8 0.0489516593 -0.0183030265 0.0434293498 -0.0078440245
 prod 2nd .6 .8 0.0102663964 -0.0212169827 0.0056438705 -0.0183583096
 """
+
 # Section 5.1: gamma loss alpha | % with dS_ap < 0, % with dS_an > 0
 SIGNS = """
 0.2 1st 0.1 0.787 0.000
@@ -95,6 +96,7 @@ SIGNS = """
 0.8 1st 1e-4 5.527 5.527
 0.8 2nd 1e-4 20.927 21.790
 """
+
 # q loss gamma p | % top-right, bottom-right, bottom-left, top-left, top, box, and the mean at the right
 AREAS = """
 sqrt 1st .2 .4 7.53 82.58 9.89 0 74.3 16.4 -0.04582
@@ -112,6 +114,7 @@ sqrt 2nd .8 .8 46.41 21.75 31.85 0 67.6 2.1 -0.02287
 prod 1st .5 .8 11.48 74.69 13.83 0 86.2 30.9 nan
 prod 2nd .5 .8 18.63 56.03 25.34 0 58.0 2.5 nan
 """
+
 # Section 6.1: what `reference.EXTREME_TRIPLETS` is without shared vectors, and losses over it: first order mean and
 # sum, means of the second-order and of the hinged vanilla loss.
 DISJOINT = {
@@ -120,12 +123,14 @@ DISJOINT = {
     "HPHN": [(0, 1, 7), (3, 5, 2)],
     "EPEN": [(0, 2, 4), (3, 5, 1)],
 }
+
 MEANS = {
     "EPHN": (0.6494009437, 5.1952075493, 0.6058685711, 0.1878289073),
     "EPSHN": (0.5917596354, 4.7340770836, 0.5659432355, 0.0114356820),
     "HPHN": (0.6767914457, 5.4143315660, 0.6091892854, 0.2177675777),
     "EPEN": (0.3934353761, 3.1474830088, 0.4927647563, 0.0),
 }
+
 NAMED: dict[str, Any] = {
     "EPHN": ("easy", "hard"),
     "EPSHN": ("easy", "semihard-hardest"),
@@ -484,88 +489,3 @@ BAD: list[tuple[Callable[[], object], str]] = [
 def test_errors(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def named(checks: list[Check]) -> dict[str, bool]:
-    return {check.id: check.holds for check in checks}
-
-
-def test_the_checks_hold() -> None:
-    checks = xuan2020.checks()
-    assert [check for check in checks if not check.holds] == []
-    assert len({check.id for check in checks}) == len(checks) > 40
-    assert all(check.id.startswith("xuan2020-") and check.statement.endswith(".") for check in checks)
-    assert all(type(check.holds) is bool and check.expected and check.found for check in checks)
-
-
-def test_a_wrong_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(s_ap: Any, s_an: Any, gamma: Any, **options: Any) -> dynamics.SimulatedStep:
-        return simulated_step(s_ap, s_an, -np.asarray(gamma), **options)
-
-    monkeypatch.setattr(xuan2020, "simulated_step", wrong)
-    broken = (
-        xuan2020._closed_forms, xuan2020._geometry, xuan2020._printed_norms, xuan2020._small_steps,
-        xuan2020._free_movement,
-    )  # fmt: skip
-    holds = named([check for part in broken for check in part()])
-    lost = {name for name, value in holds.items() if not value}
-    assert {f"xuan2020-step-{loss}" for loss in LOSSES} < lost
-    assert {"xuan2020-eq20-22", "xuan2020-small-step", "xuan2020-bands", "xuan2020-movement-free"} < lost
-    assert holds["xuan2020-eq19"]
-
-
-def test_a_wrong_entanglement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(s_ap: Any, s_an: Any, change_ap: Any, change_an: Any, **options: Any) -> Any:
-        return change_ap - entangle(s_ap, s_an, 0, change_an, **options)[0], change_an
-
-    monkeypatch.setattr(dynamics, "entangle", wrong)
-    holds = named(xuan2020._problems())
-    assert not holds["xuan2020-problem1-sqrt"]
-    assert holds["xuan2020-ideal-point"]
-
-
-def test_a_wrong_movement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xuan2020, "movement", lambda before, after, triplets: movement(after, before, triplets))
-    assert not named(xuan2020._free_movement())["xuan2020-movement-free"]
-
-
-def test_movement_of_another_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = np.tile([[0.5, 0.5]], (4, 1))
-    evenly = dynamics.Movement(before, before + 0.01, np.arange(4, dtype=np.int8))
-    monkeypatch.setattr(
-        xuan2020,
-        "digit_movement",
-        lambda loss: {(phase, name): evenly for phase in ("initial", "late") for name in ("HPHN", "EPEN")},
-    )
-    found = named(xuan2020._digit_movement())
-    assert [name for name, holds in found.items() if holds] == ["xuan2020-movement-digits-late-second"]
-
-
-def test_wrong_regions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        xuan2020,
-        "vector_field",
-        lambda **options: vector_field(**options | {"strength": 1 - options.get("strength", 0)}),
-    )
-    assert not named(xuan2020._movement_types())["xuan2020-regions-similar"]
-
-
-def test_wrong_triplets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        xuan2020, "triplet_scatter", lambda rows, labels: triplet_scatter(rows, labels, positives="hard")
-    )
-    assert not named(xuan2020._group_size())["xuan2020-group-size"]
-
-
-def test_a_step_of_the_stand_in() -> None:
-    images, labels = xuan2020.centred_digits()
-    assert images.shape == (1797, 64)
-    assert (float(images.mean()), float(images.std(correction=0))) == pytest.approx((0, 1))
-    weights = xuan2020._weights((64, 128, 32), 0)
-    start = [weight.clone() for weight in weights]
-    options: dict[str, Any] = {"mined": ("hard", "hard"), "steps": 1, "learning_rate": 1e-3, "seed": 1}
-    (step,) = xuan2020._train(weights, images, labels, loss="vanilla", measured=True, **options)
-    assert 30 <= len(step.before) <= 128 // 3
-    assert all(not torch.equal(now, then) for now, then in zip(weights, start, strict=True))
-    (again,) = xuan2020._train(start, images, labels, loss="vanilla", measured=True, **options)
-    assert np.array_equal(again.after, step.after)

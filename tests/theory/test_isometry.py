@@ -11,7 +11,6 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from trivet.papers import xu2024
 from trivet.theory import isometry
 from trivet.theory.isometry import (
     batch_hard_loss,
@@ -30,13 +29,17 @@ from trivet.theory.isometry import (
     thickness_bound,
     triplet_separation,
 )
+from trivet.theory.isometry.nearest import Problem
 
 Points = list[list[float]]
 
 # Config R of section 7 of the specification, and another embedding of the same items.
 R = [[0.0, 0.0], [2.0, 0.5], [1.0, 1.5], [1.2, 0.2], [3.0, 1.0]]
+
 R_LABELS = [0, 0, 0, 1, 1]
+
 Z = [[0.1, 0.2], [1.5, 0.9], [1.0, 1.1], [1.7, -0.2], [2.6, 0.4]]
+
 R_NEAREST = [[0.54359, 0.3348], [1.55488, 0.95767], [1.00205, 1.02056], [1.67756, -0.2237], [2.63931, 0.47323]]
 
 # points, labels, margin, then L_max, L_mean, d_iso and d_haus, exact.
@@ -108,9 +111,6 @@ def exact_on_a_line(x: list[float], labels: list[int], margin: float, measure: s
         if found.success:
             best = min(best, found.fun)
     return best
-
-
-# The definitions.
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1])
@@ -195,9 +195,6 @@ def test_nearest_images_keep_separation_and_move_points_no_farther() -> None:
             assert math.dist(f[i], image) == pytest.approx(min(candidates), rel=1e-12)
 
 
-# Sizes of a set.
-
-
 def test_reference_sizes() -> None:
     assert diameter(array(R)) == pytest.approx(3.1622776602, abs=1e-10)
     assert thickness(array(R)) == pytest.approx(1.2874526192, abs=1e-10)
@@ -254,9 +251,6 @@ def test_enclosing_radius() -> None:
     assert enclosing_radius(circle) == pytest.approx(3, rel=1e-6)
     assert enclosing_radius(np.full((4, 3), 0.7)) == 0
     assert enclosing_radius(np.ones((1, 3))) == 0
-
-
-# The nearest separated embedding.
 
 
 @pytest.mark.parametrize(("line", "labels", "margin", "most", "mean", "d_iso", "d_haus"), LINES)
@@ -374,7 +368,7 @@ def test_points_are_made_separated() -> None:
     labels = np.arange(9) % 3
     points = generator.normal(size=(9, 2))
     for margin in (0.0, 0.5):
-        problem = isometry._Problem(points, labels, margin)
+        problem = Problem(points, labels, margin)
         for z in (*problem.simple("hausdorff"), *problem.simple("isometric")):
             assert triplet_separation(z, labels, margin=margin).separated
         for spread in (1.0, 0.1):
@@ -388,7 +382,7 @@ def test_search_matches_images_within_a_class() -> None:
     points = np.array([*range(7), *range(12, 19)], dtype=float)[:, None]
     labels = np.repeat([0, 1], 7)
     swapped = np.concatenate([points[:7][::-1] - 1, points[7:][::-1] + 1])
-    problem = isometry._Problem(points, labels, 0.0)
+    problem = Problem(points, labels, 0.0)
     assert displacement(points, swapped) == 7
     assert displacement(points, problem.search("hausdorff", swapped[None], 1)) < 1.1
 
@@ -404,7 +398,7 @@ def test_same_seed_same_witness() -> None:
 def test_gradient_of_the_penalty_is_that_of_the_penalty() -> None:
     generator = np.random.default_rng(0)
     points, labels = generator.normal(size=(14, 3)), np.arange(14) % 3
-    problem = isometry._Problem(points, labels, 0.2)
+    problem = Problem(points, labels, 0.2)
     z = generator.normal(size=(2, 14, 3))
     z[1] = 0.3 * z[1] + 1.5 * np.eye(3)[labels]  # a part of the anchors has no loss
     for measure in ("hausdorff", "isometric"):
@@ -423,9 +417,6 @@ def test_gradient_of_the_penalty_is_that_of_the_penalty() -> None:
             (0.1 * torch.logsumexp(errors / 0.1, 0) + 7 * hinges).backward()
         found = problem.gradient(measure, z, temperature=0.1, weight=7.0, slack=0.01)
         np.testing.assert_allclose(found, variable.grad, rtol=1e-6, atol=1e-6)
-
-
-# The forecast, errors, and the paper's statements.
 
 
 def test_forecast() -> None:
@@ -478,20 +469,6 @@ def test_errors(call: Callable[[], object], sentence: str) -> None:
         call()
 
 
-def test_descent_below_the_forecast() -> None:
-    classes = np.arange(6) % 2
-    np.testing.assert_allclose(xu2024.SHRINKING[[0, 5]], [[1.7641, 0.4002], [0.1440, 1.4543]], atol=5e-5)
-    assert batch_hard_loss(xu2024.SHRINKING, classes) == pytest.approx(1.409210, abs=1e-6)
-    rounded = np.round(xu2024.SHRINKING, 4)  # as printed; their loss is not the printed one
-    assert batch_hard_loss(rounded, classes) == pytest.approx(1.409181, abs=1e-6)
-    end = descend(xu2024.SHRINKING, classes, reduction="max", steps=1000)
-    assert end.steps == 533
-    assert batch_hard_loss(end.points, classes) == end.losses[-1] == 0
-    assert diameter(end.points) == pytest.approx(0.121555, abs=1e-5)
-    assert end.diameters[0] == pytest.approx(3.338656, abs=1e-6)
-    assert end.diameter_after(10**6) == end.diameters[-1] == pytest.approx(diameter(end.points), rel=1e-9)
-
-
 @pytest.mark.parametrize("reduction", ["sum", "max"])
 def test_a_step_of_descent_is_the_gradient(reduction: str) -> None:
     points, classes = np.random.default_rng(0).normal(size=(7, 3)), np.arange(7) % 3
@@ -514,55 +491,8 @@ def test_descent_without_loss_stays() -> None:
 
 
 # N: diameter after 50 and 1000 steps over that before, mean of 5 seeds, for the sum over anchors and the worst triplet
-SHRINKAGE = [
-    (4, (0.738, 0.603), (0.820, 0.535)),
-    (6, (0.825, 0.825), (0.885, 0.320)),
-    (10, (0.566, 0.516), (0.854, 0.038)),
-    (20, (0.489, 0.488), (0.877, 0.171)),
-    (40, (0.344, 0.340), (0.911, 0.325)),
-    (80, (0.286, 0.264), (0.924, 0.449)),
-]
-
-
-@pytest.mark.parametrize(("n", "total", "most"), SHRINKAGE)
-def test_descent_shrinks_as_tabled(n: int, total: tuple[float, float], most: tuple[float, float]) -> None:
-    steps = (50, 1000) if n <= 20 else (50,)  # the rest takes seconds; trivet simulate --check has it
-    assert xu2024.shrinkage(n, "sum", steps) == pytest.approx(total[: len(steps)], abs=1e-3)
-    assert xu2024.shrinkage(n, "max", steps) == pytest.approx(most[: len(steps)], abs=1e-3)
-
 
 # N, per class, d, then means of 5 seeds: diameter, L_max, L_mean, diameter - 2 L_max
-SHAPES = [
-    (4, 2, 4, 3.27, 1.35, 0.74, 0.57),
-    (4, 2, 32, 8.94, 0.91, 0.46, 7.13),
-    (4, 2, 128, 17.1, 1.29, 0.59, 14.5),
-    (4, 2, 1024, 46.4, 1.58, 0.60, 43.2),
-    (32, 4, 4, 5.55, 3.72, 2.13, -1.89),
-    (32, 4, 32, 11.0, 3.93, 2.37, 3.15),
-    (32, 4, 128, 18.9, 3.96, 2.45, 11.0),
-    (32, 4, 1024, 48.6, 4.36, 2.54, 39.8),
-    (72, 4, 4, 6.30, 4.32, 2.44, -2.34),
-    (72, 4, 32, 11.5, 4.34, 2.72, 2.84),
-    (72, 4, 128, 19.3, 4.37, 2.71, 10.6),
-    (72, 4, 1024, 48.9, 4.72, 2.74, 39.5),
-    (576, 32, 4, 7.63, 6.21, 3.90, -4.80),
-    (576, 32, 32, 12.6, 6.44, 4.36, -0.26),
-    (576, 32, 128, 20.6, 6.42, 4.41, 7.80),
-    (576, 32, 1024, 49.8, 6.40, 4.45, 37.0),
-]
-
-
-@pytest.mark.parametrize(("n", "samples_per_class", "d", "size", "most", "mean", "forecast"), SHAPES)
-def test_loss_grows_with_the_batch_and_diameter_with_the_dimension(
-    n: int, samples_per_class: int, d: int, size: float, most: float, mean: float, forecast: float
-) -> None:
-    found = xu2024.scale(n, samples_per_class, d)
-    assert found.diameter == pytest.approx(size, rel=6e-3)
-    assert (found.loss, found.mean_loss) == (pytest.approx(most, abs=0.01), pytest.approx(mean, abs=0.01))
-    assert found.forecast == pytest.approx(forecast, abs=0.01 if abs(forecast) < 10 else 0.1)
-
-
-# What the figures are drawn from.
 
 
 def test_hardest_triplet_is_the_worst_of_all() -> None:
@@ -609,75 +539,3 @@ def test_exact_distance_on_a_line(
     for measure, exact in (("isometric", d_iso), ("hausdorff", d_haus)):
         found = isometry.distance_on_a_line(points, classes, margin=3 * margin, measure=measure)
         assert found == pytest.approx(3 * exact, abs=1e-8)
-
-
-def test_random_cases_are_measured_as_said() -> None:
-    kind = xu2024.PointSet(5, 2, 2, 0.1)
-    (case,) = xu2024.cases(kind, 1, seed=3)
-    points = np.random.RandomState(3).randn(5, 2)
-    sandwich = loss_sandwich(points, np.arange(5) % 2, margin=0.1)
-    assert case.ratios == (
-        sandwich.isometric_per_loss,
-        sandwich.hausdorff_per_isometric,
-        sandwich.hausdorff_per_loss,
-    )
-    assert case.nearest_diameter == diameter(sandwich.hausdorff.witness)
-    (line,) = xu2024.cases(xu2024.PointSet(4, 1, 2), 1, seed=3)
-    points = np.random.RandomState(3).randn(4, 1)
-    exact = exact_on_a_line(points[:, 0].tolist(), [0, 1, 0, 1], 0.0, "hausdorff")
-    assert line.hausdorff == pytest.approx(exact, abs=1e-9)
-    assert math.isnan(line.nearest_diameter)
-
-
-@pytest.fixture(scope="module")
-def few() -> dict[xu2024.PointSet, list[xu2024.Case]]:
-    kinds = [kind for kind in xu2024.RANGES if kind.points < 10 and kind.dimension > 1]
-    return {kind: xu2024.cases(kind, 2) for kind in kinds}
-
-
-def test_quick_statements_of_the_paper_check_out(few: dict[xu2024.PointSet, list[xu2024.Case]]) -> None:
-    rows = [
-        *xu2024.definition_checks(),
-        *xu2024.inequality_checks(few),
-        *xu2024.range_checks(few),
-        *xu2024.proof_checks(),
-        *xu2024.forecast_checks(few),
-    ]
-    assert [row.id for row in rows if not row.holds] == []
-    assert len({row.id for row in rows}) == len(rows)
-    assert all(row.id.startswith("xu2024-") and row.statement.endswith(".") for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("name", "broken", "failed"),
-    [
-        ("nearest_images", lambda f, g, labels: g, {"xu2024-displacement-lemma"}),
-        ("thickness", lambda points: 1.0, {"xu2024-thickness-zero", "xu2024-constant-depends-on-scale"}),
-        ("displacement", lambda f, g: 0.5, {"xu2024-lemma-not-linear", "xu2024-displacement-bounds-hausdorff"}),
-        ("hardest_triplet", lambda *a, **k: isometry.Triplet(0, 0, 0, 1.0), {"xu2024-short-version-hinge"}),
-        ("batch_hard_loss", lambda *a, **k: 1.0, {"xu2024-zero-loss", "xu2024-collapse-is-optimal-without-margin"}),
-        (
-            "diameter_forecast",
-            lambda d, loss: isometry.DiameterForecast(d, False),
-            {"xu2024-equation-17-nearest"},
-        ),
-    ],
-)
-def test_a_broken_function_fails_its_check(
-    few: dict[xu2024.PointSet, list[xu2024.Case]],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    broken: Callable[..., Any],
-    failed: set[str],
-) -> None:
-    monkeypatch.setattr(isometry, name, broken)
-    rows = [*xu2024.definition_checks(), *xu2024.proof_checks(), *xu2024.forecast_checks(few)]
-    assert failed <= {row.id for row in rows if not row.holds}
-
-
-def test_a_case_out_of_range_fails_its_check(few: dict[xu2024.PointSet, list[xu2024.Case]]) -> None:
-    kind, found = next(iter(few.items()))
-    wide = xu2024.Case(loss=1.0, isometric=0.4, hausdorff=1.1, enclosing=1.0, diameter=5.0, nearest_diameter=1.0)
-    rows = xu2024.range_checks({kind: [*found, wide]})
-    assert [row.holds for row in rows] == [False]
-    assert [row.holds for row in xu2024.range_checks({kind: found})] == [True]

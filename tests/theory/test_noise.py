@@ -13,16 +13,19 @@ import torch
 
 import reference
 import trivet
-from trivet.evaluation.clustering import nmi
-from trivet.papers import le2018
-from trivet.papers.checks import Check
 from trivet.theory import noise
+from trivet.theory.noise import tolerance
 
 PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")
+
 ROWS, LABELS = torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
+
 PAIRS = [(a, j) for a in range(8) for j in range(8) if a != j]
+
 DISTANCES = np.array([PLAIN.d(a, j) for a, j in PAIRS])
+
 POSITIVE = np.array([reference.V8_LABELS[a] == reference.V8_LABELS[j] for a, j in PAIRS])
+
 T3 = [[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]]
 
 # K, p, q_{-1}, q_{+1}, (1 - kappa p)^2
@@ -38,16 +41,10 @@ PAIR_RATES = [
     (100, 0.3, 0.005142332, 0.509090909, 0.485766758),
     (100, 0.5, 0.00755025, 0.747474747, 0.244975003),
 ]
-PRINTED = [0.33, -0.32, 0.18, 0.5, 0.187777778, 0.49, 0.694444444, 0.817777778, 0.508181818, 0.744949495]
+
+
 # K, p, C_+ with the printed equation 8, C_+, C_-, (1 - kappa p)^2, (1 - p)^2; weight 1 / K
-FACTORS = [
-    (10, 0.3, 0.461, 0.45, 0.388889, 0.444444, 0.49),
-    (10, 0.5, 0.236111, 0.205556, 0.117284, 0.197531, 0.25),
-    (10, 0.7, 0.118778, 0.058889, -0.045679, 0.049383, 0.09),
-    (12, 0.5, 0.236742, 0.212121, 0.140496, 0.206612, 0.25),
-    (100, 0.5, 0.247601, 0.245051, 0.237425, 0.244975, 0.25),
-    (100, 0.9, 0.016627, 0.008364, -0.001653, 0.008264, 0.01),
-]
+
 # K, s, p, c of the sum, c of the mean, (1 - kappa p)^2
 COEFFICIENTS = [
     (2, 3, 0.0, 1.0, 0.08333333, 1.0),
@@ -62,7 +59,9 @@ COEFFICIENTS = [
     (3, 2, 0.6, 0.0123, 0.00141263, 0.01),
     (3, 2, 0.8, 0.0528, 0.00557156, 0.04),
 ]
+
 SKEWS = [1, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10]
+
 BOUNDS = {
     0.0: [1, 0.78178211, 0.69848866, 0.55278640, 0.42264973, 0.29289322, 0.18350342, 0.10557281, 0.05131670],
     0.5: [
@@ -95,10 +94,6 @@ def simulated(p: float, classes: object, draws: int = 10) -> object:
     return noise.simulated_pair_rates(p, classes, draws=draws, generator=np.random.default_rng(0))
 
 
-def failures(rows: Sequence[Check]) -> set[str]:
-    return {row.id.removeprefix("le2018-") for row in rows if not row.holds}
-
-
 def coefficients(truth: list[int], table: Sequence[Sequence[float]], mean: bool) -> list[list[float]]:
     """The expected coefficient of each distance, labeling by labeling and triplet by triplet."""
     number = range(len(truth))
@@ -127,11 +122,6 @@ def test_pair_rates_of_the_table(classes: int, p: float, negative: float, positi
         counted = rates_by_counting(symmetric(Fraction(str(p)), classes), [Fraction(1, classes)] * classes)
         assert [found.positive, found.negative] == close([float(rate) for rate in counted])
     assert noise.noise_rate_of_pairs(found.positive, classes) == close(min(p, 2 * (1 - 1 / classes) - p))
-
-
-def test_the_printed_pair_rates_are_those_of_the_table() -> None:
-    found = [le2018.printed_pair_rates(p, classes).positive for classes, p, *_ in PAIR_RATES]
-    assert found == close(PRINTED, 9)
 
 
 def test_pair_rates_of_arrays() -> None:
@@ -223,20 +213,6 @@ def test_weight_counts_the_triplets(classes: int, samples: int) -> None:
     assert (of_positive, of_negative) == ((classes - 1) * samples, samples - 1)
     assert noise.negative_weight(classes, samples) == close(of_negative / of_positive)
     assert noise.negative_weight(classes, np.inf) == close(1 / (classes - 1))
-
-
-@pytest.mark.parametrize(("classes", "p", "printed", "positive", "negative", "square", "limit"), FACTORS)
-def test_factors_of_the_table(
-    classes: int, p: float, printed: float, positive: float, negative: float, square: float, limit: float
-) -> None:
-    rates = noise.pair_noise_rates(p, classes)
-    found = noise.risk_factors(rates, 1 / classes)
-    assert list(found) == close([positive, negative], 6)
-    assert found.smallest == found.negative
-    assert noise.risk_factors(le2018.printed_pair_rates(p, classes), 1 / classes).positive == close(printed, 6)
-    exact = noise.risk_factors(rates, noise.negative_weight(classes, np.inf))
-    assert list(exact) == close([square, square], 6)
-    assert noise.risk_factors(noise.pair_noise_rates(p, 10**8), 1e-8).smallest == close(limit, 6)
 
 
 def test_factors_of_three_classes() -> None:
@@ -338,7 +314,7 @@ def test_coefficients_of_the_table(
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("chunk", [noise.CHUNK, 7])
+@pytest.mark.parametrize("chunk", [tolerance.CHUNK, 7])
 @pytest.mark.parametrize(
     ("truth", "table"),
     [([0, 1, 0, 2], T3), ([2, 2, 2], T3), ([0, 0, 1, 1, 1], [[0.9, 0.1], [0.4, 0.6]])],
@@ -347,7 +323,7 @@ def test_coefficients_of_the_table(
 def test_coefficients_equal_the_definition(
     truth: list[int], table: list[list[float]], chunk: int, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noise, "CHUNK", chunk)
+    monkeypatch.setattr(tolerance, "CHUNK", chunk)
     found = noise.one_to_one_coefficients(truth, table, reduction=reduction)
     np.testing.assert_allclose(found, coefficients(truth, table, reduction == "mean"), rtol=0, atol=1e-14)
 
@@ -382,6 +358,7 @@ FIXED = {
     (0, 1): 7, (0, 3): 4, (1, 0): 2, (1, 3): 7, (2, 4): 0, (2, 5): 7, (3, 0): 5, (3, 1): 4, (4, 2): 1, (4, 5): 3,
     (5, 2): 1, (5, 4): 6, (6, 0): 2, (6, 3): 2,
 }  # fmt: skip
+
 RANDOM = {
     (0, 3): [2, 7], (0, 6): [2, 4, 5, 7], (1, 0): [2], (1, 3): [2], (1, 6): [2, 4, 5, 7], (2, 4): [0, 1, 3],
     (2, 5): [0, 1, 3, 7], (3, 0): [2, 4], (3, 1): [2, 4], (3, 6): [2, 4, 5, 7], (4, 2): [3], (4, 5): [3],
@@ -494,156 +471,3 @@ def test_residual_multipliers() -> None:
 def test_numbers_out_of_range(call: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()
-
-
-# spread, p, how negatives are chosen; eta_skew, eta_noise, picks of 100 batches, eta^+, eta^-
-SYNTHETIC = [
-    (0.1, 0.0, "violating", 9.05, None, 1709, None),
-    (0.1, 0.0, "semihard-hardest", 9.17, None, 24000, None),
-    (0.1, 0.3, "random", 1.02, 1.05, 24000, 2.0740),
-    (0.1, 0.3, "violating", 2.57, 15.5, 14034, 2.0523),
-    (0.1, 0.3, "semihard-hardest", 5.29, 7.67, 23733, None),
-    (0.2, 0.3, "random", 1.04, 1.06, 24000, 1.3590),
-    (0.2, 0.3, "violating", 2.35, 1.88, 23681, 1.3595),
-    (0.2, 0.5, "semihard-hardest", 2.90, 2.39, 23689, None),
-]
-
-
-@pytest.mark.parametrize(("spread", "p", "negatives", "skew", "of_noise", "picks", "of_positives"), SYNTHETIC)
-def test_skews_of_the_synthetic_table(
-    spread: float,
-    p: float,
-    negatives: le2018.Negatives,
-    skew: float,
-    of_noise: float | None,
-    picks: int,
-    of_positives: float | None,
-) -> None:
-    """The table is of one seed and qualitative, within 10 %; wider here, as a quarter of the batches is drawn."""
-    found = le2018.sampled_skews(spread, p, negatives, batches=25)
-    assert found.skew == pytest.approx(skew, rel=0.25)
-    assert 4 * found.picks == pytest.approx(picks, rel=0.35)
-    assert np.isnan(found.noise_skew) == (p == 0)
-    if of_noise is not None:
-        assert found.noise_skew == pytest.approx(of_noise, rel=0.25)
-    if of_positives is not None:
-        assert found.positive_skew == pytest.approx(of_positives, rel=0.1)
-
-
-def test_all_checks_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(le2018, "DRAWS", 200_000)
-    monkeypatch.setattr(le2018, "TOLERANCE", 0.004)
-    monkeypatch.setattr(le2018, "BATCHES", 20)
-    rows = le2018.checks()
-    assert failures(rows) == set()
-    assert len({row.id for row in rows}) == len(rows) >= 50
-    assert all(row.id.startswith("le2018-") for row in rows)
-    assert all(row.statement.endswith(".") and row.expected and row.found for row in rows)
-
-
-def scaled(function: Callable[..., object], factor: float) -> Callable[..., object]:
-    """A wrong version: every array it returns is multiplied."""
-
-    def wrong(*args: object, **options: object) -> object:
-        found = function(*args, **options)
-        return type(found)(*(factor * part for part in found)) if isinstance(found, tuple) else factor * found
-
-    return wrong
-
-
-@pytest.mark.parametrize(
-    ("name", "group", "failing"),
-    [
-        ("pair_noise_rates", "injection", {"eq5"}),
-        ("simulated_pair_rates", "pair_rate", {"eq7", "eq8"}),
-        ("pair_noise_rates", "pair_rate", {"eq7", "eq8", "eq8-below-zero", "rate-identities", "many-classes"}),
-        ("class_pair_noise_rates", "pair_rate", {"class-dependent-rates"}),
-        ("noise_rate_of_pairs", "pair_rate", {"discussion-sixty-percent"}),
-        ("auxiliary_loss", "loss", {"eq10", "eq11", "eq12"}),
-        ("risk_factors", "loss", {"eq11"}),
-        ("unhinged_triplet_loss", "loss", {"eq12", "section5.2-translation"}),
-        ("unhinged_triplet_loss", "weight", {"eq13"}),
-        ("unhinged_margin_loss", "loss", {"eq32", "section5.2-translation"}),
-        ("hinged_margin_loss", "loss", {"eq35-constant", "eq35-weight"}),
-        ("negative_weight", "weight", {"eq15", "exact-weights"}),
-        ("pair_noise_rates", "weight", {"exact-weights"}),
-        ("pair_noise_rates", "bound", {"eq25", "skew-per-pair", "tolerated-noise-rate"}),
-        ("tolerated_noise_rate", "bound", {"tolerated-noise-rate"}),
-        ("noise_rate_bound", "bound", {"eq26", "eq27-inverse", "eq37"}),
-        ("implied_skew", "bound", {"eq27-inverse"}),
-        ("pair_noise_rates", "risk", {"eq17"}),
-        ("risk_factors", "risk", {"eq17"}),
-        ("one_to_one_factor", "risk", {"one-risk-factor", "risk-factor-square"}),
-        ("negative_weight", "risk", {"one-risk-factor", "one-risk-factor-mean"}),
-        ("one_to_one_factor", "risk", {"proposition-1-condition-2"}),
-        ("one_to_one_coefficients", "risk", {"one-risk-factor"}),
-        ("pair_noise_rates", "margin", {"eq45-48"}),
-        ("residual_multipliers", "margin", {"eq45-48"}),
-    ],
-)
-def test_checks_fail_with_wrong_theory(
-    name: str, group: str, failing: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noise, name, scaled(getattr(noise, name), 0.95))
-    monkeypatch.setattr(le2018, "DRAWS", 20_000)
-    assert failures(getattr(le2018, f"{group}_checks")()) >= failing
-
-
-def test_checks_fail_with_other_wrong_theory(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, factors_of = noise.margin_partition, noise.risk_factors
-    with monkeypatch.context() as patch:
-        patch.setattr(noise, "margin_partition", lambda *args, **kwargs: right(*args, **kwargs)[::-1])
-        assert failures(le2018.margin_checks()) == {"margin-partition"}
-    with monkeypatch.context() as patch:
-        patch.setattr(noise, "residual_ratio", lambda gamma: np.asarray(1.0))
-        assert failures(le2018.margin_checks()) == {"residual-heuristic"}
-    with monkeypatch.context() as patch:
-        patch.setattr(noise, "risk_factors", lambda rates, weight: noise.RiskFactors(*factors_of(rates, weight)[::-1]))
-        assert "corruption-asymmetry" in failures(le2018.bound_checks())
-    with monkeypatch.context() as patch:
-        patch.setattr(noise, "one_to_one_factor", lambda p, **sizes: np.asarray(-1.0 + 0 * np.asarray(p)))
-        assert {"risk-factor-positive", "proposition-1-q"} <= failures(le2018.risk_checks())
-    with monkeypatch.context() as patch:
-        coefficients_of = noise.one_to_one_coefficients
-        patch.setattr(noise, "one_to_one_coefficients", lambda *args, **options: -coefficients_of(*args, **options))
-        assert {"one-risk-factor", "proposition-1"} <= failures(le2018.risk_checks())
-    with monkeypatch.context() as patch:
-        patch.setattr(noise.RiskFactors, "smallest", property(lambda factors: np.maximum(*factors) + 1))
-        assert {"eq21", "proposition-1-q", "proposition-1"} <= failures(le2018.risk_checks())
-    with monkeypatch.context() as patch:
-        mined = le2018.mine
-        patch.setattr(le2018, "mine", lambda *args, **kwargs: mined(*args, **{**kwargs, "negatives": "semihard"}))
-        assert failures(le2018.sampling_checks()) == {"eq28", "eq29", "one-to-one"}
-        assert "all-triplets" in failures(le2018.weight_checks())
-    with monkeypatch.context() as patch:
-        table_of = noise.symmetric_transition
-        patch.setattr(noise, "symmetric_transition", lambda p, classes: table_of(0.9 * p + 0.01, max(2, classes)))
-        assert failures(le2018.injection_checks()) == {"eq5", "eq6", "no-noise"}
-    with monkeypatch.context() as patch:
-        patch.setattr(le2018, "nmi", lambda *labels, average="arithmetic": nmi(*labels))
-        assert failures(le2018.measure_checks()) == {"a3-nmi"}
-    with monkeypatch.context() as patch:
-        patch.setattr(le2018, "mine", lambda *args, **kwargs: mined(*args, **{**kwargs, "negatives": "all"}))
-        assert {"one-to-one", "section7-asymmetry"} <= failures(le2018.sampling_checks())
-    with monkeypatch.context() as patch:
-        risk = le2018._noisy_weighted_risk
-        patch.setattr(le2018, "_noisy_weighted_risk", lambda truth, d, p, weight: risk(truth, d, 0.0, weight))
-        assert "eq16" in failures(le2018.risk_checks())
-
-
-def test_checks_of_the_skews_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, names = le2018.sampled_skews, ("random", "violating", "semihard-hardest")
-    cached = {
-        (spread, p, name): right(spread, p, name, batches=10)
-        for spread, p in product((0.1, 0.2), (0.0, 0.3, 0.5))
-        for name in names
-    }
-
-    def swapped(one: str, two: str) -> Callable[..., le2018.Sampling]:
-        other = {one: two, two: one}
-        return lambda spread, p, name, *, batches: cached[spread, p, other.get(name, name)]
-
-    monkeypatch.setattr(le2018, "sampled_skews", swapped("violating", "semihard-hardest"))
-    assert {"skew-conjecture", "skew-conjecture-noise"} <= failures(le2018.skew_checks())
-    monkeypatch.setattr(le2018, "sampled_skews", swapped("violating", "random"))
-    assert {"skew-of-uniform", "margin-skews"} <= failures(le2018.skew_checks())

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import trivet
 from trivet.losses import MarginLoss, TripletLoss
-from trivet.papers import levi2021_theory
-from trivet.papers.checks import Check
 from trivet.theory import risk
 from trivet.theory.risk import (
     affine_dimension,
@@ -44,6 +41,7 @@ from trivet.theory.risk import (
 )
 
 SETTINGS = [(2, 2, 0.8), (2, 3, 0.55), (3, 2, 0.45), (3, 1, 0.9), (4, 1, 0.7)]
+
 LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -597,76 +595,3 @@ def test_pair_thresholds_far_down_the_order() -> None:
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
-
-
-@pytest.fixture(scope="module")
-def checks() -> list[Check]:
-    return levi2021_theory.checks()
-
-
-def test_every_check_of_the_paper_holds(checks: list[Check]) -> None:
-    assert [check for check in checks if not check.holds] == []
-    assert len({check.id for check in checks}) == len(checks) >= 85
-    for check in checks:
-        assert check.id.startswith("levi2021-")
-        assert check.statement.endswith(".")
-        assert check.expected
-        assert check.found
-
-
-def no_positive_part(
-    distances: torch.Tensor, beta: float, probabilities: torch.Tensor, *, margin: float
-) -> torch.Tensor:
-    return torch.zeros(len(distances))
-
-
-@pytest.mark.parametrize(
-    ("group", "function", "broken"),
-    [
-        ("label_model", "triplet_weights", lambda probabilities, **_: torch.zeros((len(probabilities),) * 3)),
-        ("without_noise", "expected_margin_loss", lambda distances, *_, **__: torch.tensor(0.0)),
-        ("pair_minima", "opposed_hinges_minimum", lambda *_, margin: risk.HingeMinimum(0.0, -margin, margin)),
-        ("triplet_theorem", "triplet_lower_bound", lambda *_, **__: 0.0),
-        ("margin_theorem", "margin_noise_limit", lambda _: 0.5),
-        ("easy_expectation", "expected_easy_margin_losses", no_positive_part),
-        ("claim_1", "triplet_split_threshold", lambda *_, **__: 6),
-        ("claim_2", "margin_split_threshold", lambda *_, **__: None),
-        ("claim_3", "push_threshold", lambda *_, **__: 1),
-        ("claim_4", "pair_push_threshold", lambda *_, **__: 2),
-    ],
-)
-def test_a_check_fails_where_a_function_is_wrong(
-    group: str, function: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows: Callable[[], list[Check]] = getattr(levi2021_theory, group)
-    monkeypatch.setattr(risk, function, broken)
-    assert not all(check.holds for check in rows())
-
-
-@pytest.mark.parametrize(
-    ("group", "name", "broken"),
-    [
-        ("losses", "TripletLoss", lambda **options: TripletLoss(**{**options, "variant": "an"})),
-        ("losses", "MarginLoss", lambda **options: MarginLoss(**{**options, "margin": 0.1})),
-        ("easy_positives", "nmi", lambda labels, clusters: 0.5),
-        (
-            "easy_positives",
-            "mine",
-            lambda rows, labels, **_: trivet.mine(rows, labels, positives="hard", negatives="hard"),
-        ),
-        ("tables", "SPREADS", (0.2, 0.3, 0.4)),
-    ],
-)
-def test_a_check_of_losses_and_tables_fails(
-    group: str, name: str, broken: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(levi2021_theory, name, broken)
-    rows: list[Check] = getattr(levi2021_theory, group)()
-    assert not all(check.holds for check in rows)
-
-
-def test_claim_2_displays_fail_where_the_maps_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = halves(2, 8, 1.0)
-    monkeypatch.setattr(levi2021_theory, "_halves", lambda *_: (other, one))
-    held = {check.id: check.holds for check in levi2021_theory._displays()}
-    assert held == {"levi2021-claim-2-first-line": True, "levi2021-claim-2-displays": False}

@@ -16,13 +16,13 @@ from trivet.data import load
 from trivet.data.decisions import read_decisions
 from trivet.label_noise import find_suspects
 from trivet.tasks import train as run
-from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import step_of
 from trivet.training.cleaning import Cleaning, CleaningConfig
 from trivet.training.job import Job
+from trivet.training.parts import Parts
 from trivet.training.run_folder import RECORD, RunFolder
 
 SETTINGS: dict[str, Any] = {
@@ -159,18 +159,17 @@ def test_a_first_look_that_never_comes_is_said() -> None:
     assert cleaning.warnings(13) == Cleaning(None, labels, batch_size=20).warnings(5) == []
 
 
-def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels(tmp_path: Path) -> None:
+def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels() -> None:
     settings = config()
     splits = load(settings.data, None)
-    with Display(show=False) as display:
-        job = Job(RunFolder(tmp_path), settings, splits, display.update)
+    parts = Parts(settings, splits)
     given = splits.train.labels["digit"]
-    job.cleaning.rows = np.flatnonzero(given > 0)
-    job._put_in_force(settings)
-    assert len(job.items) == (given > 0).sum()
+    parts.cleaning.rows = np.flatnonzero(given > 0)
+    parts.put_in_force(settings)
+    assert len(parts.items) == (given > 0).sum()
     more = RunConfig.parse(SETTINGS | {"batch": {"num_classes": 6, "samples_per_class": 4}}, source="test")
-    job._put_in_force(more)
-    assert len(job.items) == len(given)
+    parts.put_in_force(more)
+    assert len(parts.items) == len(given)
 
 
 def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +227,7 @@ def test_a_killed_run_goes_on_to_the_same_result(
     class Killed(BaseException):
         pass
 
-    after_step, killed_at = Job.after_step, [8, 14]
+    after_step, killed_at = Job._after_step, [8, 14]
 
     def until_killed(self: Job) -> None:
         after_step(self)
@@ -236,7 +235,7 @@ def test_a_killed_run_goes_on_to_the_same_result(
             killed_at.pop(0)
             raise Killed
 
-    monkeypatch.setattr(Job, "after_step", until_killed)
+    monkeypatch.setattr(Job, "_after_step", until_killed)
     with pytest.raises(Killed):
         train(settings, tmp_path / "killed")
     with pytest.raises(Killed):
@@ -249,17 +248,17 @@ def test_a_killed_run_goes_on_to_the_same_result(
 
 def test_a_repair_returns_to_the_labels_of_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[int, list[int]] = {0: [], 1: []}
-    make, meet = Job._make_batches, Job._meet
+    take, meet = Parts.take_items, Job._meet
 
-    def noted(self: Job) -> None:
-        make(self)
+    def noted(self: Parts) -> None:
+        take(self)
         sizes[self.guard.attempt].append(len(self.items))
 
     def with_event(self: Job, events: Any) -> None:
         event = Event(6, "network-collapse", {}, "made up", (), None, 0)
-        meet(self, [event] if self.task.step == 6 and not self.guard.attempt else events)
+        meet(self, [event] if self.task.step == 6 and not self.parts.guard.attempt else events)
 
-    monkeypatch.setattr(Job, "_make_batches", noted)
+    monkeypatch.setattr(Parts, "take_items", noted)
     monkeypatch.setattr(Job, "_meet", with_event)
     hard = {"name": "triplet", "positives": "hard", "negatives": "hard"}
     cleaning = {"action": "drop", "after": 2, "every": 50}

@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, Task, rate_factor
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
+from trivet.training.parts import Parts
 from trivet.training.run_folder import RECORD, REPORT, Metrics, RunFolder
 
 EVALUATE = run.write_evaluation
@@ -290,10 +291,13 @@ def test_a_widened_embedding_keeps_the_other_layers_of_its_checkpoint(
     monkeypatch.setitem(LADDERS, "network-collapse", (wider,))
     scripted.script = ONCE
     begun: list[dict[str, Any]] = []
-    begin = Job._begin
-    monkeypatch.setattr(
-        Job, "_begin", lambda job: (begin(job), begun.append({k: v.clone() for k, v in job.model.state_dict().items()}))
-    )
+    task = Parts.task
+
+    def noted(self: Parts, after_step: Callable[[], None]) -> Any:
+        begun.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        return task(self, after_step)
+
+    monkeypatch.setattr(Parts, "task", noted)
     loaded, load = [], load_weights
 
     def seen(file: Path, *parts: Any) -> Any:
@@ -566,11 +570,11 @@ def test_an_attempt_begins_with_the_weights_of_its_checkpoint(
     assert [row for row in rows if row[1] == "0"] == warned[:10]
     scripted.script = {}
     train(config(training={"steps": 4}, guard={"action": "repair"}), tmp_path / "run")
-    job = Job(RunFolder(tmp_path / "run"), RunFolder(runs["repair"]).config(), splits(), Display(show=False).update)
-    job.model.load_state_dict(load_model(tmp_path / "run" / "model").state_dict())
-    batch = job.batches.batch(*divmod(4, job.batches.steps_per_epoch))
-    images, labels = job.splits.train.inputs.batch(batch), job.splits.train.labels["digit"][batch]
-    value = job.loss(job.model.train()(images), torch.from_numpy(labels))
+    parts = Parts(RunFolder(runs["repair"]).config(), splits())
+    parts.model.load_state_dict(load_model(tmp_path / "run" / "model").state_dict())
+    batch = parts.batches.batch(*divmod(4, parts.batches.steps_per_epoch))
+    images, labels = parts.items.inputs.batch(batch), parts.items.labels["digit"][batch]
+    value = parts.loss(parts.model.train()(images), torch.from_numpy(labels))
     assert [row[2] for row in rows if row[:2] == ["5", "1"]] == [repr(float(value.detach()))]
 
 
@@ -598,19 +602,19 @@ def test_a_killed_run_comes_to_the_same_repair_and_result(
 ) -> None:
     scripted.script = ONCE
     path = tmp_path / "repair"
-    after_step, checkpoint = Job.after_step, Job.checkpoint
+    after_step, checkpoint = Job._after_step, Job.checkpoint
 
     def dies(self: Job) -> None:
-        if (self.guard.attempt, self.task.step) == (attempt, step):
+        if (self.parts.guard.attempt, self.task.step) == (attempt, step):
             raise Killed
         after_step(self)
 
     def dies_before_anything_is_deleted(self: Job) -> None:
         checkpoint(self)
-        if (self.guard.attempt, self.task.step) == (1, 4) == (attempt, step):
+        if (self.parts.guard.attempt, self.task.step) == (1, 4) == (attempt, step):
             raise Killed
 
-    monkeypatch.setattr(Job, "after_step", dies)
+    monkeypatch.setattr(Job, "_after_step", dies)
     monkeypatch.setattr(Job, "checkpoint", dies_before_anything_is_deleted)
     with pytest.raises(Killed):
         train(config(guard={"action": "repair"}), path)
@@ -766,18 +770,19 @@ def test_commands_say_what_happened(
 def test_a_model_changed_before_the_start_stays_so(scripted: type[Scripted], tmp_path: Path) -> None:
     scripted.script = ONCE
     settings = config(guard={"action": "repair"})
-    job = Job(RunFolder(tmp_path / "run"), settings, splits(), Display(show=False).update)
-    before = embed(job.model, job.sample.inputs)
+    parts = Parts(settings, splits())
+    before = embed(parts.model, parts.sample.inputs)
 
     class Scaled(Embedder):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return 3 * super().forward(images)
 
-    changed = Scaled(job.model.body, input_shape=job.model.input_shape, normalize=False)
-    job.model = changed
-    with job.run.new(settings, force=False):
-        job.start("")
+    changed = Scaled(parts.model.body, input_shape=parts.model.input_shape, normalize=False)
+    parts.model = changed
+    run = RunFolder(tmp_path / "run")
+    with run.new(settings, force=False):
+        job = Job(run, parts, Display(show=False).update)
         assert job.fit() == "finished"
-    assert job.guard.attempt == 1
-    assert job.model is changed
-    np.testing.assert_allclose(embed(job.untrained, job.sample.inputs), 3 * before, rtol=1e-6)
+    assert parts.guard.attempt == 1
+    assert parts.model is changed
+    np.testing.assert_allclose(embed(job.untrained, parts.sample.inputs), 3 * before, rtol=1e-6)

@@ -18,7 +18,7 @@ def demo(
     json: Json = False,
 ) -> int:
     """Show a class collapse on real images, and the same loss with easy positives that keeps the classes apart."""
-    from trivet.papers.levi2021 import demonstrate  # here: it loads the training stack
+    from trivet.papers.levi2021.demo import demonstrate  # here: it loads the training stack
 
     record = demonstrate(output, force=force, command=command_line(), progress=True)
     report = output / "report.html"

@@ -55,6 +55,7 @@ def forecast(
     axes = parse_grid([*(grid or []), *(more or [])])
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
         raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")
+    from trivet.records import ForecastRecord, complete
     from trivet.reports import write_forecast_report  # here: they load the training stack
     from trivet.tasks.display import Display
     from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
@@ -94,7 +95,7 @@ def forecast(
         found["report"] = keep_forecast(folder, found | about)
     if report is not None:
         found["report"] = str(report)
-        write_forecast_report(found | about, report)
+        write_forecast_report(complete(ForecastRecord, found | about), report)
     if json:
         print_json(found)
     elif grid:
@@ -153,14 +154,15 @@ def _print_one(found: Mapping[str, Any]) -> None:
 
 
 def _print_map(found: Mapping[str, Any]) -> None:
-    from trivet.reports.forecast import heat_maps  # here: it loads plotly
+    from trivet.records import ForecastRecord, complete
+    from trivet.reports.forecast import heat_maps  # here: it loads what draws, which `--help` does not need
 
     console = Console()
     told = [cell for cell in found["cells"] if cell["forecast"] is not None]
     console.print(
         f"Collapse by step {found['of']}, per cent with 90 % intervals, told by {found['steps']} steps", highlight=False
     )
-    for shown in heat_maps(found):
+    for shown in heat_maps(complete(ForecastRecord, found)):
         table = Table(title=Text(shown["title"]), title_justify="left")
         table.add_column("batch")
         for column in shown["columns"]:

@@ -84,9 +84,10 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
                 )
             table.add_section()
         console.print(table)
+    from trivet.records import read_run
     from trivet.reports.tolerance import noise_lines  # here: it loads what draws, which `--help` does not need
 
-    for warning in [*record["warnings"], *_happened(record), *noise_lines(record, run=str(folder))]:
+    for warning in [*record["warnings"], *_happened(record), *noise_lines(read_run(record), run=str(folder))]:
         console.print(f"Note: {warning}", markup=False)
     console.print(f"Run: {folder}\nReport: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 

@@ -11,8 +11,8 @@ import typer
 from trivet.cli.output import Json, command_line, print_checks, print_json
 
 if TYPE_CHECKING:
+    from trivet.papers.figure import Figure
     from trivet.papers.simulate import Subject
-    from trivet.papers.simulations.figure import Figure
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for figures, numbers and page.", show_default=False)
@@ -139,8 +139,8 @@ def dynamics(
     json: Json = False,
 ) -> int:
     """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
-    from trivet.papers.simulations import dynamics as drawings  # here: it loads matplotlib
-    from trivet.papers.xuan2020 import GAMMAS, STRENGTHS
+    from trivet.papers.xuan2020 import figures as drawings  # here: it loads matplotlib
+    from trivet.papers.xuan2020.digits import GAMMAS, STRENGTHS
 
     given: dict[str, Any] = {
         "loss": loss,
@@ -178,7 +178,7 @@ def isometry(
     trainings: Annotated[int, typer.Option(help="Networks of each setting in figure training; 0 leaves it out.")] = 2,
 ) -> int:
     """How far an embedding is from separating its classes: nearest separated embeddings, and how they shrink."""
-    from trivet.papers.simulations import isometry as drawings  # here: it loads matplotlib
+    from trivet.papers.xu2024 import figures as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "seed": seed,
@@ -216,7 +216,7 @@ def noise(
     json: Json = False,
 ) -> int:
     """How much label noise a loss stands: pair-noise rates, tolerance, and what is left of the clean risk."""
-    from trivet.papers.simulations import noise as drawings  # here: it loads matplotlib
+    from trivet.papers.le2018 import figures as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 3, 10, 100],
@@ -269,7 +269,7 @@ def risk(
     json: Json = False,
 ) -> int:
     """Collapsed or in two modes: which embedding has the lower expected loss when labels are noisy."""
-    from trivet.papers.simulations import risk as drawings  # here: it loads matplotlib
+    from trivet.papers.levi2021 import figures as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 5],

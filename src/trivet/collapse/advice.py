@@ -14,21 +14,21 @@ def network_advice(strategy: Strategy | None) -> Advice:
     if strategy is not None and isinstance(strategy.loss.strategy.negatives, HardNegative):
         size = strategy.classes_per_batch * strategy.samples_per_class
         return (
-            f"The hardest of {size} items in a batch are negatives that no small step can move past the positives; the "
-            "loss falls faster by shrinking everything.",
+            f"The hardest of {size} items in a batch are negatives that no small step can move beyond the positives; "
+            "the loss falls faster if everything shrinks.",
             (
-                'Take semi-hard negatives (negatives = "semihard-hardest"), or easy positives with them.',
+                'Use semi-hard negatives (negatives = "semihard-hardest"), possibly with easy positives.',
                 "Use the second-order or the selectively contrastive loss, which do not pull hard negatives closer.",
-                "Make batches smaller, the embedding wider, or the learning rate lower.",
+                "Use smaller batches, a wider embedding or a lower learning rate.",
             ),
         )
     return (
-        "The loss was lowered by drawing all items together: hard negatives in large batches, a narrow embedding, "
-        "wrong labels or a learning rate that is too high do that.",
+        "The loss was lowered by drawing all items together. Typical causes are hard negatives in large batches, few "
+        "dimensions, wrong labels or a high learning rate.",
         (
-            "Take semi-hard negatives or easy positives in place of the hardest.",
+            "Use semi-hard negatives or easy positives instead of the hardest.",
             "Lower the learning rate, or start from a pretrained backbone.",
-            "Normalise the embeddings, make them wider, or make batches smaller.",
+            "Normalise the embeddings, make them wider, or use smaller batches.",
         ),
     )
 
@@ -38,17 +38,17 @@ def class_advice(strategy: Strategy | None) -> Advice:
     easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
     few = strategy is not None and strategy.samples_per_class < 4
     first = (
-        f"Put more items of each class in a batch (samples_per_class = {strategy.samples_per_class} now): easy "
-        "positives need near ones to choose."
+        f"Put more items of each class in a batch (now samples_per_class = {strategy.samples_per_class}): easy "
+        "positives need near items to choose from."
         if easy and strategy is not None
-        else 'Take easy positives (positives = "easy"), with eight or more items of each class in a batch.'
+        else 'Use easy positives (positives = "easy"), with at least eight items of each class in a batch.'
     )
     return (
-        "Positives are pulled together however different they are, so the modes of a class are drawn to one spot."
-        + (" Few items of a class in a batch leave easy positives nothing to choose from." if easy and few else ""),
+        "Every positive is pulled towards its anchor, however different they are, so the modes of a class merge."
+        + (" With few items of a class in a batch, easy positives have little choice." if easy and few else ""),
         (
             first,
-            "Label finer classes, if there are any.",
-            "Stop earlier: a class shrinks on after it is separated.",
+            "Train on finer labels, if there are any.",
+            "Stop earlier: classes keep shrinking after they are separated.",
         ),
     )

@@ -29,47 +29,52 @@ class Threshold:
     origin: str
 
 
-_KNOWN = "set beforehand, kept after the first half of the embeddings of known fate (benchmarks/diagnosis.py)"
-_LATER = "set after both halves of the embeddings of known fate were measured, for cases that they lack"
-_TRAINED = "all trained runs with and without easy positives, none held out (benchmarks/diagnosis.py)"
+_KNOWN = "set in advance, kept after the first half of the benchmark cases (benchmarks/diagnosis.py)"
+_LATER = "set after both halves of the benchmark cases were measured, for cases that neither contains"
+_TRAINED = "chosen on all trained runs, with and without easy positives; none held out (benchmarks/diagnosis.py)"
 _OURS = "our choice"
-_RULE = "our rule for network collapse as in Xu et al., set beforehand"
+_RULE = "our rule for network collapse in the sense of Xu et al., set in advance"
 THRESHOLDS: dict[str, Threshold] = {
-    "point": Threshold(0.01, "relative_spread", "below: all items are one point", _KNOWN),
+    "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
     "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
     "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
     "shrunk": Threshold(0.25, "reference_shrinkage", "below, with a reference: the embedding shrank", _RULE),
     "line": Threshold(
-        0.9, "first_axis", "above, with three classes and three dimensions, where recall is low: a line", _LATER
+        0.9,
+        "first_axis",
+        "above, with low recall and at least three classes and dimensions: all items lie on a line",
+        _LATER,
     ),
     "spots": Threshold(
         0.5,
-        "occupied / effective_classes, or occupied_widely where recall is low",
-        "below: fewer spots than classes",
-        "occupied as the first, occupied_widely as the line",
+        "occupied / effective_classes (occupied_widely if recall is low)",
+        "below: fewer occupied spots than classes",
+        "occupied: as for point; occupied_widely: as for line",
     ),
-    "halfway": Threshold(0.5, "recall, from chance at 0 to 1", "below: recall is low", _LATER),
+    "halfway": Threshold(0.5, "recall, rescaled so that chance is 0", "below: recall is low", _LATER),
     "margin": Threshold(
-        0.1, "sampling.loss", "so near the margin, as a share of it: the loss sits at the margin", _RULE
+        0.1, "sampling.loss", "within this share of the margin: the loss is stuck at the margin", _RULE
     ),
-    "blob": Threshold(0.1, "class_spread", "below: the classes are points", _KNOWN),
+    "blob": Threshold(0.1, "class_spread", "below: each class is a point", _KNOWN),
     "merged": Threshold(
-        0.31, "mode_index, fine_coarse_index", "below: what lay apart inside the classes is on one spot", _TRAINED
+        0.31, "mode_index, fine_coarse_index", "below: what was separate within the classes has merged", _TRAINED
     ),
-    "seen": Threshold(0.25, "reference_split", "from this share of the classes on, modes of a reference count", _LATER),
-    "split": Threshold(0.5, "fine split", "from this share of the classes on, a finer level counts", _LATER),
-    "tight": Threshold(0.33, "class_spread", "below, without fine labels or modes of a reference: a note", _TRAINED),
+    "seen": Threshold(0.25, "reference_split", "share of the classes from which modes of a reference count", _LATER),
+    "split": Threshold(0.5, "fine split", "share of the classes from which a finer level counts", _LATER),
+    "tight": Threshold(
+        0.33, "class_spread", "below, without fine labels or modes of a reference: a note only", _TRAINED
+    ),
     "norm": Threshold(100.0, "norm_tail", "above: the norms of some rows exploded", _KNOWN),
     "scale": Threshold(1e5, "norm", "above: the norms of all rows exploded", _LATER),
     "strangers": Threshold(
         0.15,
         "strangers",
-        "above: labels disagree with what surrounds them",
+        "above: labels disagree with their neighbours",
         "set above the 0.14 of networks trained on Omniglot alphabets; kept after the first half",
     ),
-    "dropped": Threshold(0.9, "sampling.dropped", "above: nearly no anchor finds its triplet", _OURS),
-    "active": Threshold(0.01, "sampling.active_fraction", "below: nearly no term has a gradient", _OURS),
-    "learned": Threshold(0.95, "recall", "from here on a sampler that finds nothing is at its end, not dead", _OURS),
+    "dropped": Threshold(0.9, "sampling.dropped", "above: almost no anchor finds a triplet", _OURS),
+    "active": Threshold(0.01, "sampling.active_fraction", "below: almost no term has a gradient", _OURS),
+    "learned": Threshold(0.95, "recall", "at least: a sampler that finds nothing has finished, not failed", _OURS),
 }
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
 
@@ -190,7 +195,7 @@ def _exploding(found: Measures) -> list[Verdict]:
     tail, scale = THRESHOLDS["norm"], THRESHOLDS["scale"]
     if found.norm_tail <= tail.value and found.norm <= scale.value:
         return []
-    which = f"largest norm {found.norm_tail:.3g} x the median, over {tail.value:g}"
+    which = f"largest norm {found.norm_tail:.3g} times the median, over {tail.value:g}"
     if found.norm > scale.value:
         which = f"root mean square norm {found.norm:.3g}, over {scale.value:g}"
     return [
@@ -199,7 +204,7 @@ def _exploding(found: Measures) -> list[Verdict]:
             None,
             {"norm": found.norm, "norm_tail": found.norm_tail},
             which,
-            "Nothing holds the norm: a loss of unnormalised embeddings can be lowered by making everything larger.",
+            "Nothing limits the norm: without normalisation, a loss can be lowered by scaling everything up.",
             (
                 "Normalise the embeddings (normalize = true).",
                 "Lower the learning rate, or warm it up.",
@@ -237,7 +242,7 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
         (
             whole and shrinkage is not None and shrinkage < t["gone"],
             "full",
-            f"mean distance {shrinkage or 0:.3g} x that of the reference, under {t['gone']:g}",
+            f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['gone']:g}",
         ),
         (
             found.relative_spread < t["cone"],
@@ -247,12 +252,12 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
         (
             whole and shrinkage is not None and shrinkage < t["shrunk"],
             "partial",
-            f"mean distance {shrinkage or 0:.3g} x that of the reference, under {t['shrunk']:g}",
+            f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['shrunk']:g}",
         ),
         (
             whole and margin is not None,
             "partial",
-            f"the loss of random batches sits at the margin of {margin or 0:g}, and negatives lie nearer than that",
+            f"the loss of random batches is stuck at the margin of {margin or 0:g}, and negatives are closer than that",
         ),
         (
             whole and low and found.first_axis > t["line"] and found.dimension >= 3 and found.classes >= 3,
@@ -262,8 +267,8 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
         (
             whole and spots < t["spots"],
             "partial",
-            f"{spots * found.effective_classes:.3g} spots for {found.effective_classes:.3g} classes, under "
-            f"{t['spots']:g} of them",
+            f"{spots * found.effective_classes:.3g} occupied spots for {found.effective_classes:.3g} classes, under "
+            f"{t['spots']:g} per class",
         ),
     ]
     for holds, severity, text in rules:
@@ -288,10 +293,10 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     # Classes that were as tight before have lost nothing.
     before = found.reference_class_spread
     if found.class_spread < blob and (before is None or found.class_spread < before / 2):
-        rule = f"items of a class are {found.class_spread:.2g} x as far apart as items of two, under {blob:g}"
+        rule = f"{_tightness(found)}, under {blob:g}"
     elif least is not None and indices[least] < merged:
-        what = "the reference's modes" if least == "mode_index" else "the fine classes"
-        rule = f"{what} inside a class are {indices[least]:.2g} x as far apart as classes, under {merged:g}"
+        what = "modes of the reference" if least == "mode_index" else "fine classes"
+        rule = f"{what} within a class are {indices[least]:.2g} times as far apart as the classes, under {merged:g}"
     else:
         return []
     severity: Severity = "full" if found.class_spread < blob else "partial"
@@ -300,6 +305,10 @@ def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     if found.retention is not None:
         evidence["retention"] = found.retention
     return [Verdict("class-collapse", severity, evidence, rule, *class_advice(strategy))]
+
+
+def _tightness(found: Measures) -> str:
+    return f"items of the same class are {found.class_spread:.2g} times as far apart as items of different classes"
 
 
 def _indices(found: Measures) -> dict[str, float]:
@@ -325,13 +334,13 @@ def _noisy(found: Measures) -> list[Verdict]:
             "noisy-labels",
             None,
             {"strangers": found.strangers, "recall@1": found.recall},
-            f"{found.strangers:.1%} of the items lie among items that share one other label, over {most:.0%}",
-            "So many labels disagree with their neighbours that they are likely wrong, or name what the inputs do not "
-            "show.",
+            f"{found.strangers:.1%} of the items are surrounded by items that share one other label, over {most:.0%}",
+            "So many labels disagree with their neighbours that they are probably wrong, or describe what the inputs "
+            "do not show.",
             (
-                "Look at the items that lie among another class, and correct or drop their labels.",
-                "Take easy positives or trim the largest losses, so that wrong pairs are seldom used.",
-                'Do not take the hardest negatives (negatives = "hard"): wrong labels are among them.',
+                "Inspect the items surrounded by another class, and correct or drop their labels.",
+                "Use easy positives or trim the largest losses, so that wrong pairs are rarely used.",
+                'Avoid the hardest negatives (negatives = "hard"): they include items with wrong labels.',
             ),
         )
     ]
@@ -354,11 +363,11 @@ def _dead(found: Measures, strategy: Strategy | None) -> list[Verdict]:
             f"{sampled.dropped:.1%} of the anchors dropped, over {dropped:.0%}"
             if sampled.dropped > dropped
             else f"{sampled.active_fraction:.2%} of the terms active, under {active:.0%}",
-            "The batch holds nothing that the loss can still learn from, though the classes are not apart.",
+            "The batches contain nothing the loss can still learn from, although the classes are not separated.",
             (
-                'Choose harder negatives (negatives = "semihard-hardest" or "distance-weighted").',
-                "Put more classes in a batch, or keep a memory of past batches.",
-                "Make the margin larger.",
+                'Use harder negatives (negatives = "semihard-hardest" or "distance-weighted").',
+                "Put more classes in a batch, or add a memory of past batches.",
+                "Increase the margin.",
             ),
         )
     ]
@@ -376,9 +385,9 @@ def _healthy(found: Measures) -> Verdict:
             "recall@1": found.recall,
         },
         "no rule fired",
-        "Items and classes are spread out."
+        "Items and classes are well spread."
         if knows
-        else "Items are spread out, but not by class: the embedding knows next to nothing of these labels.",
+        else "Items are well spread, but not by class: the embedding carries almost no information about these labels.",
     )
 
 
@@ -391,24 +400,23 @@ def _notes(found: Measures, strategy: Strategy | None, *, told: bool) -> list[st
         and sampled.active_fraction < THRESHOLDS["active"].value
         and found.recall >= THRESHOLDS["learned"].value
     ):
-        notes.append("The batches hold nothing that the loss can still learn from: the classes are apart.")
+        notes.append("The batches contain nothing the loss can still learn from: the classes are already separated.")
     easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
     if easy and sampled is not None and sampled.choices <= 1:
-        notes.append("With two items of a class in a batch there is one positive to choose: easy positives do nothing.")
+        notes.append("With two items of a class in a batch there is only one positive: easy positives have no effect.")
     if strategy is not None and sampled is None:
-        notes.append("The batch strategy was not tried: a batch needs two classes of two items.")
+        notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
     if not told and found.class_spread < THRESHOLDS["tight"].value and not _indices(found):
         why = (
-            "a finer label or a reference, such as the raw inputs, can tell."
+            "a finer label or a reference, such as the raw inputs, would show it."
             if found.reference_modes is None
-            else "the reference shows too few modes inside the classes to tell; another one, or a finer label, can."
+            else "the reference has too few modes within the classes to show it; try another one, or a finer label."
         )
         notes.append(
-            f"Classes are tight (items of a class are {found.class_spread:.2g} x as far apart as items of two); "
-            f"whether anything inside them was lost is not known: {why}"
+            f"Classes are tight ({_tightness(found)}). Whether anything within them was lost cannot be told: {why}"
         )
     if found.per_class.items.max() == 1:
-        notes.append("Every class has a single item: nothing can be said of the inside of classes.")
+        notes.append("Every class has a single item: nothing can be said about the inside of classes.")
     return notes
 
 

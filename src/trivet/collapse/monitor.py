@@ -22,15 +22,19 @@ EventKind = Literal["network-collapse", "class-collapse", "dead-sampler", "explo
 SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
 """What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
 
-_CHOSEN = "the part of the gauntlet to choose on (benchmarks/gauntlet.py)"
+_CHOSEN = "chosen on the selection runs of benchmarks/gauntlet.py"
 ALARMS: dict[str, Threshold] = {
-    "risk": Threshold(0.8, "risk", "from here on, at two looks in a row: the network is about to collapse", _CHOSEN),
-    "healthy": Threshold(0.5, "risk", "below: nothing is suspicious, and a repair may return here", "our choice"),
+    "risk": Threshold(0.8, "risk", "at least, at two consecutive checks: the network is about to collapse", _CHOSEN),
+    "healthy": Threshold(0.5, "risk", "below: not suspicious, so a repair may return here", "our choice"),
     "lost": Threshold(
-        0.12, "fine_recall", "lost since its best, and three standard errors: tight classes collapse", _CHOSEN
+        0.12, "fine_recall", "lost since its best, beyond three standard errors: tight classes collapse", _CHOSEN
     ),
-    "tight": Threshold(0.5, "within_between", "below: distances inside classes are small beside others", _CHOSEN),
-    "dead": Threshold(5, "looks", "in a row at which nearly no term has a gradient: the sampler is dead", "our choice"),
+    "tight": Threshold(
+        0.5, "within_between", "below: distances within classes are small compared with those between", _CHOSEN
+    ),
+    "dead": Threshold(
+        5, "looks", "consecutive checks at which almost no term has a gradient: the sampler is dead", "our choice"
+    ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
 CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
@@ -143,7 +147,7 @@ class CollapseMonitor:
                 with torch.autocast(embeddings.device.type, enabled=False):  # distances need all their digits
                     looked = self._see(embeddings, labels, loss, fine, active, step)
         except Exception as error:  # a fault of the monitor must not end the training that it watches
-            self._say(f"the collapse monitor could not see a batch: {type(error).__name__} at step {step}: {error}.")
+            self._say(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
         if looked and self._log is not None:
             self._log({name: values[-1] for name, values in self.series.items() if name != "step"}, step)
         found = self.events[before:]
@@ -222,28 +226,27 @@ class CollapseMonitor:
     def _usable(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None, step: int) -> bool:
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
             shape = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
-            self._say(f"embeddings must be floating point of shape (N, d): got {shape}; such a batch is not watched.")
+            self._say(f"embeddings must be floating point of shape (N, d): got {shape}; this batch is skipped.")
             return False
         if len(embeddings) < 2:
-            self._say(f"a batch must hold two items to compare: got {len(embeddings)}; such a batch is not watched.")
+            self._say(f"a batch must hold at least two items: got {len(embeddings)}; this batch is skipped.")
             return False
         for name, values in (("labels", labels), ("fine", fine)):
             if values is not None and (not isinstance(values, Tensor) or values.shape != embeddings.shape[:1]):
                 shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
                 self._say(
                     f"{name} must be a tensor of one class per embedding: got {shape} for {len(embeddings)} "
-                    "embeddings; such a batch is not watched."
+                    "embeddings; this batch is skipped."
                 )
                 return False
         if labels is None:
             self._say(
-                "the monitor needs the labels of a batch to forecast a collapse: none came; only spread, norm and loss "
-                "are watched."
+                "the monitor needs labels to forecast a collapse: got none; only spread, norm and loss are watched."
             )
         if self._width not in (None, embeddings.shape[1]):
             self._say(
                 f"embeddings must keep their size: got {embeddings.shape[1]} numbers each at step {step} after "
-                f"{self._width}; the monitor begins anew."
+                f"{self._width}; the monitor starts over."
             )
             self.series = {name: [] for name in SERIES}
             self._pending, self._best = [], (0.0, 0.0, 0.0)
@@ -297,13 +300,13 @@ class CollapseMonitor:
                 (
                     "Lower the learning rate, or warm it up.",
                     "Clip the norm of the gradient.",
-                    "Look for inputs that are not finite.",
+                    "Check the inputs for values that are not finite.",
                 ),
             )
             return
         tail, scale = THRESHOLDS["norm"].value, THRESHOLDS["scale"].value
         if last["norm_tail"] > tail or last["norm"] > scale:
-            rule = f"largest norm {last['norm_tail']:.3g} x the median, over {tail:g}"
+            rule = f"largest norm {last['norm_tail']:.3g} times the median, over {tail:g}"
             if last["norm"] > scale:
                 rule = f"root mean square norm {last['norm']:.3g}, over {scale:g}"
             self._tell(
@@ -327,9 +330,9 @@ class CollapseMonitor:
                 step,
                 "network-collapse",
                 ahead.evidence,
-                f"forecast of {risk[-1]:.0%}, at two looks in a row at least {limit:.0%}: items are "
-                f"{ahead.evidence['relative_spread']:.2g} as far from their centre as from 0, and items of a class "
-                f"{ahead.evidence['within_between']:.2f} x as far apart as items of two",
+                f"forecast of {risk[-1]:.0%}, at least {limit:.0%} at two consecutive checks: items are "
+                f"{ahead.evidence['relative_spread']:.2g} times as far from their centre as from 0, and items of the "
+                f"same class {ahead.evidence['within_between']:.2f} times as far apart as items of different classes",
                 network_advice(None)[1],
             )
         if not any(event.kind == "network-collapse" for event in self.events):
@@ -356,8 +359,9 @@ class CollapseMonitor:
             step,
             "class-collapse",
             {"fine_recall": kept, "best_fine_recall": best, "within_between": within / between},
-            f"the nearest positive is of the same finer class for {kept:.1%} of the items, after {best:.1%}: "
-            f"more than {most:.0%} lost, with items of a class {within / between:.2f} x as far apart as items of two",
+            f"the nearest positive has the same finer class for {kept:.1%} of the items, down from {best:.1%} (limit: "
+            f"{100 * most:.0f} points), and items of the same class are {within / between:.2f} times as far apart as "
+            "items of different classes",
             class_advice(None)[1],
             healthy=int(healthy),
         )
@@ -373,9 +377,9 @@ class CollapseMonitor:
             step,
             "dead-sampler",
             {"active": last["active"], "recall": last["recall"]},
-            f"under {THRESHOLDS['active'].value:.0%} of the terms had a gradient at the last {looks} looks, while the "
-            f"nearest item is of the same class for {last['recall']:.1%}",
-            ("Take harder negatives, or a larger margin.", "Take all positives and negatives of a batch."),
+            f"under {THRESHOLDS['active'].value:.0%} of the terms had a gradient at the last {looks} checks, although "
+            f"the nearest item has the same class for only {last['recall']:.1%}",
+            ("Use harder negatives, or a larger margin.", "Use all positives and negatives of a batch."),
             healthy=int(([0.0] + self.series["step"])[-looks - 1]),
         )
 

@@ -179,12 +179,15 @@ def retrieve_levels(
     def measured(standings: list[Standing]) -> list[tuple[Tensor, Tensor, Tensor]]:
         return [(measures_of(standing, names), standing.sizes, standing.retrievable) for standing in standings]
 
-    for block, found in zip(blocks, search.stand_all(blocks, measured), strict=True):
-        for level, result in enumerate(found):
+    def take(block: Tensor, results: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+        nonlocal done
+        for level, result in enumerate(results):
             values[level, block], counts[0, level, block], counts[1, level, block] = result
         done += len(block)
         if progress:
             progress(min(done * step, queries), queries)
+
+    search.stand_all(blocks, measured, take)
     if distributed and step > 1:
         values, counts = sum_over_processes(values), sum_over_processes(counts)  # each value is one number and zeros
     return {

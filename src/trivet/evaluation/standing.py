@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -94,10 +94,14 @@ class Search:
             held = self._scratch.held = torch.empty(rows * columns, dtype=torch.float32)
         return held[: rows * columns].view(rows, columns)
 
-    def stand_all(self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T]) -> Iterator[T]:
-        """What `work` makes of the standing of each block, in order; the blocks are shared among torch's threads.
+    def stand_all(
+        self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T], take: Callable[[Tensor, T], None]
+    ) -> None:
+        """Call `take` with each block and what `work` makes of its standing, in order.
 
-        Each thread does its products alone, on a tile that stays in its cache: faster than all threads on one tile.
+        The blocks are shared among torch's threads. Each thread does its products alone, on a tile that stays in its
+        cache: faster than all threads on one tile. Meanwhile settings of the whole process are changed, so this is no
+        generator: they are as before whenever it has returned or raised.
         """
         threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
         self.prepared.rows(0, 0)
@@ -105,7 +109,8 @@ class Search:
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # typed as its descriptor
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
-                yield from pool.map(lambda block: work(self.stand(block)), blocks)
+                for block, result in zip(blocks, pool.map(lambda block: work(self.stand(block)), blocks), strict=True):
+                    take(block, result)
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # the number is that of the process too, for threads to come

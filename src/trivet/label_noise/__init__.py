@@ -1,4 +1,4 @@
-"""Label noise: put into right labels, estimated in others, found item by item, and what of it a strategy stands."""
+"""Label noise: injected, estimated, found item by item, and how much of it a strategy tolerates."""
 
 from trivet.label_noise.estimate import NoiseEstimate, estimate_noise
 from trivet.label_noise.injection import (

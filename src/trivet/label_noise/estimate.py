@@ -179,7 +179,7 @@ class Setting:
         if len(points) == 0 or classes.max() == 0:
             raise ValueError(
                 f"labels must hold at least two classes: got {min(1, len(points))}; without a second class no label "
-                "can be told to be wrong."
+                "can be wrong."
             )
         given = np.zeros(len(points), np.int64)
         if folds is not None:
@@ -289,13 +289,13 @@ def fit_noise(setting: Setting, around: Surroundings, k: int, seed: int) -> Fit:
     explained = _explained(nearby[chosen], masses[chosen], classes[chosen], transition)
     least, _ = _rate(explained, anchors, priors if each else None)
     share, where = shares[len(tried) - 1], "in each class" if each else "in the classes together"
-    method = f"labels of the {share:.0%} of items that lie deepest {where}"
+    method = f"labels of the {share:.0%} of items deepest {where}"
     if each:
         everywhere = _explained(nearby, masses, classes, transition)
         beyond = float(priors @ (1 - np.diag(everywhere)))
         if beyond > rate:
             rate, transition, anchors = beyond, everywhere, len(classes) * priors
-            method = "labels of all items that overlap of the classes does not explain"
+            method = "labels that overlapping classes do not explain, over all items"
     low, high = _wilson(transition, anchors[:, None] + SHRINK)
     estimate = NoiseEstimate(
         rate=rate,

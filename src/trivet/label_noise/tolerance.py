@@ -1,4 +1,4 @@
-"""Up to which share of wrong labels a strategy is said to stand, by its skew or by where its scores break."""
+"""Which share of wrong labels a strategy tolerates, by its skew or by where its scores break."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The share of wrong labels that a strategy stands, for symmetric noise.
+    """The share of wrong labels that a strategy tolerates, for symmetric noise.
 
     Attributes:
         by: "gamma", or "skew" where that is not defined: what it follows from.

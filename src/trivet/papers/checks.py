@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -22,3 +23,10 @@ class Check:
     expected: str
     found: str
     holds: bool
+
+
+def checker(paper: str) -> Callable[[str, str, str, str, object], Check]:
+    """Make the checks of a paper: `(name, statement, expected, found, holds)`, the name without that of the paper."""
+    return lambda name, statement, expected, found, holds: Check(
+        f"{paper}-{name}", statement, expected, found, bool(holds)
+    )

@@ -12,14 +12,15 @@ from typing import Any, Literal, get_args
 
 from trivet.files import new_folder, write_json, write_whole
 from trivet.papers.checks import Check
-from trivet.papers.simulations.figure import Figure, encode, table
+from trivet.papers.figure import Figure, encode, table
+from trivet.records import SimulationRecord, complete
 from trivet.reports import write_simulation_report
 from trivet.training.run_folder import RECORD
 
 Subject = Literal["dynamics", "isometry", "noise", "risk"]
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)
 PAGE, FIGURES = "simulation.html", "figures"
-_PAPERS = {"dynamics": "xuan2020", "isometry": "xu2024", "noise": "le2018", "risk": "levi2021_theory"}
+PAPERS = {"dynamics": "xuan2020", "isometry": "xu2024", "noise": "le2018", "risk": "levi2021"}
 _TITLES = {
     "dynamics": "How a triplet moves in one gradient step",
     "isometry": "How far an embedding is from separating its classes",
@@ -31,7 +32,7 @@ _TITLES = {
 def check(subjects: Sequence[Subject] = SUBJECTS) -> Iterator[tuple[Subject, list[Check]]]:
     """Run the checks of the paper behind each subject: `(subject, checks)` one after the other."""
     for subject in subjects:
-        yield subject, import_module(f"trivet.papers.{_PAPERS[subject]}").checks()
+        yield subject, import_module(f"trivet.papers.{PAPERS[subject]}.claims").checks()
 
 
 def simulate(
@@ -96,7 +97,7 @@ def simulate(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "trivet": metadata.version("trivet"),
         }
-        write_simulation_report(record | {"figures": shown}, folder / PAGE)
+        write_simulation_report(complete(SimulationRecord, record | {"figures": shown}), folder / PAGE)
         record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in shown]
         write_json(folder / RECORD, record)
     return record

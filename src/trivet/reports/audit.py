@@ -4,89 +4,79 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.reports.items import is_number
-from trivet.reports.page import MISSING, decimal, image, number, percent, same_length, write_page
+from trivet.records import AuditRecord
+from trivet.records.audit import ShownSuspect, Transition
+from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 
 _STRONG = 55  # per cent of the colour of a cell, from which its text is that of the paper
 
 
-def write_audit_report(record: Mapping[str, Any], path: Path) -> None:
-    """Write the page of an audit; a part that is absent is said to be absent.
-
-    Args:
-        record: what `trivet.tasks.audit.audit_path` gave, without "suspects", of which the page takes "shown": the
-            most suspect items, each with "id", "label", "proposed", "probability", "evidence" (texts), "thumbnail" or
-            "text", and its "neighbours": "id", "label", "similarity" or "distance", "thumbnail" or "text". Further
-            "class_names" to relabel to, "command", "created" and "trivet" as far as known.
+def write_audit_report(record: AuditRecord, path: Path) -> None:
+    """Write the page of an audit; a part that the record lacks is left out.
 
     Raises:
         ValueError: if the transition matrix and its classes differ in length.
         OSError: if the file cannot be written.
     """
-    shown = [_item(one) for one in record.get("shown") or []]
-    counts = Counter(label for one in shown for label in {one["label"], one["proposed"]})
-    names = record.get("class_names") or []
+    pictures = Pictures()
+    shown = [_item(one, pictures) for one in record["shown"]]
+    counts = Counter(label for one in record["shown"] for label in {one["label"], one["proposed"]})
+    names = record["class_names"]
+    rate = record["noise_rate"]
     context = {
         "record": record,
-        "title": f"{record.get('name') or 'embeddings'}{', ' + record['split'] if record.get('split') else ''}",
+        "title": ", ".join([record["name"] or "embeddings", *([record["split"]] if record["split"] else [])]),
         "facts": _facts(record),
-        "rate": _rate(record.get("noise_rate")),
+        "rate": rate and {"estimate": rate["estimate"], "low": rate["interval"][0], "high": rate["interval"][1]},
         "shown": shown,
-        "pictures": any(image(one.get("thumbnail")) for item in shown for one in (item, *item["neighbours"])),
+        "pictures": bool(pictures.places),
         "filters": [(name, counts[name]) for name in names if name in counts],
         "names": names,
-        "transition": _transition(record.get("transition")),
+        "transition": _transition(record["transition"]),
     }
-    told = [{name: one[name] for name in ("id", "label", "proposed")} for one in shown]
-    write_page("audit.html", path, context, {"items": told, "names": names}, script="audit.js", plotly=False)
+    told = [{"id": one["id"], "label": one["label"], "proposed": one["proposed"]} for one in record["shown"]]
+    plots = {"items": told, "names": names}
+    write_page("audit.html", path, context, plots, script="audit.js", plotly=False, pictures=pictures)
 
 
-def _facts(record: Mapping[str, Any]) -> list[str]:
-    facts = [f"by {record['level']}"] if record.get("level") else []
-    facts += [f"{number(record[name])} {name}" for name in ("items", "classes") if record.get(name) is not None]
-    if record.get("folds") is not None:
+def _facts(record: AuditRecord) -> list[str]:
+    facts = [f"by {record['level']}"] if record["level"] else []
+    counts = {"items": record["items"], "classes": record["classes"]}
+    facts += [f"{number(count)} {name}" for name, count in counts.items() if count is not None]
+    if record["folds"] is not None:
         facts.append(f"out of {record['folds']} folds" if record["folds"] else "in one embedding")
-    facts += [f"{record['neighbours']} neighbours each"] if record.get("neighbours") is not None else []
-    return facts + ([f"{record['distance']} distance"] if record.get("distance") else [])
+    facts += [f"{record['neighbours']} neighbours each"] if record["neighbours"] is not None else []
+    return facts + ([f"{record['distance']} distance"] if record["distance"] else [])
 
 
-def _rate(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not found or not is_number(found.get("estimate")):
-        return None
-    low, high = found["interval"]
-    return {"estimate": found["estimate"], "low": low, "high": high}
-
-
-def _item(one: Mapping[str, Any]) -> dict[str, Any]:
-    label, proposed = str(one.get("label")), str(one.get("proposed"))
+def _item(one: ShownSuspect, pictures: Pictures) -> dict[str, Any]:
     return {
         **one,
-        "label": label,
-        "proposed": proposed,
-        "cents": percent(one.get("probability")),
+        "picture": pictures.place(one["thumbnail"]),
+        "cents": percent(one["probability"]),
         "neighbours": [
-            {**near, "same": near.get("label") == label, "wished": near.get("label") == proposed, "near": _near(near)}
-            for near in one.get("neighbours") or []
+            {
+                **near,
+                "picture": pictures.place(near["thumbnail"]),
+                "same": near["label"] == one["label"],
+                "near": decimal(near["distance"] if near["similarity"] is None else near["similarity"]),
+            }
+            for near in one["neighbours"]
         ],
     }
 
 
-def _near(near: Mapping[str, Any]) -> str:
-    return decimal(near["similarity"] if near.get("similarity") is not None else near.get("distance"))
-
-
-def _transition(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _transition(found: Transition | None) -> dict[str, Any] | None:
     """The rows of the heat map: by true class what the labels are."""
     if not found:
         return None
-    classes, matrix = found["classes"], found["matrix"]
+    classes, matrix, low, high = found["classes"], found["matrix"], found["low"], found["high"]
     columns = {f"columns of row {k + 1}": len(row) for k, row in enumerate(matrix)}
     same_length("the transition matrix", {"classes": len(classes), "rows": len(matrix), **columns})
-    low, high = found.get("low"), found.get("high")
 
     def cell(i: int, j: int) -> dict[str, Any]:
         share = matrix[i][j]

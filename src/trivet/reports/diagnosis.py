@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trivet.reports.items import MOST_DOTS, embedding_map, gallery, is_number, triplet_dots
-from trivet.reports.page import MISSING, decimal, image, number, percent, same_length, write_page
+from trivet.records import DiagnosisRecord, DiagnosisSection, History
+from trivet.records.diagnosis import Diagnosed, Verdict
+from trivet.records.items import Query
+from trivet.reports.items import MOST_DOTS, embedding_maps, gallery, is_number, triplet_dots
+from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
 _KINDS = {
@@ -21,7 +24,7 @@ _KINDS = {
     "noisy-labels": "Noisy labels",
 }
 _SIGNS = {"good": "✓", "warn": "!", "bad": "✕"}
-_ROWS_SHOWN = 50
+_MOST_ROWS = 50
 
 
 def _plain(value: Any) -> str:
@@ -36,7 +39,7 @@ def _share(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _Measure:
-    """How a measure is named and shown; `better` is the end of its scale that is to be wished for, if there is one."""
+    """How a measure is named and shown; `better` the good end of its scale, if there is one."""
 
     name: str
     show: Callable[[Any], str]
@@ -95,6 +98,7 @@ _FINE = {
     "recall@1": _Measure("recall@1 by {}", _share, "at a level inside the classes, which training did not see", "more"),
     "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes lie on one another", "more"),
 }
+_FINE_ENDS = tuple(f"_{end}" for end in _FINE)
 _KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "effective_classes", "class_spread",
         "strangers", "reference_shrinkage")  # fmt: skip
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
@@ -110,7 +114,9 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
         "how much of who is near whom inside the class in the reference is still so",
     ),
 }
-_MOMENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+_MOMENTS: dict[
+    Literal["recall@1", "class_spread", "mean_distance", "effective_rank"], tuple[str, Callable[[Any], str]]
+] = {
     "recall@1": ("recall@1, %", percent),
     "class_spread": ("class spread", _plain),
     "mean_distance": ("mean distance", _plain),
@@ -119,31 +125,45 @@ _MOMENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 _LOSSES = {"first-order": "first-order triplet loss", "vanilla": "triplet loss", "second-order": "second-order loss"}
 
 
-def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
-    """Write the page of a diagnosis; a part that is absent is said to be absent.
-
-    Args:
-        record: "sections", one for each embedding (see `diagnosis_parts`); "history" of a run (see `history_parts`),
-            "command", "created" and "trivet" as far as known.
+def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
+    """Write the page of a diagnosis; a part that the record lacks is left out.
 
     Raises:
         ValueError: if series of a section that belong together differ in length.
         OSError: if the file cannot be written.
     """
-    sections = named_sections(record.get("sections") or [])
+    sections, pictures = named_sections(record["sections"]), Pictures()
     parts, plots = diagnosis_parts(sections, compare=True)
-    items, drawn = item_parts(sections)
-    history, moments = history_parts(record.get("history"))
-    context = {"record": record, "diagnosis": parts, "history": history, **items, "most_dots": MOST_DOTS}
-    write_page("diagnosis.html", path, context, plots | drawn | {"history": moments, "of": "Embedding"}, script=SCRIPTS)
+    queries = {
+        label: found
+        for label, section in sections.items()
+        if (found := shown_queries(section["level"], section["queries"], pictures)) is not None
+    }
+    maps = embedding_maps({label: one for label, section in sections.items() if (one := section["map"])}, pictures)
+    scatter = {
+        label: {section["level"]: triplet_dots(label, dots)}
+        for label, section in sections.items()
+        if (dots := section["scatter"])
+    }
+    history, moments = history_parts(record["history"])
+    context = {
+        "record": record,
+        "diagnosis": parts,
+        "history": history,
+        "maps": maps,
+        "scatter": scatter,
+        "queries": queries,
+        "most_dots": MOST_DOTS,
+    }
+    plots |= {"maps": maps, "scatter": drawn_scatter(scatter), "history": moments, "of": "Embedding"}
+    write_page("diagnosis.html", path, context, plots, script=SCRIPTS, pictures=pictures)
 
 
-def named_sections(sections: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def named_sections(sections: Sequence[DiagnosisSection]) -> dict[str, DiagnosisSection]:
     """Each section by its name and split, numbered where these are not unique."""
-    named: dict[str, Mapping[str, Any]] = {}
+    named: dict[str, DiagnosisSection] = {}
     for section in sections:
-        name, split = str(section.get("name") or "embeddings"), section.get("split")
-        label = first = f"{name}, {split}" if split else name
+        label = first = ", ".join([section["name"] or "embeddings", *([section["split"]] if section["split"] else [])])
         copy = 2
         while label in named:
             label, copy = f"{first} ({copy})", copy + 1
@@ -152,59 +172,43 @@ def named_sections(sections: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[s
 
 
 def diagnosis_parts(
-    sections: Mapping[str, Mapping[str, Any]], *, compare: bool
+    sections: Mapping[str, DiagnosisSection], *, compare: bool, most_rows: int = _MOST_ROWS
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the templates show of diagnosed embeddings and what diagnosis.js draws.
 
     Args:
-        sections: label -> section: "verdicts", "measures", "notes", "thresholds", "histograms", "spectrum", "classes",
-            and what they are of: "level", "items", "dimension", "distance", "reference". Any may be absent.
+        sections: label -> section.
         compare: whether they are rivals, of which one may be the best by a measure, and not parts of one.
+        most_rows: of a table of classes that are shown at first.
 
     Raises:
         ValueError: if series that belong together differ in length.
     """
-    shown = [_section(label, section) for label, section in sections.items()]
+    shown = [_section(label, section, most_rows) for label, section in sections.items()]
+    flat = [_flat(section["measures"]) for section in sections.values()]
     parts = {
         "sections": shown,
         "several": len(shown) > 1,
-        "comparison": _measures(sections, _KEY, compare=compare) if len(shown) > 1 else [],
-        "measures": _measures(sections, _all(sections), compare=compare and len(shown) > 1),
-        "meanings": _meanings(sections.values()),
-        "thresholds": next((found for section in sections.values() if (found := section.get("thresholds"))), []),
+        "comparison": _measures(flat, _KEY, compare=compare) if len(shown) > 1 else [],
+        "measures": _measures(flat, _all(flat), compare=compare and len(shown) > 1),
+        "meanings": _meanings(sections),
+        "thresholds": next((found for section in sections.values() if (found := section["thresholds"])), []),
         "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in shown),
+        "classes": any(section["classes"] for section in shown),
     }
     return parts, {
-        "distances": [section.get("histograms") for section in sections.values()],
-        "spectra": [section.get("spectrum") for section in sections.values()],
+        "distances": [section["histograms"] for section in sections.values()],
+        "spectra": [section["spectrum"] for section in sections.values()],
         "embeddings": list(sections),
     }
 
 
-def item_parts(sections: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Maps, triplet scatters and queries of diagnosed embeddings: for the templates, and for plots.js.
-
-    Raises:
-        ValueError: if series that belong together differ in length.
-    """
-    scatter = {
-        label: {str(section.get("level")): triplet_dots(label, section["scatter"])}
-        for label, section in sections.items()
-        if section.get("scatter")
-    }
-    maps = {label: embedding_map(label, section["map"]) for label, section in sections.items() if section.get("map")}
-    queries = {label: found for label, section in sections.items() if (found := _queries(section))}
-    items = {"maps": maps, "scatter": scatter, "queries": queries}
-    return items, {"maps": maps, "scatter": drawn_scatter(scatter)}
-
-
-def _queries(section: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The groups that hold a query, and whether any item has a picture."""
-    level, groups = section.get("level"), section.get("queries") or {}
-    shown = {group: gallery({"level": level, "queries": found})["queries"] for group, found in groups.items() if found}
+def shown_queries(level: str, groups: Mapping[str, Sequence[Query]], pictures: Pictures) -> dict[str, Any] | None:
+    """The groups of queries that hold one, and whether any item has a picture; None where there is no query."""
+    shown = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
     items = [item for found in shown.values() for query in found for item in (query, *query["neighbours"])]
-    pictures = any(image(item.get("thumbnail")) for item in items)
-    return {"level": level, "groups": shown, "pictures": pictures} if shown else None
+    drawn = any(item["picture"] is not None for item in items)
+    return {"level": level, "groups": shown, "pictures": drawn} if shown else None
 
 
 def drawn_scatter(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -215,94 +219,89 @@ def drawn_scatter(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dic
     }
 
 
-def history_parts(history: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Training seen on one sample: what the templates show, and what diagnosis.js draws; None where there is nothing.
 
     Raises:
         ValueError: if series that belong together differ in length.
     """
-    moments = (history or {}).get("moments") or []
-    if history is None or not moments:
+    if history is None or not history["moments"]:
         return None, None
-    edges = history.get("edges") or []
+    moments, edges, field = history["moments"], history["edges"], history["field"]
     for moment in moments:
-        where = f"the history at step {moment.get('step')}"
-        same_length(where, {name: len(moment.get(name) or []) for name in ("s_ap", "s_an")})
-        if moment.get("within"):
-            _check_histogram(where, edges, moment, ("within", "between"))
-    field = history.get("field")
+        where = f"the history at step {moment['step']}"
+        same_length(where, {"s_ap": len(moment["s_ap"]), "s_an": len(moment["s_an"])})
+        if moment["within"]:
+            _check_bins(where, edges, {"within": moment["within"], "between": moment["between"]})
     if field:
-        rows = {f"rows of {name}": len(field[name]) for name in ("change_ap", "change_an")}
+        changes = {"change_ap": field["change_ap"], "change_an": field["change_an"]}
+        rows = {f"rows of {name}": len(found) for name, found in changes.items()}
         same_length("the predicted motion", {"values of s_an": len(field["s_an"]), **rows})
-        wide = {f"columns of {name}": len(row) for name in ("change_ap", "change_an") for row in field[name][:1]}
+        wide = {f"columns of {name}": len(row) for name, found in changes.items() for row in found[:1]}
         same_length("the predicted motion", {"values of s_ap": len(field["s_ap"]), **wide})
-    columns = [name for name in _MOMENTS if any(is_number(moment.get(name)) for moment in moments)]
+    columns = [name for name in _MOMENTS if any(is_number(moment[name]) for moment in moments)]
     shown = {
-        "level": history.get("level"),
-        "items": history.get("items"),
-        "steps": [moment.get("step") for moment in moments],
+        "level": history["level"],
+        "items": history["items"],
+        "steps": [moment["step"] for moment in moments],
         "columns": [_MOMENTS[name][0] for name in columns],
-        "rows": [(moment.get("step"), [_MOMENTS[name][1](moment.get(name)) for name in columns]) for moment in moments],
+        "rows": [(moment["step"], [_MOMENTS[name][1](moment[name]) for name in columns]) for moment in moments],
         "loss": _LOSSES.get(field["loss"], field["loss"]) if field else None,
-        "gamma": field.get("gamma") if field else None,
-        "entanglement": field.get("entanglement") if field else None,
-        "histograms": any(moment.get("within") for moment in moments),
+        "gamma": field and field["gamma"],
+        "entanglement": field and field["entanglement"],
+        "histograms": any(moment["within"] for moment in moments),
     }
-    kept = ("step", "s_ap", "s_an", "within", "between", *_MOMENTS)
-    return shown, {
-        "edges": edges,
-        "moments": [{name: moment.get(name) for name in kept} for moment in moments],
-        "field": field,
-    }
+    return shown, {"edges": edges, "moments": moments, "field": field}
 
 
-def _section(label: str, section: Mapping[str, Any]) -> dict[str, Any]:
-    histograms, values = section.get("histograms"), (section.get("spectrum") or {}).get("values") or []
+def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any]:
+    histograms, values = section["histograms"], section["spectrum"]["values"] if section["spectrum"] else []
     if histograms:
         series = ("within", "between", "reference_within", "reference_between")
-        _check_histogram(f"the distances of {label}", histograms.get("edges") or [], histograms, series)
+        found = {name: shares for name in series if isinstance(shares := histograms.get(name), list)}
+        _check_bins(f"the distances of {label}", histograms["edges"], found)
     return {
         "label": label,
-        "level": section.get("level"),
+        "level": section["level"],
         "facts": _facts(section),
-        "reference": section.get("reference"),
-        "verdicts": [_verdict(verdict) for verdict in section.get("verdicts") or []],
-        "notes": section.get("notes") or [],
+        "reference": section["reference"],
+        "verdicts": [verdict(one) for one in section["verdicts"]],
+        "notes": section["notes"],
         "distances": bool(histograms),
         "spectrum": any(value > 0 for value in values),
         "flat": bool(values) and not any(value > 0 for value in values),
-        "classes": _classes(label, section),
+        "classes": _classes(label, section, most_rows),
     }
 
 
-def _check_histogram(where: str, edges: Sequence[float], part: Mapping[str, Any], names: Sequence[str]) -> None:
-    same_length(where, {"bins": len(edges) - 1} | {name: len(part[name]) for name in names if part.get(name)})
+def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequence[float]]) -> None:
+    same_length(where, {"bins": len(edges) - 1} | {name: len(found) for name, found in series.items() if found})
 
 
-def _facts(section: Mapping[str, Any]) -> list[str]:
-    facts = [f"by {section['level']}"] if section.get("level") else []
-    facts += [f"{number(section[name])} {name}" for name in ("items",) if section.get(name) is not None]
-    facts += [f"{section['dimension']} dimensions"] if section.get("dimension") is not None else []
-    facts += [f"{section['distance']} distance"] if section.get("distance") else []
-    return facts + ([f"compared with: {section['reference']}"] if section.get("reference") else [])
+def _facts(section: DiagnosisSection) -> list[str]:
+    facts = [f"by {section['level']}"] if section["level"] else []
+    facts += [f"{number(section['items'])} items"] if section["items"] is not None else []
+    facts += [f"{section['dimension']} dimensions"] if section["dimension"] is not None else []
+    facts += [f"{section['distance']} distance"] if section["distance"] else []
+    return facts + ([f"compared with: {section['reference']}"] if section["reference"] else [])
 
 
-def _verdict(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    kind, severity = str(verdict.get("kind")), verdict.get("severity")
+def verdict(found: Verdict) -> dict[str, Any]:
+    """What the templates show of a verdict."""
+    kind, severity = found["kind"], found["severity"]
     tone = "good" if kind == "healthy" else "bad" if severity == "full" or kind == "exploding-norm" else "warn"
     words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
     return {
         "tone": tone,
         "sign": _SIGNS[tone],
         "words": f"{words}, {severity}" if severity else words,
-        "rule": _sentence(str(verdict.get("rule") or "").replace(" x ", " × ")),
+        "rule": _sentence(found["rule"].replace(" x ", " × ")),
         "evidence": [
             (measure.name, measure.show(value), measure.meaning)
-            for name, value in (verdict.get("evidence") or {}).items()
-            for measure in [_measure(name)]
+            for measure, value in ((_measure(name), value) for name, value in found["evidence"].items())
         ],
-        "cause": verdict.get("cause"),
-        "changes": verdict.get("changes") or [],
+        "cause": found["cause"],
+        "changes": found["changes"],
     }
 
 
@@ -321,18 +320,16 @@ def _measure(name: str) -> _Measure:
     return _Measure(name.replace("_", " "), _plain, "")
 
 
-def _measures(sections: Mapping[str, Mapping[str, Any]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
+def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
-    flat = [_flat(section.get("measures") or {}) for section in sections.values()]
     found = list(dict.fromkeys(name for values in flat for name in values))
-    fine = [name for name in found if name not in _MEASURES and name.endswith(tuple(f"_{end}" for end in _FINE))]
+    fine = [name for name in found if name not in _MEASURES and name.endswith(_FINE_ENDS)]
     rows = []
     for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in found]:
         measure = _measure(name)
         better = measure.better if compare else None
-        values = [one.get(name) for one in flat]
-        texts = [measure.show(value) for value in values]
-        numbers = [value for value in values if is_number(value)]
+        texts = [measure.show(one.get(name)) for one in flat]
+        numbers = [one[name] for one in flat if name in one]
         best = measure.show((max if better == "more" else min)(numbers)) if better and len(set(texts)) > 1 else None
         rows.append(
             {
@@ -345,57 +342,62 @@ def _measures(sections: Mapping[str, Mapping[str, Any]], keys: Sequence[str], *,
     return rows
 
 
-def _all(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _all(flat: Sequence[Mapping[str, float]]) -> list[str]:
     """Those that have a meaning here in their order, then whatever else the sections hold."""
-    others = [name for section in sections.values() for name in _flat(section.get("measures") or {})]
-    fine = tuple(f"_{end}" for end in _FINE)
-    return [*_MEASURES, *dict.fromkeys(name for name in others if name not in _MEASURES and not name.endswith(fine))]
+    others = dict.fromkeys(name for values in flat for name in values)
+    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not name.endswith(_FINE_ENDS))]
 
 
-def _flat(measures: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(measures: Diagnosed) -> dict[str, float]:
     """Measures by one name each; those of finer levels and of sampling too."""
     flat = {name: value for name, value in measures.items() if is_number(value)}
-    sampling = measures.get("sampling") or {}
-    flat |= {name: sampling[name] for name in ("dropped", "active_fraction") if is_number(sampling.get(name))}
-    for level, values in (measures.get("fine") or {}).items():
-        flat |= {f"{level}_{name}": values[name] for name in _FINE if is_number(values.get(name))}
+    sampling = measures["sampling"] or {}
+    flat |= {name: value for name in ("dropped", "active_fraction") if is_number(value := sampling.get(name))}
+    for level, values in measures["fine"].items():
+        flat |= {f"{level}_{name}": value for name in _FINE if is_number(value := values.get(name))}
     return flat
 
 
-def _meanings(sections: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _meanings(sections: Mapping[str, DiagnosisSection]) -> list[tuple[str, str]]:
     """The columns of the class tables that need a word."""
-    named = [name for section in sections for name in (section.get("classes") or {}).get("columns") or []]
-    known = [_COLUMNS[name] for name in dict.fromkeys(named) if name in _COLUMNS]
+    tables = [table for section in sections.values() if (table := section["classes"])]
+    known = [
+        _COLUMNS[name] for name in dict.fromkeys(name for one in tables for name in one["columns"]) if name in _COLUMNS
+    ]
     return [(title.removesuffix(", %"), meaning) for title, _, meaning in known if meaning]
 
 
-def _classes(label: str, section: Mapping[str, Any]) -> dict[str, Any] | None:
+def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any] | None:
     """The class table, the tightest class first."""
-    table = section.get("classes") or {}
-    names, rows = table.get("columns") or [], table.get("rows") or []
-    if not rows:
+    table = section["classes"]
+    if not table or not table["rows"]:
         return None
+    names, rows = table["columns"], table["rows"]
     for row in rows:
         same_length(f"the class table of {label}", {"columns": len(names), "cells": len(row)})
-    order = names.index("spread") if "spread" in names else 0
-    spreads = [row[order] for row in rows if is_number(row[order])] if "spread" in names else []
-    ordered = sorted(rows, key=lambda row: row[order] if is_number(row[order]) else math.inf) if spreads else list(rows)
-    limits = {one.get("name"): one.get("value") for one in section.get("thresholds") or []}
-    tight = limits.get("tight")
+    spread = names.index("spread") if "spread" in names else None
+    spreads = [] if spread is None else [value for row in rows if is_number(value := row[spread])]
+    if spread is not None and spreads:
+        rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
+    tight = next((one["value"] for one in section["thresholds"] if one["name"] == "tight"), None)
     known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
     return {
         "count": len(rows),
-        "shown": min(len(rows), _ROWS_SHOWN),
+        "shown": min(len(rows), most_rows),
         "columns": [title for title, _, _ in known],
-        "ordered": order if spreads else None,
+        "ordered": spread if spreads else None,
         "rows": [
             [
                 show(cell) if isinstance(cell, str) or is_number(cell) else MISSING
                 for cell, (_, show, _) in zip(row, known, strict=True)
             ]
-            for row in ordered
+            for row in rows
         ],
         "tight": tight,
-        "tight_count": sum(spread < tight for spread in spreads) if tight is not None and spreads else None,
+        "tight_count": sum(value < tight for value in spreads) if tight is not None and spreads else None,
         "spread_count": len(spreads),
     }
+
+
+def _last_if_unknown(cell: object) -> float:
+    return cell if is_number(cell) else math.inf

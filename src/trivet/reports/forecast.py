@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trivet.records import ForecastRecord
+from trivet.records.forecast import Bound, Cell, Chance, Probe
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, same_length, write_page
 
 _TONES = {"likely": ("bad", "✕"), "unlikely": ("good", "✓"), "open": ("warn", "!")}
-_WORDS = {"likely": "Collapse likely", "unlikely": "Collapse unlikely", "open": "Cannot be told"}
+_WORDS = {"likely": "Collapse likely", "unlikely": "Collapse unlikely", "open": "Undecided"}
 # Blue and orange are told apart by the colour-blind, and both ends are dark enough for white text.
 _LOW, _MIDDLE, _HIGH = (0, 84, 134), (244, 240, 232), (172, 66, 0)
 _DARK, _LIGHT = "#000", "#fff"
@@ -28,47 +29,35 @@ _CURVES: tuple[tuple[str, dict[str, str], list[float] | None], ...] = (
 )
 
 
-def write_forecast_report(record: Mapping[str, Any], path: Path) -> None:
+def write_forecast_report(record: ForecastRecord, path: Path) -> None:
     """Write the page of a forecast: of one run, or of the map of a grid.
-
-    Args:
-        record: what `forecast_run` or `forecast_grid` gave; "config", the name of the settings, and "command",
-            "created", "trivet".
 
     Raises:
         ValueError: if series that belong together differ in length.
         OSError: if the file cannot be written.
     """
-    curves = _curves(record.get("seeds") or [])
+    curves = _curves(record["seeds"])
     context = {"record": record, "forecast": forecast_parts(record), "curves": curves}
     write_page("forecast.html", path, context, {"curves": curves})
 
 
-def forecast_parts(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What the template forecast_parts.html shows of a forecast, without scripts; None without one.
-
-    Args:
-        found: what `trivet.tasks.forecast` gave of a run or of a grid.
-    """
+def forecast_parts(found: ForecastRecord | None) -> dict[str, Any] | None:
+    """What the template forecast_parts.html shows of a forecast, without scripts; None without one."""
     if not found:
         return None
-    parts: dict[str, Any] = {
-        "steps": found.get("steps"),
-        "of": found.get("of"),
-        "maps": [],
-        "cells": [],
-        "single": None,
+    bounds = [cell["bound"] for cell in found["cells"] if cell["bound"]]
+    return {
+        "steps": found["steps"],
+        "of": found["of"],
+        "maps": heat_maps(found),
+        "cells": [_row(cell) for cell in found["cells"]],
+        "bounds": len(bounds),
+        "vacuous": sum(bound["vacuous"] for bound in bounds),
+        "single": None if found["cells"] else _single(found),
     }
-    if found.get("cells"):
-        parts |= {"maps": heat_maps(found), "cells": [_row(cell) for cell in found["cells"]]}
-        bounds = [cell["bound"] for cell in found["cells"] if cell.get("bound")]
-        parts["bounds"], parts["vacuous"] = len(bounds), sum(bool(bound["vacuous"]) for bound in bounds)
-    else:
-        parts["single"] = _single(found)
-    return parts
 
 
-def heat_maps(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def heat_maps(found: ForecastRecord) -> list[dict[str, Any]]:
     """The cells of a grid as tables: shape of the batch by dimension, one for each number of samples of a class.
 
     With one dimension there is one table, of classes by samples.
@@ -78,9 +67,10 @@ def heat_maps(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         interval in per cent, or ""), "said" (everything in words), "style", "informative" (the bound is not vacuous)
         and "here" (the settings themselves).
     """
-    axes = {axis: list(values) for axis, values in found["axes"].items()}
+    if not found["cells"]:
+        return []
+    axes, here = found["axes"], found["here"]
     cells = {(cell["classes"], cell["samples"], cell["dim"]): cell for cell in found["cells"]}
-    here = found.get("here") or {}
 
     def row(head: str, under: str, shapes: Iterable[tuple[int, int, int]]) -> tuple[str, str, list[dict[str, Any]]]:
         return head, under, [_cell(cells[shape], here) for shape in shapes]
@@ -123,82 +113,81 @@ def _luminance(colour: Sequence[int]) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
 
-def _cell(cell: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    told, bound = cell.get("forecast"), cell.get("bound")
-    shape = f"{cell['classes']} classes × {cell['samples']} samples, {cell['dim']} dimensions"
-    same = bool(here) and all(cell[axis] == here[axis] for axis in ("classes", "samples", "dim"))
+def _cell(cell: Cell, here: Mapping[str, int]) -> dict[str, Any]:
+    told, bound = cell["forecast"], cell["bound"]
+    shape = {"classes": cell["classes"], "samples": cell["samples"], "dim": cell["dim"]}
     style, text, ends = "", MISSING, ""
+    said = f"{cell['classes']} classes × {cell['samples']} samples, {cell['dim']} dimensions: "
     if told:
         text, ends = _cents(told["probability"]), _between(told["interval"], "–")
         style = "background: {}; color: {}".format(*shade(told["probability"]))
-        said = f"{shape}: {text} %, 90 % interval {_between(told['interval'], ' to ')} %"
+        said += f"{text} %, 90 % interval {_between(told['interval'], ' to ')} %"
     else:
-        said = f"{shape}: {cell.get('reason') or 'not known'}"
+        said += cell["reason"] or "not known"
     if bound:
         said += f"; bound {_bound(bound)}" + (", vacuous" if bound["vacuous"] else "")
     informative = bound is not None and not bound["vacuous"]
-    return {"text": text, "ends": ends, "said": said, "style": style, "informative": informative, "here": same}
+    return {"text": text, "ends": ends, "said": said, "style": style, "informative": informative, "here": shape == here}
 
 
-def _row(cell: Mapping[str, Any]) -> dict[str, Any]:
-    told, bound = cell.get("forecast") or {}, cell.get("bound") or {}
+def _row(cell: Cell) -> dict[str, Any]:
+    told, bound = cell["forecast"], cell["bound"]
     return {
         "shape": f"{cell['classes']} × {cell['samples']}",
         "items": cell["classes"] * cell["samples"],
         "dim": cell["dim"],
-        "probability": _cents(told.get("probability")),
-        "interval": _between(told["interval"], " to ") if told else MISSING,
-        "outlook": cell.get("outlook"),
-        "tone": _TONES.get(str(cell.get("outlook")), ("", ""))[0],
-        "diameter": _plain(bound.get("diameter")),
-        "loss": _plain(bound.get("loss")),
-        "bound": _plain(bound.get("bound")),
-        "vacuous": bound.get("vacuous"),
-        "reason": cell.get("reason"),
+        **_chance(told),
+        "outlook": cell["outlook"],
+        "tone": _TONES.get(cell["outlook"] or "", ("", ""))[0],
+        "diameter": _plain(bound and bound["diameter"]),
+        "loss": _plain(bound and bound["loss"]),
+        "bound": _plain(bound and bound["bound"]),
+        "vacuous": bound and bound["vacuous"],
+        "reason": cell["reason"],
     }
 
 
-def _single(found: Mapping[str, Any]) -> dict[str, Any]:
-    told, outlook = found.get("forecast"), str(found.get("outlook"))
+def _chance(told: Chance | None) -> dict[str, str]:
+    if told is None:
+        return {"probability": MISSING, "interval": MISSING}
+    return {"probability": _cents(told["probability"]), "interval": _between(told["interval"], " to ")}
+
+
+def _single(found: ForecastRecord) -> dict[str, Any]:
+    told, outlook, bound = found["forecast"], found["outlook"] or "", found["bound"]
     tone, sign = _TONES.get(outlook, ("warn", "!"))
-    seeds = found.get("seeds") or []
     return {
         "tone": tone,
         "sign": sign,
         "words": _WORDS.get(outlook, "No forecast"),
-        "verdict": found.get("verdict"),
-        "changes": list(found.get("changes") or []),
+        "verdict": found["verdict"],
+        "changes": found["changes"],
         "probability": told and told["probability"],
-        "text": _cents(told["probability"]) if told else MISSING,
+        "text": _chance(told)["probability"],
         "interval": told and [100 * end for end in told["interval"]],
-        "ends": _between(told["interval"], " to ") if told else MISSING,
+        "ends": _chance(told)["interval"],
         "evidence": [
-            (name.replace("_", " "), _plain(value)) for name, value in ((told or {}).get("evidence") or {}).items()
+            (name.replace("_", " "), _plain(value)) for name, value in (told or {"evidence": {}})["evidence"].items()
         ],
-        "bound": found.get("bound"),
-        "formula": _bound(found["bound"]) if found.get("bound") else None,
-        "events": [(one["seed"], event) for one in seeds for event in one.get("events") or []],
+        "bound": bound,
+        "formula": bound and _bound(bound),
+        "events": [(one["seed"], event) for one in found["seeds"] for event in one["events"]],
         "seeds": [
-            {
-                "seed": one["seed"],
-                "probability": _cents((one.get("forecast") or {}).get("probability")),
-                "interval": _between(one["forecast"]["interval"], " to ") if one.get("forecast") else MISSING,
-                "bound": _plain((one.get("bound") or {}).get("bound")),
-            }
-            for one in seeds
+            {"seed": one["seed"], **_chance(one["forecast"]), "bound": _plain(one["bound"] and one["bound"]["bound"])}
+            for one in found["seeds"]
         ],
     }
 
 
-def _curves(seeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _curves(seeds: Sequence[Probe]) -> list[dict[str, Any]]:
     """The relative spread of each seed, and the other series of the first."""
     if not seeds:
         return []
     first = seeds[0]["series"]
-    spreads = {f"seed {one['seed']}": one["series"].get("relative_spread") or [] for one in seeds}
-    wanted: list[tuple[str, dict[str, Any], list[float] | None]] = [("Relative spread", spreads, [0, 1])]
+    spreads = {f"seed {one['seed']}": one["series"].get("relative_spread", []) for one in seeds}
+    wanted: list[tuple[str, dict[str, list[float | None]], list[float] | None]] = [("Relative spread", spreads, [0, 1])]
     for title, names, limits in _CURVES:
-        wanted.append((title, {said: first.get(name) or [] for name, said in names.items()}, limits))
+        wanted.append((title, {said: first.get(name, []) for name, said in names.items()}, limits))
     curves = []
     for title, series, limits in wanted:
         series = {name: values for name, values in series.items() if any(is_number(value) for value in values)}
@@ -212,10 +201,8 @@ def _curves(seeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return curves
 
 
-def _cents(share: float | None) -> str:
+def _cents(share: float) -> str:
     """Per cent without decimals; what is not quite 0 or 100 is not said to be."""
-    if share is None or not math.isfinite(share):
-        return MISSING
     return "<1" if 0 < share < 0.005 else ">99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
 
 
@@ -223,7 +210,7 @@ def _between(interval: Sequence[float], word: str) -> str:
     return word.join(f"{100 * end:.0f}" for end in interval)
 
 
-def _bound(bound: Mapping[str, Any]) -> str:
+def _bound(bound: Bound) -> str:
     return f"{_plain(bound['diameter'])} − 2 × {_plain(bound['loss'])} = {_plain(bound['bound'])}"
 
 

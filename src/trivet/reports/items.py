@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from trivet.reports.page import images, same_length
+from trivet.records.items import Item, PlaneMap, Query, TripletScatter
+from trivet.reports.page import Pictures, same_length
 
 MOST_DOTS = 2000
+MOST_PICTURES = 1_500_000  # characters of the pictures of all maps of a page; that of every dot would weigh too much
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -24,25 +26,31 @@ def thin(count: int, most: int) -> list[int]:
     return [round(k * (count - 1) / (most - 1)) for k in range(most)]
 
 
-def embedding_map(split: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    """The map that plots.js draws, of a map in a record.
+def unseen_first(splits: Iterable[str]) -> list[str]:
+    """Splits in the order of what they say of new classes: the unseen, then the others, the training items last."""
+    return sorted(splits, key=lambda split: (split != "unseen") + (split == "train"))
+
+
+def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str, dict[str, Any]]:
+    """The maps that plots.js draws; their thumbnails share the room that there is on a page.
 
     Raises:
-        ValueError: if its parts differ in length.
+        ValueError: if the parts of one differ in length.
     """
-    coordinates, labels = part.get("coordinates") or {}, part.get("labels") or {}
-    ids, thumbnails = part.get("ids") or [], part.get("thumbnails") or []
-    lengths = {f"{name} coordinates": len(places) for name, places in coordinates.items()}
-    lengths |= {f"{level} labels": len(names) for level, names in labels.items()}
-    lengths |= {"ids": len(ids)} if ids else {}
-    lengths |= {"thumbnails": len(thumbnails)} if thumbnails else {}
+    return {split: _embedding_map(split, part, pictures, MOST_PICTURES // len(maps)) for split, part in maps.items()}
+
+
+def _embedding_map(split: str, part: PlaneMap, pictures: Pictures, most: int) -> dict[str, Any]:
+    lengths = {f"{name} coordinates": len(places) for name, places in part["coordinates"].items()}
+    lengths |= {f"{level} labels": len(names) for level, names in part["labels"].items()}
+    lengths |= {name: len(found) for name, found in (("ids", part["ids"]), ("thumbnails", part["thumbnails"])) if found}
     same_length(f"the parts of the map of {split}", lengths)
     count = next(iter(lengths.values()), 0)
     return {
-        "coordinates": coordinates,
-        "levels": {level: _classes(names) for level, names in labels.items()},
-        "ids": ids or [str(i) for i in range(count)],
-        "thumbnails": images(thumbnails, count),
+        "coordinates": part["coordinates"],
+        "levels": {level: _classes(names) for level, names in part["labels"].items()},
+        "ids": part["ids"] or [str(i) for i in range(count)],
+        "thumbnails": pictures.some(part["thumbnails"], most) or [None] * count,
     }
 
 
@@ -57,40 +65,42 @@ def _reading_order(name: str) -> list[tuple[int, str]]:
     return [(len(part.lstrip("0")) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
-def triplet_dots(where: str, part: Mapping[str, Any]) -> dict[str, Any]:
+def triplet_dots(where: str, part: TripletScatter) -> dict[str, Any]:
     """At most `MOST_DOTS` marks of a triplet scatter, and counts of all.
 
     Raises:
         ValueError: if its series differ in length.
     """
-    s_ap, s_an = part.get("s_ap") or [], part.get("s_an") or []
-    ids = part.get("ids") or [str(i) for i in range(len(s_ap))]
+    s_ap, s_an = part["s_ap"], part["s_an"]
+    ids = part["ids"] or [str(i) for i in range(len(s_ap))]
     same_length(f"the triplet scatter of {where}", {"s_ap": len(s_ap), "s_an": len(s_an), "ids": len(ids)})
-    whole = [i for i in range(len(ids)) if is_number(s_ap[i]) and is_number(s_an[i])]
-    keep = [whole[k] for k in thin(len(whole), MOST_DOTS)]
+    whole = [(ap, an, id) for ap, an, id in zip(s_ap, s_an, ids, strict=True) if is_number(ap) and is_number(an)]
+    shown = [whole[k] for k in thin(len(whole), MOST_DOTS)]
     return {
-        "s_ap": [s_ap[i] for i in keep],
-        "s_an": [s_an[i] for i in keep],
-        "ids": [ids[i] for i in keep],
+        **{name: [one[column] for one in shown] for column, name in enumerate(("s_ap", "s_an", "ids"))},
         "items": len(whole),
         "without": len(ids) - len(whole),
-        "wrong": sum(s_an[i] > s_ap[i] for i in whole),
+        "wrong": sum(an > ap for ap, an, _ in whole),
     }
 
 
-def gallery(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The queries, with each neighbour judged by the class of its query at the gallery's level."""
-    level = part.get("level")
-    queries = []
-    for query in part.get("queries") or []:
-        names = query.get("labels") or {}
-        neighbours = [
-            {
-                **neighbour,
-                "right": (neighbour.get("labels") or {}).get(level) == names.get(level),
-                "names": [(at, name, name == names.get(at)) for at, name in (neighbour.get("labels") or {}).items()],
-            }
-            for neighbour in query.get("neighbours") or []
-        ]
-        queries.append({**query, "names": names, "neighbours": neighbours})
-    return {"level": level, "queries": queries}
+def gallery(level: str, queries: Sequence[Query], pictures: Pictures) -> list[dict[str, Any]]:
+    """The queries, with each neighbour judged by the class of its query at a level."""
+
+    def item(one: Item) -> dict[str, Any]:
+        return {**one, "picture": pictures.place(one["thumbnail"])}
+
+    return [
+        item(query)
+        | {
+            "neighbours": [
+                item(near)
+                | {
+                    "right": near["labels"].get(level) == query["labels"].get(level),
+                    "names": [(at, name, name == query["labels"].get(at)) for at, name in near["labels"].items()],
+                }
+                for near in query["neighbours"]
+            ]
+        }
+        for query in queries
+    ]

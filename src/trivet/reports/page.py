@@ -16,9 +16,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 MISSING = "–"
+# The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
+_PLOTLY = "plotly/plotly-basic-4.1.1.min.js"
+_DIGITS = 4  # of a number that is drawn: more than a screen can show
 _IMAGE = re.compile(r"data:image/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/]+={0,2}")
 
 
@@ -30,6 +32,7 @@ def write_page(
     *,
     script: str | Sequence[str] = ("dots.js", "plots.js"),
     plotly: bool = True,
+    pictures: Pictures | None = None,
 ) -> None:
     """Write the page to `path`, whole or not at all; folders are made as needed.
 
@@ -37,14 +40,16 @@ def write_page(
         context: what the template shows; every text is escaped there.
         plots: what the script draws, as JSON; None for a page without scripts.
         script: the files beside the templates that draw, in their order.
-        plotly: whether they draw with it: it and paper.js then come before them, 4 MB in all.
+        plotly: whether they draw with it: it and paper.js then come before them, 1.2 MB in all.
+        pictures: what the template and the plots name by number.
 
     Raises:
         OSError: if the file cannot be written.
     """
     names = [script] if isinstance(script, str) else list(script)
-    drawing = [get_plotlyjs(), _source("paper.js")] if plotly else []
-    scripts = [] if plots is None else [*drawing, *map(_source, names)]
+    drawing = [_PLOTLY, "templates/paper.js"] if plotly else []
+    files = [] if plots is None else ["templates/pictures.js", *drawing, *(f"templates/{name}" for name in names)]
+    scripts = [_source(file) for file in files]
     # Only these scripts may run, whatever else gets into the page, and nothing may be requested.
     allowed = " ".join(_fingerprint(script) for script in scripts) or "'none'"
     policy = "; ".join(
@@ -60,9 +65,9 @@ def write_page(
     page = _environment().get_template(template)
     text = page.render(
         **context,
-        plots=_finite(plots),
+        plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
         policy=policy,
-        style=Markup(_source("style.css")),
+        style=Markup(_source("templates/style.css")),
         scripts=[Markup(script) for script in scripts],
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +78,30 @@ def write_page(
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+class Pictures:
+    """The pictures of a page, each of which it holds once: thumbnails recur in maps and among neighbours.
+
+    Attributes:
+        places: data URI -> its number on the page.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+
+    def place(self, uri: str | None) -> int | None:
+        """The number of a picture; None where there is none, or it is no inline one."""
+        return self.places.setdefault(uri, len(self.places)) if uri is not None and image(uri) else None
+
+    def some(self, uris: Sequence[str | None], most: int) -> list[int | None]:
+        """The numbers of so many pictures that they take at most `most` characters, evenly spread; None for others."""
+        size = sum(map(len, {uri for uri in uris if uri} - self.places.keys()))
+        kept = len(uris) if size <= most else len(uris) * most // size
+        return [
+            self.place(uri) if (i + 1) * kept // len(uris) > i * kept // len(uris) else None
+            for i, uri in enumerate(uris)
+        ]
 
 
 def percent(share: float | None) -> str:
@@ -116,6 +145,11 @@ def moment(created: object) -> str:
         return str(created)
 
 
+def words(name: str) -> Markup:
+    """A name that may be broken at the end of a line between its words, also where no space parts them."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_/.:;,|+-])(?=\w)", name))
+
+
 def value(setting: object) -> str:
     """A setting as written in a settings file: texts bare, the rest as JSON."""
     return setting if isinstance(setting, str) else json.dumps(setting, ensure_ascii=False, default=str)
@@ -124,11 +158,6 @@ def value(setting: object) -> str:
 def image(uri: object) -> str | None:
     """`uri` if it is an inline picture, else None: no page ever asks for anything outside itself."""
     return uri if isinstance(uri, str) and _IMAGE.fullmatch(uri) else None
-
-
-def images(uris: Sequence[object] | None, count: int) -> list[str | None]:
-    """One inline picture or None per point."""
-    return [image(uri) for uri in uris] if uris else [None] * count
 
 
 def same_length(what: str, lengths: Mapping[str, int]) -> None:
@@ -151,14 +180,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (percent, points, decimal, number, duration, moment, value, image):
+    for show in (percent, points, decimal, number, duration, moment, words, value, image):
         environment.filters[show.__name__] = show
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment
 
 
-def _source(name: str) -> str:
-    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
+def _source(file: str) -> str:
+    return (Path(__file__).parent / file).read_text(encoding="utf-8")
 
 
 def _fingerprint(script: str) -> str:
@@ -167,11 +196,13 @@ def _fingerprint(script: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON that a browser can parse (no NaN), with the six digits that a plot can show."""
+    """JSON that a browser can parse (no NaN), with the digits that a plot can show."""
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")
     return value

@@ -6,28 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trivet.records import SearchRecord
+from trivet.records.search import SearchQuery
 from trivet.reports.page import write_page
 
 
-def write_sheet(record: Mapping[str, Any], path: Path) -> None:
+def write_sheet(record: SearchRecord, path: Path) -> None:
     """Write the page of a search, without scripts.
-
-    Args:
-        record: "queries", each with name, kind, labels (level -> class name, as far as known), thumbnail (a data URI or
-            None) and neighbours of id, labels, distance and thumbnail, nearest first; "images", whether there are
-            thumbnails, and "pixels", whether these are so small that they are shown unsmoothed; "level", at which a
-            neighbour counts as right, and "levels"; what the head shows: index, items, kind, recall, distance, k.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    write_page(
-        "sheet.html", path, {"record": record, "queries": [_query(record, query) for query in record["queries"]]}
-    )
+    queries = [_query(record["level"], query) for query in record["queries"]]
+    write_page("sheet.html", path, {"record": record, "queries": queries})
 
 
-def _query(record: Mapping[str, Any], query: Mapping[str, Any]) -> dict[str, Any]:
-    level, labels = record["level"], query["labels"]
+def _query(level: str | None, query: SearchQuery) -> dict[str, Any]:
+    labels = query["labels"]
     neighbours = [
         {
             **neighbour,

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from trivet.records import SimulationRecord
 from trivet.reports.page import write_page
 
 
-def write_simulation_report(record: Mapping[str, Any], path: Path) -> None:
+def write_simulation_report(record: SimulationRecord, path: Path) -> None:
     """Write the page of a simulation, without scripts.
-
-    Args:
-        record: "subject", "title", "settings" (option -> value), "command", "created", "trivet"; "figures", each with
-            name, title, source, reading, columns, rows and picture (a data URI); "checks", each with id, statement,
-            expected, found and holds.
 
     Raises:
         OSError: if the file cannot be written.

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from trivet.records import RunRecord
+from trivet.records.items import Estimate
+from trivet.records.label_noise import Rate
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, number, percent
 
-_MEASURES = (
-    (
-        "skew",
-        "skew η",
-        "how many times as often as uniformly the most picked tenth of the negatives is picked",
-    ),
-    ("easy_skew", "skew, easy side", "how many times as rarely the least picked tenth is"),
-    ("wrong_skew", "skew of wrong labels", "how many times as often a picked negative truly has the anchor's class"),
-    ("active_wrong_skew", "the same, active", "among the picks whose loss is not zero"),
-    ("positive_skew", "η⁺", "largest relative share, by distance, of the positives that have a loss"),
-    ("negative_skew", "η⁻", "smallest relative share, by distance, of the picked negatives that have a loss"),
-    ("gamma", "γ = η⁻ / η⁺", "of the margin loss: 1 / γ takes the place of η"),
-)
+_Measure = Literal["skew", "easy_skew", "wrong_skew", "active_wrong_skew", "positive_skew", "negative_skew", "gamma"]
+_MEASURES: dict[_Measure, tuple[str, str]] = {
+    "skew": ("skew η", "picks of the most picked tenth of the negatives, relative to uniform picking"),
+    "easy_skew": ("skew, easy side", "the inverse of this for the least picked tenth"),
+    "wrong_skew": ("skew of wrong labels", "picks that truly have the anchor's class, relative to uniform picking"),
+    "active_wrong_skew": ("the same, active", "among the picks whose loss is not zero"),
+    "positive_skew": ("η⁺", "largest relative share, by distance, of the positives that have a loss"),
+    "negative_skew": ("η⁻", "smallest relative share, by distance, of the picked negatives that have a loss"),
+    "gamma": ("γ = η⁻ / η⁺", "of the margin loss: 1 / γ takes the place of η"),
+}
 
 
-def noise_lines(record: Mapping[str, Any], *, run: str) -> list[str]:
-    """How many wrong labels the strategy of a run stands and how many there may be, in a sentence or two.
+def noise_lines(record: RunRecord, *, run: str) -> list[str]:
+    """How many wrong labels the strategy of a run tolerates and how many there may be, in a few sentences.
 
     Args:
         run: the run as `trivet audit` is given it.
@@ -32,84 +32,91 @@ def noise_lines(record: Mapping[str, Any], *, run: str) -> list[str]:
     Returns:
         Nothing for a record that does not say.
     """
-    found = record.get("label_noise") or {}
-    strategy, labels = found.get("strategy") or {}, found.get("labels") or {}
-    stands = (strategy.get("tolerance") or {}).get("rate")
-    if stands is not None:
-        first = f"This strategy stands about p = {_with_ends(stands)} of wrong labels"
-    elif strategy.get("reason"):
-        first = f"How many wrong labels this strategy stands is not known: {strategy['reason']}"
+    strategy, labels = record["label_noise"]["strategy"], record["label_noise"]["labels"]
+    tolerated = strategy["tolerance"]["rate"] if strategy["tolerance"] else None
+    if tolerated is not None:
+        first = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
+    elif strategy["reason"]:
+        first = f"How many wrong labels this strategy tolerates is not known: {strategy['reason']}"
     else:
         return []
-    if labels.get("reason"):
-        return [f"{first}; your labels were not judged: {labels['reason']}."]
-    if labels.get("trained") is None:
+    if labels["reason"]:
+        return [f"{first}. Your labels were not judged: {labels['reason']}."]
+    trained, untrained, put_in = labels["trained"], labels["untrained"], _put_in(record)
+    if trained is None:
         return [f"{first}."]
-    trained, untrained, put_in = labels["trained"], labels.get("untrained"), _put_in(record)
-    told = f"your labels have about p = {_rate(trained)} by this network, which hides mistakes it was trained on"
-    lines = [f"{first}; {told}"]
+    lines = [
+        f"{first}. Judged by this network, about p = {_rate(trained)} of your labels are wrong; this may be too low, "
+        "since the network has learned from them."
+    ]
     if untrained is not None:
-        lines[0] += f", and p = {_rate(untrained)} by the untrained one, which takes classes that overlap for mistakes"
-    lines[0] += "." if put_in is None else f"; {put_in:.2f} were made wrong on purpose."
-    if stands is None:
+        lines[0] += (
+            f" Judged by the untrained network, it is p = {_rate(untrained)}; this may be too high, since overlapping "
+            "classes look like wrong labels."
+        )
+    if put_in is not None:
+        lines[0] += f" A share of {put_in:.2f} was made wrong on purpose."
+    if tolerated is None or tolerated["value"] is None:
         return lines
-    if any(look["left_out"] or look["relabelled"] for look in record.get("cleaning") or []):
-        return [*lines, "These are the labels as given; the strategy was seen on those that it was trained on."]
+    if any(look["left_out"] or look["relabelled"] for look in record["cleaning"]):
+        return [*lines, "These are the labels as given; the strategy was observed on the cleaned labels."]
     rates = [one["rate"] for one in (trained, untrained) if one is not None] if put_in is None else [put_in]
-    if min(rates) > stands["value"]:
-        lines.append(f"That is more than the strategy stands: {_advice(record, run)}.")
-    elif max(rates) > stands["value"]:
-        lines.append(f"That may be more than the strategy stands: {_advice(record, run)}.")
+    if max(rates) > tolerated["value"]:
+        word = "is" if min(rates) > tolerated["value"] else "may be"
+        lines.append(f"That {word} more than the strategy tolerates. {_advice(record, run)}")
     return lines
 
 
-def noise_parts(record: Mapping[str, Any]) -> dict[str, Any] | None:
+def noise_parts(record: RunRecord) -> dict[str, Any] | None:
     """What the section "Wrong labels" of the page of a run shows; None for a record that does not say."""
-    lines = noise_lines(record, run=str(record.get("run", "RUN")))
+    lines = noise_lines(record, run=record["run"] or "RUN")
     if not lines:
         return None
-    strategy = record["label_noise"].get("strategy") or {}
-    skew, tolerance = strategy.get("skew") or {}, strategy.get("tolerance") or {}
-    rows = [(name, *_cells(skew[key]), meaning) for key, name, meaning in _MEASURES if skew.get(key)]
+    strategy = record["label_noise"]["strategy"]
+    skew, tolerance = strategy["skew"], strategy["tolerance"]
+    rows = []
+    for key, (name, meaning) in _MEASURES.items() if skew else ():
+        if skew and (told := skew[key]):
+            rows.append((name, *_cells(told), meaning))
     if tolerance:
-        rows.append(("p that it stands", *_cells(tolerance["rate"]), "by 1 − (2p − p²) η ≥ 0, at most that of uniform"))
-        rows.append(("p by uniform picking", f"{tolerance['uniform']:.3g}", MISSING, "for comparison, exact weights"))
+        rows.append(("tolerated p", *_cells(tolerance["rate"]), "from 1 − (2p − p²) η ≥ 0; at most that of uniform"))
+        rows.append(("p of uniform picking", f"{tolerance['uniform']:.3g}", MISSING, "for comparison, exact weights"))
     return {
         "lines": lines,
         "rows": rows,
-        "looks": number(strategy.get("looks")),
-        "picks": number(skew.get("picks")),
-        "active": number(skew.get("active")),
-        "tenths": [f"{one:.2f}" if is_number(one) else MISSING for one in skew.get("relative") or []],
+        "looks": number(strategy["looks"]),
+        "picks": number(skew and skew["picks"]),
+        "active": number(skew and skew["active"]),
+        "tenths": [f"{one:.2f}" if is_number(one) else MISSING for one in (skew["relative"] if skew else [])],
         "along": [
             [
                 f"{number(part['from'])} to {number(part['to'])}",
                 number(part["picks"]),
-                *(_both(part.get(key)) for key in ("skew", "wrong_skew", "gamma")),
-                _both((part.get("tolerance") or {}).get("rate")),
+                *(_both(told) for told in (part["skew"], part["wrong_skew"], part["gamma"])),
+                _both(part["tolerance"] and part["tolerance"]["rate"]),
             ]
-            for part in strategy.get("along") or []
+            for part in strategy["along"]
         ],
     }
 
 
-def cleaning_rows(record: Mapping[str, Any]) -> list[list[str]]:
+def cleaning_rows(record: RunRecord) -> list[list[str]]:
     """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
     rows = []
-    for look in record.get("cleaning") or []:
+    for look in record["cleaning"]:
         rate = MISSING if look["noise_rate"] is None else f"{percent(look['noise_rate'])} %"
-        counts = [number(look[name]) for name in ("step", "suspects", "left_out", "relabelled")]
-        rows.append([*counts[:2], rate, *counts[2:]])
+        rows.append([*map(number, (look["step"], look["suspects"])), rate])
+        rows[-1] += map(number, (look["left_out"], look["relabelled"]))
     return rows
 
 
-def noise_curve(record: Mapping[str, Any]) -> dict[str, Any] | None:
+def noise_curve(record: RunRecord) -> dict[str, Any] | None:
     """The skew along training, as a plot; None where it is not known."""
-    along = ((record.get("label_noise") or {}).get("strategy") or {}).get("along") or []
+    along = record["label_noise"]["strategy"]["along"]
     if not along:
         return None
-    names = {"skew": "skew η", "wrong_skew": "skew of wrong labels"}
-    series = {said: [(part.get(key) or {}).get("value") for part in along] for key, said in names.items()}
+    names: dict[Literal["skew", "wrong_skew"], str] = {"skew": "skew η", "wrong_skew": "skew of wrong labels"}
+    series = {said: [told["value"] if (told := part[key]) else None for part in along] for key, said in names.items()}
     return {
         "title": "Skew of the picked negatives",
         "step": [part["to"] for part in along],
@@ -120,39 +127,34 @@ def noise_curve(record: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _advice(record: Mapping[str, Any], run: str) -> str:
-    loss = (record.get("settings") or {}).get("loss") or {}
-    repaired = (record.get("guard") or {}).get("settings") or {}
-    negatives = repaired.get("loss.negatives", loss.get("negatives"))
+def _advice(record: RunRecord, run: str) -> str:
+    loss, tolerance = record["settings"].get("loss", {}), record["label_noise"]["strategy"]["tolerance"]
+    negatives = record["guard"]["settings"].get("loss.negatives", loss.get("negatives"))
     name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
-    advice = f"see what trivet audit {run} says, which judges labels by networks that have not seen them"
-    if name == "random" or record["label_noise"]["strategy"]["tolerance"].get("by") == "gamma":
-        return advice
-    return f'{advice}; or pick less unevenly: with loss.negatives = "random" the skew is 1'
+    advice = f"Run trivet audit {run}: it judges each label by a network that has not seen it"
+    if name == "random" or (tolerance and tolerance["by"] == "gamma"):
+        return f"{advice}."
+    return f'{advice}. Or pick less unevenly: with loss.negatives = "random" the skew is 1.'
 
 
-def _put_in(record: Mapping[str, Any]) -> float | None:
-    noise = (record.get("data") or {}).get("noise") or {}
-    return None if noise.get("rate") is None or noise.get("topline") else float(noise["rate"])
+def _put_in(record: RunRecord) -> float | None:
+    noise = record["data"]["noise"]
+    return None if noise is None or noise["topline"] else noise["rate"]
 
 
-def _rate(told: Mapping[str, Any]) -> str:
-    return _with_ends({"value": told["rate"], "interval": told["interval"]})
+def _rate(told: Rate) -> str:
+    return _with_ends({"value": told["rate"], "interval": [*told["interval"]]})
 
 
-def _with_ends(told: Mapping[str, Any]) -> str:
-    ends: Sequence[float | None] = told["interval"]
-    shown = [f"{end:.2f}" for end in ends if end is not None]
-    return f"{told['value']:.2f}" + (f" [{', '.join(shown)}]" if len(shown) == 2 else "")
+def _with_ends(told: Estimate) -> str:
+    shown = [f"{end:.2f}" for end in told["interval"] if end is not None]
+    return f"{told['value'] or 0:.2f}" + (f" [{', '.join(shown)}]" if len(shown) == 2 else "")
 
 
-def _cells(told: Mapping[str, Any]) -> tuple[str, str]:
+def _cells(told: Estimate) -> tuple[str, str]:
     value, *ends = (f"{one:.3g}" if is_number(one) else "∞" for one in (told["value"], *told["interval"]))
     return value, " to ".join(ends)
 
 
-def _both(told: Mapping[str, Any] | None) -> str:
-    if not told:
-        return MISSING
-    value, ends = _cells(told)
-    return f"{value} ({ends})"
+def _both(told: Estimate | None) -> str:
+    return "{} ({})".format(*_cells(told)) if told else MISSING

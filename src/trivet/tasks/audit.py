@@ -16,13 +16,11 @@ import numpy.typing as npt
 import torch
 
 import trivet
-from trivet.batching import PKBatches
 from trivet.config import nearest
 from trivet.data import (
     Dataset,
     Splits,
     Vectors,
-    augmentation,
     class_numbers,
     encoder_vectors,
     load,
@@ -34,11 +32,13 @@ from trivet.data import (
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
-from trivet.models import Embedder, build
+from trivet.models import Embedder
+from trivet.records import AuditRecord, complete
 from trivet.tasks.measure import thumbnail
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.fit import Batches, Task, fit, step_seed
+from trivet.training.fit import fit
+from trivet.training.parts import first_task
 from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -188,7 +188,7 @@ def audit_path(
             "created": created,
             "trivet": trivet.__version__,
         }
-        write_audit_report(page, outputs.report)
+        write_audit_report(complete(AuditRecord, page), outputs.report)
         result["report"] = str(outputs.report)
     return result
 
@@ -557,25 +557,8 @@ def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, prog
         if progress is not None:
             progress(title, task.step, steps)
 
-    task = Task(
-        build(config.model, items.inputs.shape, config.seed),
-        config.loss.build(
-            num_classes=len(items.names[splits.level]),
-            embedding_dim=config.model.embedding_dim,
-            generator=torch.Generator().manual_seed(step_seed(config.seed, 0, 3)),
-        ),
-        config.training,
-        seed=config.seed,
-        after_step=say,
-    )
-    batches = PKBatches(
-        items.labels[splits.level],
-        num_classes=config.batch.num_classes,
-        samples_per_class=config.batch.samples_per_class,
-        seed=config.seed,
-    )
-    ordered = Batches(items, splits.level, batches, augmentation(config.data), seed=config.seed, start=0, steps=steps)
-    if not fit(task, ordered, workers=config.training.workers):
+    task, batches = first_task(config, items, splits.level, steps=steps, after_step=say)
+    if not fit(task, batches, workers=config.training.workers):
         raise KeyboardInterrupt
     return task.model.cpu().eval()
 

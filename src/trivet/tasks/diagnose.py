@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,11 +19,12 @@ from trivet.data import Dataset, Splits, Vectors, class_numbers, load, read_vect
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import Metric, as_points, spans
 from trivet.models import build
+from trivet.records import DiagnosisRecord, complete
 from trivet.tasks.measure import plane_coordinates, thumbnail
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.run_folder import RECORD, RunFolder
+from trivet.training.run_folder import RunFolder
 from trivet.training.sample import class_sample
 
 ITEMS = 5000  # of a split that a run record diagnoses
@@ -115,7 +115,7 @@ def diagnose_paths(
         OSError: if the report cannot be written.
     """
     if report is not None:
-        from trivet.reports import write_diagnosis_report  # here: plotly is large, and few diagnoses have a report
+        from trivet.reports import write_diagnosis_report  # here: few diagnoses have a report
 
     found = [subject for path in paths for subject in subjects(path, request, progress)]
     results, sections, collapsed = [], [], False
@@ -132,10 +132,9 @@ def diagnose_paths(
     result: dict[str, Any] = results[0] if len(results) == 1 else {"results": results}
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        page = {"sections": sections, "command": command, "created": created, "trivet": trivet.__version__}
-        if len(paths) == 1 and (paths[0] / RECORD).is_file():
-            page["history"] = json.loads((paths[0] / RECORD).read_text(encoding="utf-8")).get("history")
-        write_diagnosis_report(page, report)
+        run = RunFolder(paths[0]).record() if len(paths) == 1 else None
+        page = {"sections": sections, "history": run and run["history"], "command": command, "created": created}
+        write_diagnosis_report(complete(DiagnosisRecord, page | {"trivet": trivet.__version__}), report)
         result = result | {"report": str(report)}
     return result, collapsed
 
@@ -365,7 +364,8 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
     run = RunFolder.open(path)
     config = run.config()
     levels = list(parts[0][1].labels)
-    trained = str(run.record().get("level") or config.data.level)
+    record = run.record()
+    trained = (record and record["level"]) or str(config.data.level)
     trained = trained if trained in levels else levels[0]
     level = request.level or trained
     data: Splits | None = None

@@ -27,6 +27,7 @@ from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
 from trivet.neighbours.approximate import retrieve_approximately
+from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
 from trivet.training.run_folder import RunFolder
 
@@ -570,7 +571,8 @@ def write_report(result: Mapping[str, Any], found: Sequence[Evaluated], path: Pa
         OSError: if the file cannot be written.
     """
     classes = [{level: class_rows(each, level) for level in each.levels} for each in found]
-    write_evaluation_report({"results": [each.record for each in found], **result, "per_class": classes}, path)
+    page = {"results": [each.record for each in found], **result, "per_class": classes}
+    write_evaluation_report(complete(ComparisonRecord, page), path)
 
 
 def only_retrieval(request: Request) -> Request:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from trivet.data import Splits, load
-from trivet.files import write_json
 from trivet.models import Embedder, build
+from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tasks.diagnose import diagnosis_section, of_dataset, some_items
 from trivet.tasks.display import Display
@@ -27,7 +27,6 @@ from trivet.training.guard import Guard, with_changes
 from trivet.training.picks import PickLog, labels_section
 from trivet.training.record import first_record
 from trivet.training.run_folder import (
-    RECORD,
     REPORT,
     RunFolder,
     trained_model,
@@ -35,7 +34,7 @@ from trivet.training.run_folder import (
 )
 
 
-def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> dict[str, Any]:
+def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> RunRecord:
     """Evaluate the model of a run anew and write embeddings, record and report; returns the record.
 
     Raises:
@@ -46,7 +45,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     with Display(show=progress) as display, run.locked():
         model = trained_model(run)
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        record = run.record() or first_record(run, config, splits, "")
+        record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] == "running":  # the record was lost: what is left tells
             checkpoints = run.checkpoints()
             done = bool(checkpoints) and step_of(checkpoints[-1]) == config.training.steps
@@ -60,10 +59,9 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
                 record["cleaning"] = list(kept.cleaning.get("looks", []))
-        config = with_changes(config, (record.get("guard") or {}).get("settings") or {})
+        config = with_changes(config, record["guard"]["settings"])
         untrained = build(config.model, splits.train.inputs.shape, config.seed)
-        write_evaluation(run, record, config, splits, model, untrained, display)
-        return record
+        return write_evaluation(run, record, config, splits, model, untrained, display)
 
 
 def write_evaluation(
@@ -74,7 +72,7 @@ def write_evaluation(
     model: Embedder,
     untrained: Embedder,
     display: Display,
-) -> None:
+) -> RunRecord:
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
     counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
@@ -101,13 +99,11 @@ def write_evaluation(
     embeddings = embed(model, trained.inputs, lambda done, total: display.update("diagnosis", done, total))
     if not np.isfinite(embeddings).all():
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
-        write_json(run.path / RECORD, record)
-        write_run_report(record, run.path / REPORT)
-        return
+        return _written(run, record)
     keep("train", embeddings)
     before = embed(untrained, trained.inputs)
     diagnose("train", embeddings, before)
-    record["label_noise"] = (record.get("label_noise") or {}) | {
+    record["label_noise"] |= {
         "labels": labels_section(
             embeddings,
             before,
@@ -133,5 +129,10 @@ def write_evaluation(
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
     record["diagnosis"] = diagnosed
     record["seconds"]["evaluation"] = round(seconds, 3)
-    write_json(run.path / RECORD, record)
-    write_run_report(record, run.path / REPORT)
+    return _written(run, record)
+
+
+def _written(run: RunFolder, record: dict[str, Any]) -> RunRecord:
+    whole = run.write_record(record)
+    write_run_report(whole, run.path / REPORT)
+    return whole

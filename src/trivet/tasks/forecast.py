@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from trivet.arguments import check_count
-from trivet.batching import BatchConfig, PKBatches
+from trivet.batching import BatchConfig
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.data import Splits, augmentation, load
-from trivet.files import write_json
-from trivet.models import ModelConfig, build
+from trivet.data import Splits, load
+from trivet.models import ModelConfig
+from trivet.records import read_run
 from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig
-from trivet.training.fit import Batches, NotFiniteError, Task, fit, step_seed
-from trivet.training.run_folder import RECORD, REPORT, RunFolder
+from trivet.training.fit import NotFiniteError, fit
+from trivet.training.parts import check_accelerator, first_task
+from trivet.training.run_folder import REPORT, RunFolder
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
 FEWEST = 5
@@ -151,7 +152,7 @@ def kept_run(path: Path) -> RunFolder:
         ValueError: if the folder holds no run with a record.
     """
     run = RunFolder.open(path)
-    if not run.record():
+    if run.record() is None:
         raise ValueError(
             f"a run has a record once it has trained: {path} has none; go on with trivet train --resume {path}."
         )
@@ -169,8 +170,7 @@ def keep_forecast(run: RunFolder, found: Mapping[str, Any]) -> str:
         OSError: if the run folder cannot be written.
     """
     with run.locked():
-        record = run.record() | {"forecast": dict(found)}
-        write_json(run.path / RECORD, record)
+        record = run.write_record(read_run(run.record() or {}) | {"forecast": dict(found)})
         write_run_report(record, run.path / REPORT)
     return str(run.path / REPORT)
 
@@ -255,8 +255,7 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
 
 
 def _data(config: RunConfig, data_root: Path | None, progress: Progress | None) -> Splits:
-    if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
-        raise ValueError('training.accelerator = "gpu" needs a GPU: torch sees none here; use "auto" or "cpu".')
+    check_accelerator(config)
     return load(config.data, data_root, progress and (lambda done, total: progress("reading images", done, total)))
 
 
@@ -308,47 +307,17 @@ def _probe(
     config: RunConfig, splits: Splits, steps: int, counter: _Counter
 ) -> tuple[CollapseMonitor, Forecast | None, tuple[Tensor, Tensor]]:
     """Make the first steps of a run: what a monitor saw and foretells, and what the loss got first."""
-    labels = splits.train.labels[splits.level]
-    batches = PKBatches(
-        labels,
-        num_classes=config.batch.num_classes,
-        samples_per_class=config.batch.samples_per_class,
-        seed=config.seed,
-    )
-    loss = config.loss.build(
-        num_classes=len(splits.train.names[splits.level]),
-        embedding_dim=config.model.embedding_dim,
-        generator=torch.Generator().manual_seed(step_seed(config.seed, 0, 3)),
-    )
-    levels = list(splits.train.labels)
     monitor = CollapseMonitor(every=1)
-    task = Task(
-        build(config.model, splits.train.inputs.shape, config.seed),
-        loss,
-        config.training,
-        seed=config.seed,
-        after_step=counter.add,
-        monitor=monitor,
-    )
+    task, batches = first_task(config, splits.train, splits.level, steps=steps, after_step=counter.add, monitor=monitor)
     first: list[tuple[Tensor, Tensor]] = []
 
     def keep(module: torch.nn.Module, given: tuple[Tensor, Tensor]) -> None:
         if not first:
             first.append((given[0].detach().float().cpu(), given[1].cpu()))
 
-    ordered = Batches(
-        splits.train,
-        splits.level,
-        batches,
-        augmentation(config.data),
-        seed=config.seed,
-        start=0,
-        steps=steps,
-        fine=levels[-1] if levels[-1] != splits.level else None,
-    )
-    with loss.register_forward_pre_hook(keep):
+    with task.loss.register_forward_pre_hook(keep):
         try:
-            went_on = fit(task, ordered, workers=config.training.workers)
+            went_on = fit(task, batches, workers=config.training.workers)
         except NotFiniteError:
             return monitor, None, first[0]
     if not went_on:

@@ -110,7 +110,8 @@ def description(index: Index) -> dict[str, Any]:
 
 def _splits(run: RunFolder) -> list[str]:
     """The evaluation splits of a run, the main one first."""
-    splits = list(run.record().get("evaluation") or {})
+    record = run.record()
+    splits = list(record["evaluation"]) if record else []
     if not splits:
         raise ValueError(
             f"a run must have been evaluated to be indexed: {run.path} has not; evaluate it with "

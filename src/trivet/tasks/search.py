@@ -21,6 +21,7 @@ from trivet.data.inputs import FileInputs
 from trivet.data.texts import load_encoder
 from trivet.data.vectors import read_vectors
 from trivet.neighbours.index import Index
+from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
 from trivet.tasks.index import ITEMS, model_hash
 from trivet.tasks.measure import thumbnail
@@ -287,7 +288,7 @@ class IndexFolder:
                 shown(query) | {"neighbours": [found(item) for item in neighbours]} for query, neighbours in answers
             ],
         }
-        write_sheet(record, path)
+        write_sheet(complete(SearchRecord, record), path)
 
 
 class _Pictures:

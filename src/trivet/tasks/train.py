@@ -11,11 +11,13 @@ from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import write_json, write_whole
 from trivet.models import save
+from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
+from trivet.training.parts import Parts
 from trivet.training.run_folder import (
     CLEANING,
     DECISIONS,
@@ -34,7 +36,7 @@ def train(
     force: bool = False,
     command: str = "",
     progress: bool = False,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Train, evaluate and report; returns the record, which is also written to the run folder.
 
     A run that is stopped by Ctrl-C is left with a checkpoint, its model, a record of status "interrupted" and a
@@ -54,15 +56,14 @@ def train(
     config = resolved(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = Job(
-            RunFolder(path), config, splits, display.update
-        )  # before the folder is made: settings may not fit the data
+        parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
-        with job.run.new(config, force=force):
+        run = RunFolder(path)
+        with run.new(config, force=force):
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
-            job.start(command)
+            job = Job(run, parts, display.update, command)
             return _finish(job, job.fit(), display)
 
 
@@ -112,7 +113,7 @@ def cross_validate(
         )
         result["runs"].append(str(run))
         if record["status"] != "finished":
-            why = record["guard"].get("stopped_by")
+            why = record["guard"]["stopped_by"]
             return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
         found.append(record["evaluation"]["validation"][0]["levels"])
     result["evaluation"] = {
@@ -139,7 +140,7 @@ def resume(
     data_root: Path | None = None,
     command: str = "",
     progress: bool = False,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
 
     Args:
@@ -153,26 +154,26 @@ def resume(
     config = run.given()
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
-        job = Job(run, config, splits, display.update)
+        parts = Parts(config, splits)
         with run.locked():
-            job.start(command, checkpoint=run.checkpoints()[-1] if run.checkpoints() else None, repair=repair)
+            checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
+            job = Job(run, parts, display.update, command, checkpoint=checkpoint, repair=repair)
             return _finish(job, job.fit(), display)
 
 
-def _finish(job: Job, status: Status, display: Display) -> dict[str, Any]:
+def _finish(job: Job, status: Status, display: Display) -> RunRecord:
     """Write the model and, unless a signal interrupted the training, evaluate it."""
-    run, settings, record, splits = job.run, job.settings, job.record, job.splits
-    save(job.model, settings.model, splits.train.inputs.shape, run.path / "model")
-    record["status"] = status
-    record["step"] = job.task.step
-    if job.config.cleaning is not None:
-        train, names = splits.train, splits.train.names[splits.level]
-        rows = [(train.ids[i], decision, names[label]) for i, decision, label in job.cleaning.decisions()]
+    run, parts, record = job.run, job.parts, job.journal.record
+    train, settings = parts.splits.train, parts.settings
+    save(parts.model, settings.model, train.inputs.shape, run.path / "model")
+    if parts.config.cleaning is not None:
+        names = train.names[parts.splits.level]
+        rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
         write_whole(run.path / CLEANING, write_decisions(rows).encode())
-    job.write_record()
+    job.journal.write(status=status, step=job.task.step)
     if status == "interrupted":
-        write_run_report(record, run.path / REPORT)
-    else:
-        job.untrained.normalize = settings.model.normalize
-        write_evaluation(run, record, settings, splits, job.model, job.untrained, display)
-    return record
+        whole = read_run(record)
+        write_run_report(whole, run.path / REPORT)
+        return whole
+    job.untrained.normalize = settings.model.normalize
+    return write_evaluation(run, record, settings, parts.splits, parts.model, job.untrained, display)

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from trivet.data import Splits
-from trivet.files import new_folder, write_whole
+from trivet.files import new_folder, write_json, write_whole
 from trivet.models import Embedder, load_model
+from trivet.records import RunRecord, read_run
 from trivet.training.config import RunConfig
 from trivet.training.guard import with_changes
 
@@ -126,17 +127,22 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The settings in force: those given, with what repairs have changed since."""
-        return with_changes(self.given(), (self.record().get("guard") or {}).get("settings") or {})
+        record = self.record()
+        return self.given() if record is None else with_changes(self.given(), record["guard"]["settings"])
 
-    def record(self) -> dict[str, Any]:
-        """What is known of the run so far; empty where nothing, or nothing readable, was written."""
+    def record(self) -> RunRecord | None:
+        """What is known of the run so far; None where nothing, or nothing readable, was written."""
         try:
             record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            return {}
-        return record if isinstance(record, dict) else {}
+        except (FileNotFoundError, ValueError):
+            return None
+        return read_run(record) if isinstance(record, dict) else None
+
+    def write_record(self, record: Mapping[str, Any]) -> RunRecord:
+        """Write `record.json` whole, with all its keys; returns what was written."""
+        whole = read_run(record)
+        write_json(self.path / RECORD, whole)
+        return whole
 
     def checkpoints(self) -> list[Path]:
         """Checkpoints, oldest first."""

@@ -3,7 +3,7 @@
   "use strict";
   const list = document.getElementById("list");
   if (!list) return;
-  const { items, names } = JSON.parse(document.getElementById("plots").textContent);
+  const { items, names } = Page.data;
   const known = new Set(names);
   const [byClass, order, state, found, download] = ["class", "order", "state", "found", "download"].map((id) => document.getElementById(id));
   const collator = new Intl.Collator(undefined, { numeric: true });

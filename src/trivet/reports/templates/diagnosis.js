@@ -10,27 +10,27 @@
   const round = (value, digits = 3) => (Number.isFinite(value) ? String(Number(value.toPrecision(digits))).replace("-", "−") : "–");
 
   // One outline of a histogram; its bins are named when pointed at.
-  function outline(name, edges, shares, line, fill) {
+  function outline(name, edges, shares, line, fill, height = 1) {
     const y = cents(shares);
     return {
-      type: "scatter", mode: "lines", name, x: edges, y: [...y, y[y.length - 1]], line: { ...line, shape: "hv" }, hoverinfo: "text",
+      type: "scatter", mode: "lines", name, x: edges, y: [...y, y[y.length - 1]].map((share) => height * share), line: { ...line, shape: "hv" }, hoverinfo: "text",
       hovertext: y.map((share, k) => `${name}: ${round(share)} % from ${round(edges[k])} to ${round(edges[k + 1])}`),
       ...(fill ? { fill: "tozeroy", fillcolor: fill } : {}),
     };
   }
 
   // As high as the first two, which are the ones meant: of what is one point, a single bin holds all.
-  function drawDistances(element, edges, series, unit, leading = series.length) {
+  function drawDistances(element, range, series, unit, leading = series.length, height = "pairs, per cent") {
     const top = 1.12 * Math.max(...series.slice(0, leading).flatMap(({ y }) => y));
     draw(element, series, layout({
-      xaxis: axis(`distance, in ${unit}`, { range: [edges[0], edges[edges.length - 1]] }),
-      yaxis: axis("pairs, per cent", { range: [0, top || 1] }), legend: below(element), hovermode: "closest", margin: { l: 52, r: 14, t: 16, b: 46 },
+      xaxis: axis(`distance, in ${unit}`, { range }),
+      yaxis: axis(height, { range: [0, top || 1] }), legend: below(element), hovermode: "closest", margin: { l: 52, r: 14, t: 16, b: 46 },
     }));
   }
 
   function histogram(element, { edges, within, between, reference_within, reference_between }) {
     const thin = (colour) => ({ color: colour, dash: "dot", width: 1.5 });
-    drawDistances(element, edges, [
+    drawDistances(element, [edges[0], edges[edges.length - 1]], [
       within && outline("inside classes", edges, within, { color: WITHIN, width: 2 }, FAINT[WITHIN]),
       between && outline("between classes", edges, between, { color: BETWEEN, dash: "dash", width: 2 }, FAINT[BETWEEN]),
       reference_within && outline("reference, inside", edges, reference_within, thin(WITHIN)),
@@ -51,8 +51,11 @@
     const least = Math.min(...traces.flatMap(({ y }) => y.filter(Number.isFinite)));
     // What lies five decades below the first is rounding.
     const range = [Math.log10(Math.max(least, most * 1e-5)) - 0.1, Math.log10(most) + 0.1];
+    const decades = Array.from({ length: Math.ceil(range[1]) - Math.floor(range[0]) + 1 }, (_, k) => 10 ** (Math.floor(range[0]) + k));
+    const steps = range[1] - range[0] > 3.5 ? [1] : range[1] - range[0] > 0.7 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+    const tickvals = decades.flatMap((ten) => steps.map((step) => step * ten));
     draw(element, traces, layout({
-      xaxis: axis("singular value, largest first"), yaxis: axis("share of their sum, per cent", { type: "log", tickformat: "~g", range, dtick: range[1] - range[0] > 1.2 ? 1 : "D1" }),
+      xaxis: axis("singular value, largest first"), yaxis: axis("share of their sum, %", { type: "log", range, tickvals, ticktext: tickvals.map((tick) => String(Number(tick.toPrecision(2)))) }),
       legend: below(element), hovermode: "x unified", showlegend: traces.length > 1, margin: { l: 52, r: 14, t: 16, b: 46 },
     }));
   }
@@ -121,6 +124,17 @@
       };
     }
 
+    // In the mean distance of its own moment, and as a density: a step at which all was small would be a single bin.
+    function outlines(k, names, lines, fills) {
+      const { within, between, mean_distance: mean } = moments[k];
+      const scale = (moments[0].mean_distance || 1) / (mean || 1);
+      const own = edges.map((edge) => scale * edge);
+      const last = Math.max(...[within, between].map((shares) => shares.findLastIndex((share) => share > 0)));
+      const traces = [[within, WITHIN], [between, BETWEEN]].map(([shares, color], i) => (
+        outline(names[i], own.slice(0, last + 2), shares.slice(0, last + 1), { color, ...lines[i] }, fills[color], 0.01 / (own[1] - own[0]))));
+      return { traces, top: own[last + 1] || 1 };
+    }
+
     function show(k) {
       const moment = moments[k];
       const wrong = pairs[k].filter(([ap, an]) => an > ap);
@@ -133,15 +147,12 @@
         xaxis: axis("similarity to nearest same-class item", square), yaxis: axis("similarity to nearest other-class item", { ...square, scaleanchor: "x" }),
         hovermode: "closest", legend: { ...below(scatter), y: -0.16 },
       }));
-      if (distances && moment.within) {
-        drawDistances(distances, edges, [
-          outline("inside classes", edges, moment.within, { color: WITHIN, width: 2 }, FAINT[WITHIN]),
-          outline("between classes", edges, moment.between, { color: BETWEEN, dash: "dash", width: 2 }, FAINT[BETWEEN]),
-          ...(k && moments[0].within ? [
-            outline(`inside, step ${steps[0]}`, edges, moments[0].within, { color: WITHIN, dash: "dot", width: 1.5 }),
-            outline(`between, step ${steps[0]}`, edges, moments[0].between, { color: BETWEEN, dash: "dot", width: 1.5 }),
-          ] : []),
-        ], `mean distances of step ${steps[0]}`, 2);
+      if (distances && moment.within.length) {
+        const shown = [outlines(k, ["inside classes", "between classes"], [{ width: 2 }, { dash: "dash", width: 2 }], FAINT)];
+        const before = [`inside, step ${steps[0]}`, `between, step ${steps[0]}`];
+        if (k && moments[0].within.length) shown.push(outlines(0, before, [{ dash: "dot", width: 1.5 }, { dash: "dot", width: 1.5 }], {}));
+        const end = Math.max(...shown.map(({ top }) => top));
+        drawDistances(distances, [0, end], shown.flatMap(({ traces }) => traces), "mean distances of its own step", 4, "density of pairs");
       }
       if (curves) drawCurves(k);
       const words = [`step ${moment.step}`, `${wrong.length} of ${pairs[k].length} wrong`];

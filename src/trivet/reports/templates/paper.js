@@ -14,6 +14,7 @@ const Paper = (() => {
   const TOUCH = window.matchMedia("(pointer: coarse)").matches;
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map(); // element -> its traces and layout in light colours
+  const waiting = new Map(); // element -> what draws it
   const others = [];
   let printing = false;
   let closed = []; // details that are open only on a printed page
@@ -30,7 +31,13 @@ const Paper = (() => {
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
   }
 
-  function draw(element, traces, design) {
+  // What lies in closed details has no width; it is drawn when they are opened, and `then` follows.
+  function draw(element, traces, design, then = () => {}) {
+    if (!element.clientWidth) {
+      waiting.set(element, () => draw(element, traces, design, then));
+      return;
+    }
+    waiting.delete(element);
     drawn.set(element, [traces, design]);
     const layout = {
       paper_bgcolor: "rgba(0,0,0,0)", modebar: { bgcolor: "rgba(255,255,255,0.85)", color: "#5b6675", activecolor: "#0072B2" },
@@ -40,15 +47,19 @@ const Paper = (() => {
     };
     // There the buttons are always shown, and they stand above the plot.
     if (TOUCH && layout.margin) layout.margin = { ...layout.margin, t: Math.max(layout.margin.t, 36) };
-    return Plotly.react(element, themed(traces), themed(layout), CONFIG);
+    Plotly.react(element, themed(traces), themed(layout), CONFIG);
+    then();
   }
+
+  const drawWaiting = () => [...waiting.values()].forEach((drawNow) => drawNow());
+  document.addEventListener("toggle", drawWaiting, true);
 
   function forget(element) {
     if (drawn.delete(element)) Plotly.purge(element);
   }
 
   function again() {
-    for (const [element, [traces, design]] of drawn) draw(element, traces, design);
+    for (const [element, [traces, design]] of drawn) if (element.clientWidth) draw(element, traces, design);
     for (const redraw of others) redraw();
   }
 
@@ -59,6 +70,7 @@ const Paper = (() => {
     printing = true;
     closed = [...document.querySelectorAll("details:not([open])")];
     closed.forEach((part) => { part.open = true; });
+    drawWaiting();
     if (scheme.matches) again();
     resize((element) => ({ autosize: false, width: element.closest(".thirds") ? 300 : element.closest(".plots") ? 480 : 780 }));
   });

@@ -7,7 +7,7 @@ const Plots = (() => {
   const DASHES = ["solid", "dash", "dot", "dashdot"];
   const MOST_IN_LEGEND = 12;
   const MOST_ELEMENTS = 2000; // of more points a map is a canvas
-  const data = JSON.parse(document.getElementById("plots").textContent);
+  const { data } = Page;
   const tip = document.getElementById("tip");
 
   // Plotly reads some HTML, links too, in every text it draws.
@@ -31,13 +31,11 @@ const Plots = (() => {
     };
   }
 
-  function showTip(event, image, lines) {
+  function showTip(event, number, lines) {
     tip.replaceChildren();
-    if (image) {
+    if (number !== null) {
       const picture = document.createElement("img");
-      picture.onload = () => sharpen(picture);
-      picture.alt = "";
-      picture.src = image;
+      Page.show(picture, number);
       tip.append(picture);
     }
     for (const line of lines) {
@@ -56,13 +54,9 @@ const Plots = (() => {
     tip.hidden = true;
   }
 
-  // Blurring an 8 x 8 picture hides what the network saw.
-  function sharpen(picture) {
-    picture.classList.toggle("pixels", picture.naturalWidth > 0 && picture.naturalWidth <= 32);
-  }
+  const draw = (element, traces, design, describe) => Paper.draw(element, traces, design, () => listen(element, describe));
 
-  function draw(element, traces, design, describe) {
-    Paper.draw(element, traces, design);
+  function listen(element, describe) {
     for (const name of ["plotly_hover", "plotly_click", "plotly_unhover"]) element.removeAllListeners(name);
     if (!describe) return;
     const show = ({ event, points: [point] }) => {
@@ -172,7 +166,7 @@ const Plots = (() => {
         name: names[c], members: dots, colour: COLOURS[c % COLOURS.length], symbol: SYMBOLS[Math.floor(c / COLOURS.length) % SYMBOLS.length],
       }));
       document.getElementById("map-hint").textContent =
-        `${count(places.length)} items, ${count(groups.length)} classes` + (groups.length > MOST_IN_LEGEND ? "; too many for a legend, point at a dot to read its class" : "");
+        `${count(places.length)} items, ${count(groups.length)} classes` + (groups.length > MOST_IN_LEGEND ? "; too many for a legend, and colours repeat: point at a dot to read its class" : "");
       drawMap(element, places, groups, (i) => [
         part.thumbnails[i], [...Object.entries(part.levels).map(([at, found]) => `${at}: ${found.names[found.classes[i]]}`), part.ids[i]],
       ]);
@@ -219,9 +213,5 @@ const Plots = (() => {
     })),
     (i) => [panel.thumbnails[i], [panel.names[panel.classes[i]]]]));
   window.addEventListener("scroll", hideTip, { passive: true });
-  document.querySelectorAll("img.thumb").forEach((picture) => {
-    if (picture.complete) sharpen(picture);
-    else picture.addEventListener("load", () => sharpen(picture));
-  });
   return { data, COLOURS, SYMBOLS, DASHES, label, count, axis, layout, draw };
 })();

@@ -1,0 +1,1 @@
+"""Le, Odobez: Theoretical guarantees of deep embedding losses under label noise (2018)."""

@@ -1,1 +1,0 @@
-"""The papers' figures as numbers and pictures; `trivet simulate`."""

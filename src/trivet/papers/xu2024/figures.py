@@ -1,0 +1,655 @@
+"""`trivet simulate isometry`: nearest separated embeddings, how they shrink, and what training does.
+
+Xu et al., "Mathematical justification of hard negative mining via isometric approximation theorem", ICLR 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from statistics import fmean, median
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
+from scipy.spatial import ConvexHull
+from scipy.spatial.distance import cdist, pdist
+
+from trivet.papers.figure import BLACK, BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
+from trivet.papers.xu2024 import point_sets
+from trivet.papers.xu2024.training import train_digits
+from trivet.theory import isometry
+from trivet.theory.arrays import Floats
+from trivet.theory.isometry import DescentReduction
+
+Line = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
+
+PANELS = 4  # random sets in figure "collapse"
+DIMENSIONS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+TRAINED_BATCHES = ((2, 2), (4, 4), (8, 4), (10, 8))  # classes, samples of each
+TRAINED_DIMENSIONS = (4, 8, 32, 128, 512)
+_CLASS: tuple[tuple[str, str, Line], ...] = ((BLUE, "o", "--"), (RED, "s", "-."))
+_SOFT = "#7d8794"
+_UNIT = "units of the embedding"
+
+
+def figures(
+    *,
+    seed: int = 0,
+    points: int = 20,
+    dimension: int = 2,
+    starts: int = 24,
+    margin: float = 0.0,
+    repeats: int = point_sets.REPEATS,
+    steps: int = point_sets.LONG,
+    cases: int = 12,
+    trainings: int = 2,
+) -> list[Figure]:
+    """All figures of `trivet simulate isometry`; about a minute as they stand.
+
+    Args:
+        seed: of the first random set or network; the others follow.
+        points: in each set of "collapse", in two classes, 4 .. 200.
+        dimension: of "collapse" and "descent", 2 .. 1024; above 2 "collapse" shows the two main axes.
+        starts: local searches of "five-points" and "collapse", >= 1.
+        margin: alpha of all figures but "ranges", whose sets have their own, and "training", >= 0.
+        repeats: sets that "descent" and "scaling" give the mean of, >= 1.
+        steps: of descent, >= 1.
+        cases: random sets of a kind in "ranges", >= 1.
+        trainings: networks of each setting in "training", >= 0; 0 leaves that figure out.
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+    least = {"points": 4, "dimension": 2, "repeats": 1, "steps": 1, "cases": 1, "starts": 1, "trainings": 0, "seed": 0}
+    most = {"points": 200, "dimension": 1024, "seed": 2**31}
+    given = {
+        "points": points,
+        "dimension": dimension,
+        "repeats": repeats,
+        "steps": steps,
+        "cases": cases,
+        "starts": starts,
+        "trainings": trainings,
+        "seed": seed,
+    }
+    for name, value in given.items():
+        top = most.get(name, math.inf)
+        if not least[name] <= value <= top:
+            allowed = f"at least {least[name]}" if math.isinf(top) else f"between {least[name]} and {top}"
+            raise ValueError(f"{name} must be {allowed}: got {value}; give such a number.")
+    drawn = [
+        five_points(starts=starts, margin=margin),
+        collapse(seed=seed, points=points, dimension=dimension, starts=starts, margin=margin),
+        descent(seed=seed, dimension=dimension, steps=steps, repeats=repeats, margin=margin),
+        scaling(seed=seed, repeats=repeats, margin=margin),
+        ranges(seed=seed, cases=cases),
+    ]
+    return [*drawn, training(seed=seed, repeats=trainings)] if trainings else drawn
+
+
+def five_points(*, starts: int, margin: float) -> Figure:
+    """Five points, their nearest separated images by either distance, and the hardest triplet."""
+    f, classes = point_sets.PLANE, point_sets.PLANE_CLASSES
+    found = isometry.loss_sandwich(f, classes, margin=margin, starts=starts)
+    triplet = isometry.hardest_triplet(f, classes, margin=margin)
+    shown = {"f": f, "f*_haus": found.hausdorff.witness, "f*_iso": found.isometric.witness}
+    moved = np.linalg.norm(shown["f*_haus"] - f, axis=1)
+    changed = np.abs(cdist(shown["f*_iso"], shown["f*_iso"]) - cdist(f, f))
+    # Several pairs share the largest change, up to what the search leaves.
+    i, j = (int(at) for at in np.argwhere(changed >= changed.max() * (1 - 1e-3))[0])
+    rows: list[dict[str, Any]] = []
+    for what, images in shown.items():
+        rows += [
+            {"what": what, "class": "AB"[c], "item": k + 1, "x": x, "y": y}
+            for k, (c, (x, y)) in enumerate(zip(classes, images, strict=True))
+        ]
+    borders = {
+        what: isometry.separation_boundaries(shown[what], classes, margin=margin) for what in ("f", "f*_haus", "f*_iso")
+    }
+    for what, of_classes in borders.items():
+        for c, arcs in enumerate(of_classes):
+            for number, arc in enumerate(arcs):
+                rows += [
+                    {"what": f"boundary of {what}", "class": "AB"[c], "arc": number, "x": x, "y": y} for x, y in arc
+                ]
+    roles = {"anchor": triplet.anchor, "positive": triplet.positive, "negative": triplet.negative}
+    rows += [{"what": role, "item": item + 1} for role, item in roles.items()]
+    rows += [{"what": f"isometric pair, {end}", "item": k + 1} for end, k in (("first", i), ("second", j))]
+    values = {
+        "margin": margin,
+        "loss": found.loss,
+        "d_haus": found.hausdorff.value,
+        "d_iso": found.isometric.value,
+        "d_iso / loss": found.isometric_per_loss,
+        "d_haus / d_iso": found.hausdorff_per_isometric,
+    }
+    rows += [{"what": name, "value": value} for name, value in values.items()]
+    with style():
+        picture, axes = panels(2, 2, height=6.9)
+        setup, haus, iso, hard = axes.ravel()
+        for panel, what in ((setup, "f"), (haus, "f*_haus"), (iso, "f*_iso")):
+            for arcs, (colour, _, line) in zip(borders[what], _CLASS, strict=True):
+                for arc in arcs:
+                    panel.plot(*arc.T, color=colour, linestyle=line, linewidth=1.1)
+        for panel in (setup, haus, iso, hard):
+            for c, (colour, marker, _) in enumerate(_CLASS):
+                panel.plot(*f[classes == c].T, linestyle="", marker=marker, color=colour, markersize=6)
+        for panel, what in ((haus, "f*_haus"), (iso, "f*_iso")):
+            for c, (colour, _, _) in enumerate(_CLASS):
+                panel.plot(
+                    *shown[what][classes == c].T,
+                    linestyle="",
+                    marker="*",
+                    color=colour,
+                    markersize=11,
+                    markeredgecolor="white",
+                    markeredgewidth=0.7,
+                    zorder=4,
+                )
+        longest = moved >= moved.max() * (1 - 1e-3)
+        for k in range(len(f)):
+            if moved[k] > 0:
+                _arrow(haus, f[k], shown["f*_haus"][k], _CLASS[classes[k]][0], outlined=bool(longest[k]))
+        before, after = math.dist(f[i], f[j]), math.dist(shown["f*_iso"][i], shown["f*_iso"][j])
+        iso.plot(*f[[i, j]].T, color=_SOFT, linewidth=1.4, zorder=1)
+        iso.plot(*shown["f*_iso"][[i, j]].T, color=BLACK, linewidth=2.2, zorder=1)
+        for role, colour, dashes in (("positive", GREEN, (1, 0)), ("negative", PINK, (2, 1))):
+            ends = f[[triplet.anchor, roles[role]]].T
+            hard.plot(*ends, color=colour, linestyle=(0, dashes), linewidth=2.4, zorder=1)
+        for role, item in roles.items():
+            hard.annotate(
+                f"{role} ({item + 1})",
+                f[item],
+                textcoords="offset points",
+                xytext=(0, 8 if role == "anchor" else -15),
+                ha="center",
+                zorder=5,
+            )
+        to_positive = math.dist(f[triplet.anchor], f[triplet.positive])
+        to_negative = math.dist(f[triplet.anchor], f[triplet.negative])
+        plus = f" + {margin:g}" if margin else ""
+        setup.set_title("(a) five points and what each class forbids")
+        haus.set_title(f"(b) nearest by $d_{{haus}}$ = {found.hausdorff.value:.3f},\nthe length of the edged arrows")
+        iso.set_title(
+            f"(c) nearest by $d_{{iso}}$ = {found.isometric.value:.3f},\n"
+            f"|{before:.3f} − {after:.3f}| between {i + 1} and {j + 1}"
+        )
+        hard.set_title(f"(d) hardest triplet: loss {to_positive:.3f} − {to_negative:.3f}{plus} = {found.loss:.3f}")
+        for k in range(len(f)):
+            _number(setup, k, f[k], f[k] - np.ones(2))
+            _number(haus, k, f[k], shown["f*_haus"][k])
+            _number(iso, k, f[k], shown["f*_iso"][k])
+        for panel in axes[1]:
+            panel.set_xlabel(f"first coordinate ({_UNIT})")
+        for panel in axes[:, 0]:
+            panel.set_ylabel(f"second coordinate ({_UNIT})")
+        for panel, what in ((setup, "f"), (haus, "f*_haus"), (iso, "f*_iso"), (hard, "")):
+            shapes = [f, *(arc for arcs in borders.get(what, []) for arc in arcs)]
+            low, high = (getattr(np.concatenate(shapes), end)(axis=0) for end in ("min", "max"))
+            middle, half = (low + high) / 2, (0.55 if what else 0.72) * float((high - low).max())
+            panel.set_xlim(middle[0] - half, middle[0] + half)
+            panel.set_ylim(middle[1] - half, middle[1] + half)
+            panel.set_aspect("equal")
+        keys = [
+            Line2D([], [], color=colour, marker=marker, linestyle=line, linewidth=1.1, label=f"class {'AB'[c]}, border")
+            for c, (colour, marker, line) in enumerate(_CLASS)
+        ]
+        keys += [
+            Line2D([], [], color=BLACK, marker="*", markersize=10, linestyle="", label="images under $f^*$"),
+            Line2D([], [], color=GREEN, linewidth=2.4, label="to the positive"),
+            Line2D([], [], color=PINK, linewidth=2.4, linestyle=(0, (4, 1.5)), label="to the negative"),
+        ]
+        picture.legend(handles=keys, loc="outside lower center", ncols=5, columnspacing=1.2, handlelength=2.2)
+    return Figure(
+        name="five-points",
+        title="Five points, the nearest separated images, and the hardest triplet",
+        source="Xu et al. (2024), figures 2 and 3; short version, figures 2 to 5",
+        reading=(
+            "An embedding has zero loss if no point lies inside the border of the other class, as in (b) and (c) for "
+            "the stars: (b) moves no point farther than the black-edged arrows, (c) changes no distance more than that "
+            "of the joined pair (grey before, black after; others may change as much), (d) is "
+            "the triplet that hard negative mining trains on. "
+            f"Here d_iso is {found.isometric_per_loss:.2f} times the loss (theorem 3.3, at least 0.5) and d_haus "
+            f"{found.hausdorff_per_isometric:.2f} times d_iso (theorem 3.2, at least 0.5; the paper has 0.53 for its "
+            "points, which it does not give)."
+        ),
+        numbers=_columns(rows, ("what", "class", "item", "arc", "x", "y", "value")),
+        picture=picture,
+    )
+
+
+def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, *, outlined: bool) -> None:
+    edge = [withStroke(linewidth=4.2, foreground=BLACK)] if outlined else []
+    way = {"arrowstyle": "-|>", "shrinkA": 4, "shrinkB": 4, "mutation_scale": 9, "linewidth": 1.6}
+    axes.annotate("", tuple(end), tuple(start), arrowprops={**way, "color": colour, "path_effects": edge})
+
+
+def _number(axes: Axes, item: int, at: Floats, away_from: Floats) -> None:
+    way = at - away_from
+    length = float(np.linalg.norm(way)) or 1.0
+    place = 11 * way / length
+    axes.annotate(str(item + 1), tuple(at), textcoords="offset points", xytext=tuple(place), ha="center", va="center")
+
+
+def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: float) -> Figure:
+    """Random points of two classes with arrows to the nearest separated ones, for several seeds."""
+    classes = np.arange(points) % 2
+    rows: list[dict[str, Any]] = []
+    drawn = []
+    for at in range(seed, seed + PANELS):
+        f = point_sets.gaussian(at, points, dimension)
+        nearest = isometry.distance_to_separation(f, classes, margin=margin, starts=starts)
+        values = {
+            "loss": isometry.batch_hard_loss(f, classes, margin=margin),
+            "mean_loss": isometry.batch_hard_loss(f, classes, margin=margin, reduction="mean"),
+            "d_haus": nearest.value,
+            "diameter_before": isometry.diameter(f),
+            "diameter_after": isometry.diameter(nearest.witness),
+            "mean_distance_before": float(pdist(f).mean()),
+            "mean_distance_after": float(pdist(nearest.witness).mean()),
+        }
+        middle = f.mean(axis=0)
+        axes_of = np.eye(dimension) if dimension == 2 else np.linalg.svd(f - middle, full_matrices=False)[2][:2]
+        before, after = (f - middle) @ axes_of.T, (nearest.witness - middle) @ axes_of.T
+        if dimension == 2:
+            before, after = before + middle, after + middle
+        drawn.append((before, after, values))
+        rows += [
+            {"seed": at, "item": k + 1, "class": "AB"[classes[k]], "x": x, "y": y, "nearest_x": u, "nearest_y": v}
+            | values
+            for k, ((x, y), (u, v)) in enumerate(zip(before, after, strict=True))
+        ]
+    with style():
+        picture, axes = panels(2, 2, height=7.4, sharex=True, sharey=True)
+        for at, panel, (before, after, values) in zip(range(seed, seed + PANELS), axes.ravel(), drawn, strict=True):
+            for cloud, colour, line in ((before, _SOFT, ":"), (after, GREEN, "-")):
+                if np.linalg.matrix_rank(cloud - cloud[0], tol=1e-9) == 2:
+                    hull = cloud[ConvexHull(cloud).vertices]
+                    panel.fill(*hull.T, facecolor=colour, alpha=0.1, linewidth=0)
+                    panel.plot(*hull[[*range(len(hull)), 0]].T, color=colour, linestyle=line, linewidth=1.2)
+            for c, (colour, marker, _) in enumerate(_CLASS):
+                panel.plot(*before[classes == c].T, linestyle="", marker=marker, color=colour, markersize=4.5)
+            for k in range(points):
+                if not np.array_equal(before[k], after[k]):
+                    panel.plot(
+                        *np.stack([before[k], after[k]]).T, color=_CLASS[classes[k]][0], linewidth=0.7, alpha=0.6
+                    )
+            for c, (colour, _, _) in enumerate(_CLASS):
+                panel.plot(
+                    *after[classes == c].T,
+                    linestyle="",
+                    marker="*",
+                    color=colour,
+                    markersize=9,
+                    markeredgecolor="white",
+                    markeredgewidth=0.6,
+                    zorder=4,
+                )
+            panel.set_title(
+                f"seed {at}: $d_{{haus}}$ ≤ {values['d_haus']:.2f}, loss {values['loss']:.2f}\n"
+                f"diameter {values['diameter_before']:.2f} → {values['diameter_after']:.2f}, "
+                f"mean {values['mean_distance_before']:.2f} → {values['mean_distance_after']:.2f}"
+            )
+            panel.set_aspect("equal")
+        names = ("first", "second")
+        kind = "coordinate" if dimension == 2 else "principal axis"
+        for panel in axes[1]:
+            panel.set_xlabel(f"{names[0]} {kind} ({_UNIT})")
+        for panel in axes[:, 0]:
+            panel.set_ylabel(f"{names[1]} {kind} ({_UNIT})")
+        keys = [
+            Line2D([], [], color=colour, marker=marker, linestyle="", markersize=5, label=f"class {'AB'[c]}")
+            for c, (colour, marker, _) in enumerate(_CLASS)
+        ]
+        keys += [
+            Line2D([], [], color=BLACK, marker="*", markersize=9, linestyle="", label="nearest separated"),
+            Line2D([], [], color=_SOFT, linestyle=":", label="all points before"),
+            Line2D([], [], color=GREEN, label="all nearest points"),
+        ]
+        picture.legend(handles=keys, loc="outside lower center", ncols=5, columnspacing=1.2)
+    kept = [values["mean_distance_after"] / values["mean_distance_before"] for _, _, values in drawn]
+    return Figure(
+        name="collapse",
+        title=f"{points} random points and the nearest separated ones",
+        source="Xu et al. (2024), figure 4; short version, figure 6",
+        reading=(
+            "Each point is joined to its image under the nearest separated embedding found, so the longest line is "
+            "d_haus, and the green outline beside the dotted one shows how much smaller the images are. The paper "
+            f"calls this collapse, but the mean distance falls to {min(kept):.0%} to {max(kept):.0%} of that before, "
+            "not to 0: the stars of a class stay several."
+        ),
+        numbers=_columns(rows, tuple(rows[0])),
+        picture=picture,
+    )
+
+
+def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: float) -> Figure:
+    """Diameter along gradient descent on the loss of free points, by number of points."""
+    reductions: tuple[DescentReduction, DescentReduction] = ("sum", "max")
+    curves: dict[tuple[DescentReduction, int], Floats] = {}
+    for reduction, n in product(reductions, point_sets.DESCENTS):
+        ways = [
+            isometry.descend(
+                point_sets.gaussian(at, n, dimension), np.arange(n) % 2, reduction=reduction, steps=steps, margin=margin
+            )
+            for at in range(seed, seed + repeats)
+        ]
+        curves[reduction, n] = np.array(
+            [fmean(way.diameter_after(at) / way.diameters[0] for way in ways) for at in range(steps + 1)]
+        )
+    early = min(point_sets.SHORT, steps)
+    kept = sorted({0, early, steps, *np.geomspace(1, steps, 140).astype(int).tolist()})
+    ends = {reduction: min((curves[reduction, n][-1], n) for n in point_sets.DESCENTS) for reduction in reductions}
+    rows = [
+        {"reduction": reduction, "points": n, "step": at, "diameter_ratio": float(curve[at])}
+        for (reduction, n), curve in curves.items()
+        for at in kept
+    ]
+    with style():
+        picture, axes = panels(1, 3, height=3.2, sharey=True)
+        colours = (BLUE, SKY, GREEN, ORANGE, RED, BLACK)
+        styles: tuple[Line, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+        lines = dict(zip(point_sets.DESCENTS, zip(colours, styles, strict=True), strict=True))
+        for panel, reduction in zip(axes[0], reductions, strict=False):
+            for n, (colour, line) in lines.items():
+                panel.plot(kept, 100 * curves[reduction, n][kept], color=colour, linestyle=line)
+            panel.set_xscale("symlog", linthresh=1)
+            ticks = [0, *(10**k for k in range(1 + int(math.log10(steps))))]
+            panel.set_xticks(ticks, [str(tick) for tick in ticks])
+            panel.set_xlim(0, steps)
+            panel.set_xlabel("step of descent")
+        axes[0, 0].set_title("sum over anchors")
+        axes[0, 1].set_title("hardest triplet alone")
+        by_size = axes[0, 2]
+        for reduction, colour, marker in (("sum", BLUE, "o"), ("max", RED, "s")):
+            for at, line, filled in ((early, "--", "white"), (steps, "-", colour)):
+                by_size.plot(
+                    point_sets.DESCENTS,
+                    [100 * curves[reduction, n][at] for n in point_sets.DESCENTS],
+                    color=colour,
+                    linestyle=line,
+                    marker=marker,
+                    markerfacecolor=filled,
+                    markersize=5,
+                    label=f"{'sum' if reduction == 'sum' else 'hardest'}, {at} steps",
+                )
+        by_size.set_xscale("log", base=2)
+        by_size.set_xticks(point_sets.DESCENTS, [str(n) for n in point_sets.DESCENTS])
+        by_size.minorticks_off()
+        by_size.set_xlabel("points $N$")
+        by_size.set_title("by number of points")
+        axes[0, 0].set_ylabel("diameter, % of that before")
+        axes[0, 0].set_ylim(0, 105)
+        keys = [Line2D([], [], color=colour, linestyle=line, label=f"N = {n}") for n, (colour, line) in lines.items()]
+        picture.legend(
+            handles=[*keys, *by_size.get_legend_handles_labels()[0]],
+            loc="outside lower center",
+            ncols=5,
+            columnspacing=1.2,
+            handlelength=2.6,
+        )
+    return Figure(
+        name="descent",
+        title="Diameter of points that descend on their own loss",
+        source="Trivet's experiment on section 3.3 of Xu et al. (2024)",
+        reading=(
+            "Each line is the diameter, in percent of the first, of points moved down the gradient of their triplet "
+            "loss until it is 0: with the sum over anchors (left) the largest sets shrink most, as the paper says of "
+            f"larger batches, and end at {100 * ends['sum'][0]:.0f} % or more. With the hardest triplet alone (middle) "
+            "only three points move in a step, so large sets are slower, and the smallest end, "
+            f"{100 * ends['max'][0]:.0f} %, is that of {ends['max'][1]} points (right)."
+        ),
+        numbers=_columns(rows, ("reduction", "points", "step", "diameter_ratio")),
+        picture=picture,
+    )
+
+
+def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
+    """Both sides of the forecast diameter - 2 loss of untrained points, by batch and dimension."""
+    cells = {
+        (batch, d): point_sets.scale(n, int(batch.split("x")[1]), d, seed=seed, repeats=repeats, margin=margin)
+        for batch, n in point_sets.BATCHES.items()
+        for d in DIMENSIONS
+    }
+    rows = [
+        {"batch": batch, "points": point_sets.BATCHES[batch], "dimension": d}
+        | {"diameter": cell.diameter, "loss": cell.loss, "mean_loss": cell.mean_loss, "forecast": cell.forecast}
+        | {"mean_distance": cell.mean_distance, "vacuous": int(cell.forecast <= 0)}
+        for (batch, d), cell in cells.items()
+    ]
+    batches = list(point_sets.BATCHES)
+    forecast = np.array([[cells[batch, d].forecast for d in DIMENSIONS] for batch in batches])
+    with style():
+        picture, axes = panels(1, 1, height=6.0)
+        axes[0, 0].remove()
+        grid = picture.add_gridspec(2, 2, height_ratios=(1, 1.15))
+        top = picture.add_subplot(grid[0, :])
+        by_batch, by_dimension = (picture.add_subplot(grid[1, k]) for k in (0, 1))
+        shade = float(np.abs(forecast).max())
+        image = top.imshow(
+            forecast,
+            cmap=DIVERGING.removesuffix("_r"),  # blue is what promises something
+            norm=TwoSlopeNorm(0, -shade, shade),
+            aspect="auto",
+            interpolation="nearest",
+        )
+        for (row, column), value in np.ndenumerate(forecast):
+            ink = "white" if abs(value) > 0.6 * shade else "black"
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.8} if value <= 0 else None
+            top.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, bbox=box)
+            if value <= 0:
+                top.add_patch(
+                    Rectangle(
+                        (column - 0.5, row - 0.5),
+                        1,
+                        1,
+                        fill=False,
+                        hatch="////",
+                        edgecolor=RED,
+                        linewidth=0,
+                        alpha=0.55,
+                    )
+                )
+        top.set_xticks(range(len(DIMENSIONS)), [str(d) for d in DIMENSIONS])
+        names = [f"{batch.replace('x', ' × ')} = {n}" for batch, n in point_sets.BATCHES.items()]
+        top.set_yticks(range(len(batches)), names)
+        top.set_xlabel("dimension $d$")
+        top.set_ylabel("batch $P × K = N$")
+        top.set_title("foreseen least diameter, diameter − 2 × loss (hatched: at most 0, says nothing)")
+        picture.colorbar(image, ax=top, label=_UNIT, pad=0.01)
+        sides = (("diameter", BLUE, "-", "o"), ("2 × loss", RED, "--", "s"))
+        sizes = [point_sets.BATCHES[batch] for batch in batches]
+        for panel, across, chosen in (
+            (by_batch, sizes, [cells[batch, 32] for batch in batches]),
+            (by_dimension, DIMENSIONS, [cells["8x4", d] for d in DIMENSIONS]),
+        ):
+            heights = {"diameter": [cell.diameter for cell in chosen], "2 × loss": [2 * cell.loss for cell in chosen]}
+            for name, colour, line, marker in sides:
+                panel.plot(across, heights[name], color=colour, linestyle=line, marker=marker, markersize=5, label=name)
+            low, high = heights["2 × loss"], heights["diameter"]
+            empty = [above <= below for above, below in zip(high, low, strict=True)]
+            panel.fill_between(across, high, low, where=empty, color=RED, alpha=0.12, interpolate=True)
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(across, [str(each) for each in across])
+            panel.minorticks_off()
+            panel.set_ylabel(f"distance ({_UNIT})")
+        by_dimension.set_xticks(DIMENSIONS[::2], [str(d) for d in DIMENSIONS[::2]])
+        by_batch.set_xlabel("batch size $N$, at $d$ = 32")
+        by_dimension.set_xlabel("dimension $d$, at 8 × 4 = 32")
+        by_batch.set_ylim(0)
+        by_dimension.set_ylim(0)
+        by_batch.legend(loc="lower right")
+        by_dimension.legend(loc="upper left")
+    return Figure(
+        name="scaling",
+        title="When the forecast of equation (17) says something",
+        source="Xu et al. (2024), equation (17) with c = 2; the dashed lines of figure 5",
+        reading=(
+            "Blue cells promise that the nearest separated embedding of untrained, normally distributed points keeps "
+            "at least so large a diameter; in hatched cells the promise is at most 0, which every diameter keeps. "
+            "Below, the loss grows with the batch while the diameter hardly does (left) and the diameter grows like "
+            "the root of 2 d while the loss stays (right), so the promise fails for large batches and low dimensions; "
+            "even where it is above 0, it binds the nearest separated embedding and not the trained one."
+        ),
+        numbers=_columns(rows, tuple(rows[0])),
+        picture=picture,
+    )
+
+
+def ranges(*, seed: int, cases: int) -> Figure:
+    """The three ratios of theorems 3.2 and 3.3 on random sets of points."""
+    names = ("d_iso_per_loss", "d_haus_per_d_iso", "d_haus_per_loss")
+    rows: list[dict[str, Any]] = []
+    measured = {}
+    for kind in point_sets.RANGES:
+        measured[kind] = [case.ratios for case in point_sets.cases(kind, cases, seed=seed)]
+        rows += [
+            {"points": kind.points, "dimension": kind.dimension, "classes": kind.classes, "margin": kind.margin}
+            | {"case": k + 1}
+            | dict(zip(names, ratios, strict=True))
+            for k, ratios in enumerate(measured[kind])
+        ]
+    every = [[ratios[which] for found in measured.values() for ratios in found] or [math.nan] for which in range(3)]
+    with style():
+        picture, axes = panels(1, 3, height=3.9, width=7.4, sharey=True)
+        looks = (
+            ("$d_{iso}$ / loss", 0.5, BLUE),
+            ("$d_{haus}$ / $d_{iso}$", 0.5, GREEN),
+            ("$d_{haus}$ / loss", 0.25, RED),
+        )
+        for which, (panel, (name, bound, colour)) in enumerate(zip(axes[0], looks, strict=True)):
+            for place, found in enumerate(measured.values()):
+                values = sorted(ratios[which] for ratios in found)
+                lifted = 0.22 * np.sin(2.4 * np.arange(len(values)))  # apart, though equal
+                panel.plot(values, place + lifted, linestyle="", marker="o", markersize=3.6, color=colour, alpha=0.65)
+                if values:
+                    panel.plot([median(values)] * 2, [place - 0.36, place + 0.36], color=BLACK, linewidth=1.8)
+            panel.axvline(bound, color=_SOFT, linestyle="--", linewidth=1.2)
+            panel.set_xlim(bound - 0.1)
+            panel.set_xlabel(f"{name} (no unit)")
+        axes[0, 1].plot([0.53], [-0.75], marker="v", color=ORANGE, markersize=7, clip_on=False)
+        axes[0, 1].annotate(
+            "the paper's 0.53", (0.53, -0.75), textcoords="offset points", xytext=(7, -3), fontsize=8.5, color=BLACK
+        )
+        axes[0, 0].set_yticks(range(len(measured)), [_kind(kind) for kind in measured])
+        axes[0, 0].set_ylim(len(measured) - 0.5, -1.1)
+        axes[0, 0].set_ylabel("points : dimension : classes")
+        picture.legend(
+            handles=[
+                Line2D([], [], color=_SOFT, marker="o", linestyle="", markersize=4, label="a random set"),
+                Line2D([], [], color=BLACK, linewidth=1.8, label="median"),
+                Line2D([], [], color=_SOFT, linestyle="--", label="proven lower bound"),
+            ],
+            loc="outside lower center",
+            ncols=3,
+        )
+    return Figure(
+        name="ranges",
+        title="How far the three sizes are from each other",
+        source="Xu et al. (2024), theorems 3.2 and 3.3, and the ratio 0.53 of section 3.2.4",
+        reading=(
+            "Each dot is one set of normally distributed points: nothing lies left of the proven bound, d_iso is half "
+            "the loss wherever there is room (three dimensions or more), and the largest d_haus is "
+            f"{max(every[2]):.2f} times the loss, where equation (17) with c = 2 needs 1 or less. The upper bounds "
+            "the paper claims, 2 (left) and a constant (middle), have no valid proof, though the largest dots are at "
+            f"{max(every[0]):.2f} and {max(every[1]):.2f}; its own 0.53 is at the lower end of the middle panel."
+        ),
+        numbers=_columns(rows, ("points", "dimension", "classes", "margin", "case", *names)),
+        picture=picture,
+    )
+
+
+def _kind(kind: point_sets.PointSet) -> str:
+    name = f"{kind.points} : {kind.dimension} : {kind.classes}"
+    return f"{name}\nmargin {kind.margin:g}" if kind.margin else name
+
+
+def training(*, seed: int, repeats: int) -> Figure:
+    """Diameter of the test set after training on the hardest triplet of each batch, by batch and dimension."""
+    settings = {(batch, 32) for batch in TRAINED_BATCHES} | {((8, 4), d) for d in TRAINED_DIMENSIONS}
+    trained = {
+        (batch, d): [train_digits(*batch, d, seed=at) for at in range(seed, seed + repeats)]
+        for batch, d in sorted(settings)
+    }
+    rows = [
+        {"classes": batch[0], "samples_per_class": batch[1], "points": batch[0] * batch[1], "dimension": d, "seed": at}
+        | {"diameter_before": each.before.diameter, "diameter_after": each.after.diameter, "forecast": each.forecast}
+        | {"mean_distance_before": each.before.mean_distance, "mean_distance_after": each.after.mean_distance}
+        | {"recall_after": each.after.recall, "first_loss": each.first_loss}
+        for (batch, d), found in trained.items()
+        for at, each in enumerate(found, seed)
+    ]
+    with style():
+        picture, axes = panels(1, 2, height=3.6, sharey=True)
+        by_batch = [(batch[0] * batch[1], trained[batch, 32]) for batch in TRAINED_BATCHES]
+        by_dimension = [(d, trained[(8, 4), d]) for d in TRAINED_DIMENSIONS]
+        for panel, groups in ((axes[0, 0], by_batch), (axes[0, 1], by_dimension)):
+            across = [x for x, _ in groups]
+            for x, found in groups:
+                for each in found:
+                    down = each.kept < 0.05
+                    panel.plot(
+                        *([x], [each.after.diameter]),
+                        marker="X" if down else "o",
+                        color=RED if down else GREEN,
+                        markersize=7,
+                        linestyle="",
+                        alpha=0.85,
+                        zorder=3,
+                    )
+            panel.plot(
+                across,
+                [fmean(each.before.diameter for each in found) for _, found in groups],
+                color=_SOFT,
+                linestyle=":",
+                marker="D",
+                markersize=4,
+            )
+            bound = [fmean(each.forecast for each in found) for _, found in groups]
+            panel.plot(across, [value if value > 0 else math.nan for value in bound], color=BLUE, linestyle="--")
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.minorticks_off()
+            panel.grid(visible=True, axis="y")
+        axes[0, 0].set_xticks([x for x, _ in by_batch], [f"{p} × {k}\n= {p * k}" for p, k in TRAINED_BATCHES])
+        axes[0, 0].set_xlabel("batch $P × K = N$, at $d$ = 32")
+        axes[0, 1].set_xticks(TRAINED_DIMENSIONS, [str(d) for d in TRAINED_DIMENSIONS])
+        axes[0, 1].set_xlabel("dimension $d$, at 8 × 4 = 32")
+        axes[0, 0].set_ylabel(f"diameter of the test set\n({_UNIT})")
+        picture.legend(
+            handles=[
+                Line2D([], [], color=GREEN, marker="o", markersize=7, linestyle="", label="trained"),
+                Line2D(
+                    [], [], color=RED, marker="X", markersize=7, linestyle="", label="collapsed (mean distance < 5 %)"
+                ),
+                Line2D([], [], color=_SOFT, marker="D", markersize=4, linestyle=":", label="untrained"),
+                Line2D([], [], color=BLUE, linestyle="--", label="bound of (17)"),
+            ],
+            loc="outside lower center",
+            ncols=4,
+            columnspacing=1.2,
+        )
+    return Figure(
+        name="training",
+        title="Small networks trained on the hardest triplet of each batch",
+        source="Xu et al. (2024), figure 5, on digits of 8 x 8 pixels and a small network instead of Market-1501",
+        reading=(
+            "Each mark is the diameter of 597 held-out digits after 800 steps of one network: larger batches (left) "
+            "and fewer dimensions (right) end smaller, down to collapse, as the paper says. The dashed line is what "
+            "equation (17) promises at the least, a mean over the networks; marks below it break the promise, as "
+            "training does not end at the nearest separated embedding."
+        ),
+        numbers=_columns(rows, tuple(rows[0])),
+        picture=picture,
+    )
+
+
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Column -> values; None where a row has none."""
+    return {name: [row.get(name) for row in rows] for name in names}

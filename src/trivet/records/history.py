@@ -1,0 +1,43 @@
+"""Training seen on one fixed sample of items."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+Moment = TypedDict(
+    "Moment",
+    {
+        "step": int,
+        "s_ap": list[float],
+        "s_an": list[float],
+        "mean_distance": float | None,
+        "effective_rank": float | None,
+        "recall@1": float | None,
+        "class_spread": float | None,
+        "within": list[float],
+        "between": list[float],
+    },
+)
+"""A look at the sample: similarities to the nearest positive and negative, measures, shares of distances by bin."""
+
+
+class Motion(TypedDict):
+    """Where a gradient step is predicted to move triplets; rows of the changes by `s_an`."""
+
+    loss: str
+    s_ap: list[float]
+    s_an: list[float]
+    change_ap: list[list[float | None]]
+    change_an: list[list[float | None]]
+    gamma: float | None
+    entanglement: float | None
+
+
+class History(TypedDict):
+    """All looks; the bins between `edges` are in units of the mean distance at the first."""
+
+    level: str
+    items: int | None
+    moments: list[Moment]
+    edges: list[float]
+    field: Motion | None

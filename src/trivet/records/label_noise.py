@@ -1,0 +1,89 @@
+"""What a run says about wrong labels."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from trivet.records.items import Ends, Estimate
+
+
+class Skew(TypedDict):
+    """How uneven the picks were, see `trivet.label_noise.SkewEstimate`."""
+
+    picks: int | None
+    active: int | None
+    relative: list[float | None]
+    skew: Estimate | None
+    easy_skew: Estimate | None
+    wrong_skew: Estimate | None
+    active_wrong_skew: Estimate | None
+    positive_skew: Estimate | None
+    negative_skew: Estimate | None
+    gamma: Estimate | None
+
+
+class Tolerance(TypedDict):
+    """The share of wrong labels that a strategy tolerates, `by` its skew or by gamma, and that of `uniform` picking."""
+
+    by: str
+    rate: Estimate
+    uniform: float
+
+
+Phase = TypedDict(
+    "Phase",
+    {
+        "from": int,
+        "to": int,
+        "picks": int | None,
+        "active": int | None,
+        "skew": Estimate | None,
+        "wrong_skew": Estimate | None,
+        "gamma": Estimate | None,
+        "tolerance": Tolerance | None,
+    },
+)
+"""A part of the training."""
+
+
+class Picks(TypedDict):
+    """What the strategy of a run picked, or the `reason` why that is not known."""
+
+    reason: str | None
+    looks: int | None
+    skew: Skew | None
+    tolerance: Tolerance | None
+    along: list[Phase]
+
+
+class Rate(TypedDict):
+    """An estimated share of wrong labels with its 95 % interval."""
+
+    rate: float
+    interval: Ends
+
+
+class JudgedLabels(TypedDict):
+    """How many labels may be wrong by the trained and by the untrained network, or the `reason` why nothing is said."""
+
+    reason: str | None
+    trained: Rate | None
+    untrained: Rate | None
+    items: int | None
+
+
+class LabelNoise(TypedDict):
+    """Of the strategy and of the labels."""
+
+    strategy: Picks
+    labels: JudgedLabels
+
+
+class CleaningLook(TypedDict):
+    """A look at the labels while training; no rate where none was judged."""
+
+    step: int
+    suspects: int
+    noise_rate: float | None
+    left_out: int
+    relabelled: int

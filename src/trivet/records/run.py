@@ -1,0 +1,145 @@
+"""`record.json` of a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from trivet.records.complete import complete
+from trivet.records.diagnosis import DiagnosisSection
+from trivet.records.forecast import ForecastRecord
+from trivet.records.history import History
+from trivet.records.items import Gallery, Intervals, Levels, PlaneMap, TripletScatter
+from trivet.records.label_noise import CleaningLook, LabelNoise
+from trivet.records.monitor import Guard, Monitor
+
+
+class Counts(TypedDict):
+    """Of a split: its items, and level -> its classes."""
+
+    items: int | None
+    classes: dict[str, int]
+
+
+class Skipped(TypedDict):
+    """An image that was not read."""
+
+    id: str
+    reason: str
+
+
+class InjectedNoise(TypedDict):
+    """Labels made wrong on purpose, see `trivet.data.noise.noise_summary`."""
+
+    rate: float | None
+    topline: bool | None
+
+
+class Coverage(TypedDict):
+    """What one epoch trains on, as shares."""
+
+    items: float
+    classes: float
+
+
+class RunData(TypedDict):
+    """What was trained and evaluated on."""
+
+    train: Counts | None
+    evaluation: dict[str, Counts]
+    skipped: list[Skipped]
+    noise: InjectedNoise | None
+    decisions: dict[str, int] | None
+    coverage: Coverage | None
+
+
+class Curves(TypedDict):
+    """Steps that were logged, the attempt that each belongs to, and series over them."""
+
+    step: list[int]
+    attempt: list[int]
+    loss: list[float | None]
+    active: list[float | None]
+    hard: list[float | None]
+    d_ap: list[float | None]
+    d_an: list[float | None]
+    dropped: list[float | None]
+
+
+Validation = TypedDict(
+    "Validation",
+    {
+        "split": str,
+        "items": int | None,
+        "step": list[int],
+        "attempt": list[int],
+        "recall@1": dict[str, list[float | None]],
+    },
+)
+"""Looks at a sample of the first split while training: level -> series."""
+
+
+class Evaluated(TypedDict):
+    """An embedding of a split: "trained", or what it is compared with."""
+
+    name: str
+    levels: Levels
+
+
+class CollapseIndex(TypedDict):
+    """How far apart fine classes lie inside coarse ones, beside these."""
+
+    coarse: str
+    fine: str
+    index: float | None
+
+
+class ModelSize(TypedDict):
+    """Of the network."""
+
+    parameters: int | None
+
+
+class RunRecord(TypedDict):
+    """Every number and series that the page of a run shows; splits are in the order of evaluation, the main first."""
+
+    trivet: str
+    created: str
+    status: str
+    run: str
+    command: str
+    level: str
+    step: int | None
+    settings: dict[str, dict[str, Any]]
+    environment: dict[str, object]
+    data: RunData
+    model: ModelSize
+    warnings: list[str]
+    seconds: dict[str, float]
+    curves: Curves
+    validation: Validation
+    history: History | None
+    label_noise: LabelNoise
+    guard: Guard
+    monitor: Monitor
+    cleaning: list[CleaningLook]
+    evaluation: dict[str, list[Evaluated]]
+    intervals: dict[str, dict[str, Intervals]]
+    collapse: dict[str, CollapseIndex]
+    maps: dict[str, PlaneMap]
+    scatter: dict[str, dict[str, TripletScatter]]
+    neighbours: dict[str, Gallery]
+    diagnosis: dict[str, DiagnosisSection]
+    forecast: ForecastRecord | None
+
+
+def read_run(values: Mapping[str, Any]) -> RunRecord:
+    """The record of a run, of whatever age; a part that it lacks is empty or None.
+
+    Args:
+        values: the parsed `record.json`.
+
+    Raises:
+        ValueError: if it is broken, see `complete`.
+    """
+    return complete(RunRecord, values)

@@ -1,0 +1,174 @@
+"""What settings make of data: a network, a loss, batches; for the first steps alone, or for a run while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.arguments import check_name
+from trivet.batching import PKBatches
+from trivet.collapse.monitor import CollapseMonitor
+from trivet.data import Dataset, Splits, augmentation
+from trivet.models import build
+from trivet.rows import RowLoss
+from trivet.training.cleaning import Cleaning
+from trivet.training.config import RunConfig
+from trivet.training.fit import Batches, Task, step_seed
+from trivet.training.guard import Guard
+from trivet.training.history import History
+from trivet.training.picks import PickLog
+
+LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
+
+
+def make_loss(config: RunConfig, classes: int) -> RowLoss:
+    """The loss of the settings for so many training classes, its random choices seeded by them."""
+    return config.loss.build(
+        num_classes=classes,
+        embedding_dim=config.model.embedding_dim,
+        generator=torch.Generator().manual_seed(step_seed(config.seed, 0, LOSS_STREAM)),
+    )
+
+
+def make_batches(config: RunConfig, labels: npt.NDArray[np.int64]) -> PKBatches:
+    """The batches of the settings over items with these labels."""
+    batch = config.batch
+    return PKBatches(labels, num_classes=batch.num_classes, samples_per_class=batch.samples_per_class, seed=config.seed)
+
+
+def first_task(
+    config: RunConfig,
+    items: Dataset,
+    level: str,
+    *,
+    steps: int,
+    after_step: Callable[[], None] = lambda: None,
+    monitor: CollapseMonitor | None = None,
+) -> tuple[Task, Batches]:
+    """A network and a loss before their first step, and the batches of the first `steps`, to be given to `fit`.
+
+    Args:
+        items: to train on.
+        level: the label level to train on.
+        after_step, monitor: see `Task`.
+    """
+    task = Task(
+        build(config.model, items.inputs.shape, config.seed),
+        make_loss(config, len(items.names[level])),
+        config.training,
+        seed=config.seed,
+        after_step=after_step,
+        monitor=monitor,
+    )
+    fine = None if monitor is None else finer_level(items, level)
+    batches = make_batches(config, items.labels[level])
+    augment = augmentation(config.data)
+    return task, Batches(items, level, batches, augment, seed=config.seed, start=0, steps=steps, fine=fine)
+
+
+def finer_level(items: Dataset, level: str) -> str | None:
+    """The finest label level; None if it is the one that is trained on."""
+    finest = list(items.labels)[-1]
+    return None if finest == level else finest
+
+
+def check_accelerator(config: RunConfig) -> None:
+    """Raises ValueError if the settings ask for a GPU where torch sees none."""
+    if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
+        raise ValueError('training.accelerator = "gpu" needs a GPU: torch sees none here; use "auto" or "cpu".')
+
+
+class Parts:
+    """The parts of a run while it trains, as the settings in force make them.
+
+    Attributes:
+        config: the settings of the user.
+        settings: those in force, which repairs change.
+        model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
+        guard: what was seen, and done about it.
+        items, batches: what is trained on, without what cleaning leaves out and with the labels it gives.
+        split, sample: the name of the first evaluation split, and the items of it that are measured during training.
+
+    Raises:
+        ValueError: if the settings do not fit the data.
+    """
+
+    def __init__(self, config: RunConfig, splits: Splits) -> None:
+        self.config, self.splits = config, splits
+        check_accelerator(config)
+        if not isinstance(config.evaluation.nmi_plus, int):
+            for level in config.evaluation.nmi_plus:
+                check_name(level, splits.train.labels, name="the level of evaluation.nmi_plus")
+        labels = splits.train.labels[splits.level]
+        self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
+        self.fine = finer_level(splits.train, splits.level)
+        self.model = build(config.model, splits.train.inputs.shape, config.seed)
+        size = config.batch.num_classes * config.batch.samples_per_class
+        self.cleaning = Cleaning(config.cleaning, labels, batch_size=size)
+        self.put_in_force(config)
+        self.split, held_out = next(iter(splits.evaluation.items()))
+        order = np.random.default_rng(config.seed).permutation(len(held_out))
+        self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+
+    def put_in_force(self, settings: RunConfig) -> None:
+        """Build what depends on the settings that repairs change."""
+        train, level = self.splits.train, self.splits.level
+        if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
+            self.model = build(settings.model, train.inputs.shape, settings.seed)
+        self.settings = settings
+        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.num_classes:
+            self.cleaning.take_as_given()  # a repair took more classes than were left
+        self.take_items()
+        self.model.normalize = settings.model.normalize
+        self.loss = make_loss(settings, len(train.names[level]))
+        self.history = History(train, level, settings)
+        self.picks = PickLog(self.splits, settings)
+
+    def take_items(self) -> None:
+        """Make batches of the items and labels that cleaning leaves."""
+        train, level = self.splits.train, self.splits.level
+        self.items = train
+        if self.cleaning.changed:
+            labels = {**train.labels, level: self.cleaning.labels}
+            self.items = replace(train, labels=labels).subset(self.cleaning.rows)
+        self.batches = make_batches(self.settings, self.items.labels[level])
+
+    def task(self, after_step: Callable[[], None]) -> Task:
+        """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches."""
+        task = Task(
+            self.model,
+            self.loss,
+            self.settings.training,
+            seed=self.settings.seed,
+            after_step=after_step,
+            monitor=self.guard.monitor,
+            since=self.guard.since,
+        )
+        self.picks.watch(self.loss, lambda: task.step, self._truth)
+        return task
+
+    def batches_from(self, step: int) -> Batches:
+        """The batches from a step to the last, as `fit` takes them."""
+        settings = self.settings
+        return Batches(
+            self.items,
+            self.splits.level,
+            self.batches,
+            augmentation(settings.data),
+            seed=settings.seed,
+            start=step,
+            steps=settings.training.steps,
+            fine=self.fine,
+        )
+
+    def _truth(self, step: int) -> npt.NDArray[np.int64] | None:
+        """The true labels of the batch that follows so many steps; None where they are not known."""
+        if self.splits.noise is None:
+            return None
+        index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
+        truth: npt.NDArray[np.int64] = self.splits.noise.true_labels[self.cleaning.rows[index]]
+        return truth
