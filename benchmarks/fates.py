@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from trivet.collapse.strategy import Strategy
-from trivet.data import DataConfig, load
+from trivet.data import DigitsConfig, load
 from trivet.geometry import unit_rows
 from trivet.losses import TripletLoss
 from trivet.papers.levi2021.demo import COARSE, NUMBERS, Positives, train_parity
@@ -217,7 +217,7 @@ def class_collapse() -> Iterator[Fate]:
 
 def parity() -> Iterator[Fate]:
     """Digits trained on odd and even: random positives merge the digits of a parity, easy ones do not."""
-    splits = load(DataConfig(name="digits"), None)
+    splits = load(DigitsConfig(), None)
     arms: tuple[Positives, Positives] = ("random", "easy")
     pixels = raw_inputs(splits.evaluation["seen"].inputs)
     for seed in range(3):

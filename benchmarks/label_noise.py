@@ -47,11 +47,10 @@ import torch
 from PIL import Image
 
 from trivet.batching import PKBatches
-from trivet.data import ngram_vectors
 from trivet.evaluation import recall_at_k
 from trivet.label_noise import find_suspects, pair_flip, symmetric
 from trivet.losses import MultiSimilarityLoss, TripletLoss
-from trivet.models import ModelConfig, build
+from trivet.models import ModelConfig, build, ngram_vectors
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "label_noise.json"

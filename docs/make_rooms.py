@@ -21,6 +21,7 @@ LAYERS = [
     {"losses"},
     {"theory", "evaluation"},
     {"neighbours", "collapse", "label_noise"},
+    {"tables"},
     {"batching", "data", "models"},
     {"records"},
     {"reports", "training"},
