@@ -14,8 +14,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from trivet.reports.picture import COLOURS
-
+# Okabe and Ito, "Color Universal Design".
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#333333", "#F0E442")
 BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK, YELLOW = COLOURS
 DIVERGING = "RdBu_r"  # told apart by the colour-blind too; centre it at 0
 SEQUENTIAL = "cividis"

@@ -36,9 +36,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     shown = {split: (part["level"], {"random": part["queries"]}) for split, part in record["neighbours"].items()}
     shown |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
-        split: found
-        for split in unseen_first(shown)
-        if (found := shown_queries(*shown[split], pictures)) is not None
+        split: found for split in unseen_first(shown) if (found := shown_queries(*shown[split], pictures)) is not None
     }
     planes = {split: plane for split, section in diagnosed.items() if (plane := section["map"])} | record["maps"]
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
