@@ -415,6 +415,10 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         raise ValueError("an audit of a run is of its training images: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
     config = run.config()
+    if request.folds != 0:
+        from trivet.training.parts import check_before_data  # here: it loads what trains
+
+        check_before_data(config)
     splits = load(
         config.data,
         request.data_root,

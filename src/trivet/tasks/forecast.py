@@ -25,7 +25,7 @@ from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig
 from trivet.training.fit import NotFiniteError, fit
-from trivet.training.parts import check_accelerator, first_task
+from trivet.training.parts import check_before_data, first_task
 from trivet.training.run_folder import REPORT, RunFolder
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
@@ -255,7 +255,7 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
 
 
 def _data(config: RunConfig, data_root: Path | None, progress: Progress | None) -> Splits:
-    check_accelerator(config)
+    check_before_data(config)
     return load(config.data, data_root, progress and (lambda done, total: progress("reading images", done, total)))
 
 

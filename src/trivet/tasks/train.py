@@ -17,7 +17,7 @@ from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
-from trivet.training.parts import Parts
+from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
     DECISIONS,
@@ -54,6 +54,7 @@ def train(
         OSError: if the run folder cannot be written; what was written before stays.
     """
     config = resolved(config)
+    check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
@@ -152,6 +153,7 @@ def resume(
     """
     run = RunFolder.open(path)
     config = run.given()
+    check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)
