@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from trivet.reports import write_diagnosis_report, write_run_report
+from pages import write_diagnosis_report, write_run_report
+from trivet.records import DiagnosisSection, complete
 from trivet.reports.diagnosis import named_sections
 from watched import Watched
 
@@ -217,8 +218,8 @@ def test_a_verdict_card_says_what_was_found_by_which_rule_why_and_what_to_change
         "Likely cause. The loss was lowered by drawing all items together.",
         "What to change Take semi-hard negatives. Lower the learning rate.",
         "relative spread 0: all items equal; 1: spread around the origin 0.0512",
-        "recall@1 by digit at a level inside the classes, which training did not see 48.0 %",
-        "fine–coarse index of digit 0: the finer classes lie on one another –",
+        "recall@1 by digit at a finer level that training did not see 48.0 %",
+        "fine–coarse index of digit 0: the finer classes have merged –",
         "odd one 12.5",
     ]
     places = [card.index(part) for part in parts]
@@ -290,21 +291,19 @@ def test_the_class_table_begins_with_the_tightest_and_hides_what_is_beyond_fifty
     assert 'aria-sort="ascending"><button type="button">spread' in page
 
 
-def test_parts_that_are_absent_are_said_to_be_absent(tmp_path: Path) -> None:
-    assert "No section in the record" in diagnosis_words([], tmp_path)
-    text = diagnosis_words([{}], tmp_path)
-    for part in ("No verdict", "No distances and no spectrum", "No classes", "No map", "No triplet scatter",
-                 "No nearest neighbours", "No measures"):  # fmt: skip
-        assert f"{part} in the record" in text
-    text = diagnosis_words([section(), {"histograms": None, "queries": {"best": []}}], tmp_path)
-    assert "No distances in the record." in text
-    assert "No spectrum in the record." in text
+def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
+    assert "There is nothing to show." in diagnosis_words([], tmp_path)
+    whole, text = (diagnosis_words(sections, tmp_path) for sections in ([section()], [{}]))
+    for part in ("Distances", "Classes", "Embedding map", "Triplet scatter", "Nearest neighbours", "Measures"):
+        assert part in whole
+        assert part not in text
     assert "No spectrum: all items are equal." in diagnosis_words([{"spectrum": {"values": [0.0, 0.0]}}, {}], tmp_path)
 
 
 def test_embeddings_of_one_name_are_told_apart() -> None:
     sections = [{"name": "a"}, {"name": "a", "split": "test"}, {"name": "a"}, {"name": "a"}, {}]
-    assert list(named_sections(sections)) == ["a", "a, test", "a (2)", "a (3)", "embeddings"]
+    whole = [complete(DiagnosisSection, section) for section in sections]
+    assert list(named_sections(whole)) == ["a", "a, test", "a (2)", "a (3)", "embeddings"]
 
 
 @pytest.mark.parametrize(
@@ -384,9 +383,9 @@ def test_a_run_shows_its_training_moment_by_moment(tmp_path: Path, watch: Watch)
     write_run_report(record, tmp_path / "run.html")
     page, offences = watch(tmp_path / "run.html")
     body = page.inner_text("main")
-    assert body.index("Network collapse, partial") < body.index("recall@1 by digit (level trained on")
+    assert body.index("recall@1 by digit (level trained on") < body.index("Network collapse, partial")
     assert "(best)" not in body  # splits are not rivals
-    assert page.locator("#gallery").inner_text().count("No queries in the record.") == 1  # of "other" alone
+    assert page.locator("#gallery > details > summary").all_inner_texts() == ["On unseen", "On train"]  # not "other"
     assert page.locator("[data-overlay] .plot-container").count() == 3
 
     def wrong(moment: dict[str, Any]) -> int:
@@ -398,10 +397,16 @@ def test_a_run_shows_its_training_moment_by_moment(tmp_path: Path, watch: Watch)
         settle(page)
         assert f"{wrong(moment)} of 199 wrong" in page.inner_text("#history-said")
         marks = page.evaluate(TRACES, "history-scatter")[-2:]
-        names = ["right: same class nearer", "wrong: another class nearer"]
+        names = ["right: same class closer", "wrong: another class closer"]
         assert marks == [[names[0], 199 - wrong(moment)], [names[1], wrong(moment)]]
         heights = page.evaluate("document.getElementById('history-distances').data[0].y")
-        assert heights[:-1] == pytest.approx([100 * share for share in moment["within"]], rel=1e-4)
+        # A density over distances in the mean distance of the moment itself, up to the last bin that holds a pair.
+        wide = (
+            record["history"]["edges"][1] * record["history"]["moments"][0]["mean_distance"] / moment["mean_distance"]
+        )
+        densities = [share / wide for share in moment["within"]]
+        assert heights[:-1] == pytest.approx(densities[: len(heights) - 1], rel=2e-3)
+        assert sum(densities[len(heights) - 1 :]) == 0
         assert page.get_attribute("#history-step", "aria-valuetext") == f"step {moment['step']}"
 
     shown(7)
