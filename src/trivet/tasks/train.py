@@ -100,7 +100,7 @@ def cross_validate(
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
     result: dict[str, Any] = {"folds": folds, "runs": [], "status": "finished"}
-    found: list[dict[str, dict[str, Any]]] = []
+    by_fold: list[dict[str, dict[str, Any]]] = []
     for fold in range(folds):
         data = DataConfig.parse(
             config.data.model_dump(exclude_unset=True) | {"folds": folds, "fold": fold}, source="data"
@@ -118,14 +118,14 @@ def cross_validate(
         if record["status"] != "finished":
             why = record["guard"]["stopped_by"]
             return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
-        found.append(record["evaluation"]["validation"][0]["levels"])
+        by_fold.append(record["evaluation"]["validation"][0]["levels"])
     result["evaluation"] = {
         level: {
-            name: _over_folds([levels[level][name] for levels in found])
+            name: _over_folds([levels[level][name] for levels in by_fold])
             for name in standard(config.evaluation.k)
-            if all(levels[level].get(name) is not None for levels in found)
+            if all(levels[level].get(name) is not None for levels in by_fold)
         }
-        for level in found[0]
+        for level in by_fold[0]
     }
     write_json(path / FOLDS, result)
     return result
