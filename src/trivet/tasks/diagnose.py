@@ -455,7 +455,7 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
     points = points - points.mean(dim=0)  # a narrow cone keeps more digits
     squares = points.square().sum(dim=1)
     own, asked = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
-    squared = torch.empty(3, len(asked), dtype=torch.float64)
+    nearest = torch.empty(3, len(asked), dtype=torch.float64)
     for start, stop in spans(len(asked), max(1, ENTRIES // len(points))):
         block = asked[start:stop]
         squared = torch.addmm(squares, points[block], points.T, alpha=-2).add_(squares[block, None])
@@ -463,13 +463,13 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
         negatives = squared.masked_fill(same, torch.inf)
         squared[torch.arange(len(block)), block] = torch.inf
         positive = squared.masked_fill_(~same, torch.inf).amin(dim=1)
-        squared[0, start:stop] = positive
-        squared[1, start:stop] = negatives.amin(dim=1)
-        squared[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
-    usable = squared[:2].isfinite().all(dim=0).numpy()
+        nearest[0, start:stop] = positive
+        nearest[1, start:stop] = negatives.amin(dim=1)
+        nearest[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
+    usable = nearest[:2].isfinite().all(dim=0).numpy()
     # Between unit rows D = 2 - 2 S.
-    s_ap, s_an = (1 - squared[:2] / 2).clamp(-1, 1).numpy()
-    nearer = squared[2].long().numpy()
+    s_ap, s_an = (1 - nearest[:2] / 2).clamp(-1, 1).numpy()
+    nearer = nearest[2].long().numpy()
     return _Near(asked.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
 
 
