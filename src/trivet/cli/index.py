@@ -16,6 +16,13 @@ def index(
         Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.", callback=exists)
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a file that trivet embed RUN made: that run, which then embeds images to search for.",
+            callback=exists,
+        ),
+    ] = None,
     distance: Distance = None,
     kind: Annotated[
         Literal["auto", "exact", "hnsw", "ivf"],
@@ -37,6 +44,7 @@ def index(
     made = make_index(
         source,
         output,
+        run=run,
         distance=distance,
         kind=kind,
         seed=seed,
