@@ -28,7 +28,7 @@ def index(
         Literal["auto", "exact", "hnsw", "ivf"],
         typer.Option(help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the rows that train ivf, and of those that recall is measured on.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and that recall is measured on.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index the items of this split only.")] = None,
     table: Annotated[Path | None, typer.Option(help="Of an npy file: its csv, if not of the same name.")] = None,
     text_model: Annotated[
@@ -38,7 +38,7 @@ def index(
     force: Annotated[bool, typer.Option("--force", help="Replace the index that the folder holds.")] = False,
     json: Json = False,
 ) -> int:
-    """Make an index folder of embeddings, for trivet search."""
+    """Make an index of embeddings, for trivet search."""
     from trivet.tasks.index import make_index  # here: it loads the training stack
 
     made = make_index(
