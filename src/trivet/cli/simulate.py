@@ -24,7 +24,7 @@ CheckToo = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier simulation in that folder.")]
 
 simulate = typer.Typer(
-    help="The papers' theory: figures with their numbers, and checks of every statement.",
+    help="Draw the papers' theory, and check its statements.",
     rich_markup_mode=None,
     invoke_without_command=True,
 )
@@ -32,7 +32,7 @@ simulate = typer.Typer(
 
 @simulate.callback()
 def everything(context: typer.Context, check: CheckToo = False, json: Json = False) -> int | None:
-    """The papers' theory: figures with their numbers, and checks of every statement."""
+    """Draw the papers' theory, and check its statements."""
     if context.invoked_subcommand is not None:
         if check or json:
             written = ", ".join(given(context, "check", "json"))
