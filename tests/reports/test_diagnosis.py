@@ -541,3 +541,99 @@ def test_hostile_names_do_nothing_and_a_phone_need_not_scroll_sideways(tmp_path:
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert offences == []
+
+
+def whole_run(points: int = 1000, weight: int = 0) -> dict[str, Any]:
+    """A run with all that a page shows, names as long as those of real data, and thumbnails of `weight` more bytes."""
+    names = ["Inuktitut_(Canadian_Aboriginal_Syllabics)", "Atemayar_Qelisayer/character", "Mongolian", "Old_Slavonic-"]
+    draw = random.Random(2)
+
+    def heavy(uri: str) -> str:
+        head, _, data = uri.partition(",")
+        return f"{head},{base64.b64encode(base64.b64decode(data) + draw.randbytes(weight)).decode()}"
+
+    sections = {
+        split: section(split=split, classes=60, points=points, names=names) for split in ("train", "seen", "unseen")
+    }
+    for one in sections.values():
+        one["map"]["thumbnails"] = list(map(heavy, one["map"]["thumbnails"]))
+        one["queries"] = {group: 6 * found[:1] for group, found in one["queries"].items()}
+    share = {"recall@1": 0.9, "recall@2": 0.95, "map@r": 0.5, "chance_recall@1": 0.1, "items": 1000, "classes": 60}
+    rows = [
+        {"name": name, "levels": {"coarse": share, "fine": share}}
+        for name in ("trained", "untrained network", "raw inputs")
+    ]
+    steps = list(range(0, 1000, 10))
+    series = dict.fromkeys(("loss", "active", "hard", "d_ap", "d_an", "dropped"), [0.5] * len(steps))
+    return {
+        "run": "whole",
+        "status": "finished",
+        "evaluation": {"seen": rows, "unseen": rows},
+        "curves": {"step": steps, **series},
+        "validation": {"step": steps, "recall@1": {"coarse": [0.5] * len(steps)}},
+        "monitor": {"attempts": [{"series": {"step": [1.0]}}]},
+        "diagnosis": sections,
+        "history": history(),
+        "data": {"train": {"items": 1000, "classes": {"coarse": 60}}},
+        "settings": {"data": {"level": "coarse"}, "loss": {"name": "triplet"}},
+        "environment": {"python": "3.11"},
+    }
+
+
+@pytest.mark.parametrize("weight", [0, 3000], ids=["small thumbnails", "large thumbnails"])
+def test_the_page_of_a_run_stays_below_four_megabytes(weight: int, tmp_path: Path) -> None:
+    write_run_report(whole_run(weight=weight), tmp_path / "run.html")
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert len(text.encode()) < 4_000_000
+    maps = re.findall(r'"thumbnails":\[([\dnul,]*)\]', text)
+    assert len(maps) == 3
+    shown = [sum(number != "null" for number in found.split(",")) for found in maps]
+    assert all(count == 1000 if not weight else 50 < count < 500 for count in shown)
+    uris = re.findall(r"data:image/png;base64,[\w+/=]+", text)
+    assert len(uris) == len(set(uris))  # each is on the page once
+
+
+def test_the_page_of_a_run_has_at_most_ten_screens_before_details_unfold(tmp_path: Path, watch: Watch) -> None:
+    write_run_report(whole_run(), tmp_path / "run.html")
+    page, offences = watch(tmp_path / "run.html")
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    assert page.locator("section[id]").count() == 11
+    assert page.evaluate("document.documentElement.scrollHeight") < 10_000
+    assert page.locator("#gallery > details[open] > summary").all_inner_texts() == ["On unseen"]
+    # What lies in closed details is drawn once they are opened.
+    assert page.locator("#history-curves .plot-container").count() == 0
+    page.locator("#history summary").click()
+    page.locator("#history-curves .plot-container").wait_for()
+    assert page.locator("img[data-picture]:not([src])").count() == 0
+    assert offences == []
+
+
+def test_names_do_not_break_inside_words_on_a_phone(tmp_path: Path, watch: Watch) -> None:
+    write_run_report(whole_run(points=100), tmp_path / "run.html")
+    page, _ = watch(tmp_path / "run.html")
+    page.set_viewport_size({"width": 390, "height": 800})
+    broken = page.evaluate(
+        """() => {
+            const found = [];
+            for (const element of document.querySelectorAll("#classes th.name, #gallery .item .name")) {
+                const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+                for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+                    for (const word of node.data.matchAll(/[A-Za-z]+/g)) {
+                        const range = document.createRange();
+                        range.setStart(node, word.index);
+                        range.setEnd(node, word.index + word[0].length);
+                        if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word[0]);
+                    }
+                }
+            }
+            return [document.querySelectorAll("#classes th.name").length > 50, found];
+        }"""
+    )
+    assert broken == [True, []]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_spectrum_has_ticks_that_can_be_read(tmp_path: Path, watch: Watch) -> None:
+    write_run_report({"diagnosis": {"train": section()}}, tmp_path / "run.html")
+    page, _ = watch(tmp_path / "run.html")
+    assert page.locator("[data-spectrum='0'] .ytick").count() >= 4

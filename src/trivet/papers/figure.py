@@ -17,9 +17,10 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
-from trivet.reports.picture import COLOURS
 from trivet.tables.csv import csv_text
 
+# Okabe and Ito, "Color Universal Design".
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#333333", "#F0E442")
 BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK, YELLOW = COLOURS
 DIVERGING = "RdBu_r"  # told apart by the colour-blind too; centre it at 0
 SEQUENTIAL = "cividis"
