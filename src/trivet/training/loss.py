@@ -17,13 +17,8 @@ from trivet.plugins import absolute, is_reference, python_object
 from trivet.rows import RowLoss
 
 Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)]]
-_NO_SETTINGS = (
-    "num_classes",
-    "embedding_dim",
-    "generator",
-    "num_samples",
-    "block_size",
-)  # the run gives the first three
+# Arguments that are no settings; the first three are given by the run.
+_NO_SETTINGS = {"num_classes", "embedding_dim", "generator", "num_samples", "block_size"}
 
 
 class StrategyConfig(NamedConfig):
