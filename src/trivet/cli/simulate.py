@@ -240,7 +240,7 @@ def noise(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """How much label noise a loss stands: pair-noise rates, tolerance, and what is left of the clean risk."""
+    """How much label noise a loss tolerates: pair-noise rates, tolerance, and what is left of the clean risk."""
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 3, 10, 100],

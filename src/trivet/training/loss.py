@@ -118,8 +118,8 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
             known = nearest(key, model.model_fields) if model.model_fields else "it has none."
             raise ValueError(f"{role} {name!r} has no option {key!r}; {known}")
     try:
-        found = model.model_validate(options)
-        return rule(**{key: getattr(found, key) for key in model.model_fields})
+        settings = model.model_validate(options)
+        return rule(**{key: getattr(settings, key) for key in model.model_fields})
     except ValidationError as error:
         first = error.errors()[0]
         key, message = ".".join(map(str, first["loc"])), first["msg"]
