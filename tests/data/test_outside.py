@@ -220,5 +220,5 @@ def test_a_package_offers_data_and_networks_by_entry_points(monkeypatch: pytest.
     config = DataConfig.parse({"name": "plugin:mine", "directions": 4}, source="x.toml")
     network = build(ModelConfig.parse({"name": "plugin:mine", "hidden": 7}, source="x.toml"), (1, 12, 12), seed=0)
     assert network(load(config, None).train.inputs.batch(np.arange(2))).shape == (2, 64)
-    with pytest.raises(ValueError, match="is no entry point of an installed package in the group 'trivet.data'"):
+    with pytest.raises(ValueError, match=r"is no entry point of an installed package in the group 'trivet\.data'"):
         DataConfig.parse({"name": "plugin:yours"}, source="x.toml")
