@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from trivet.data import DataConfig, load
+from trivet.data import DigitsConfig, load
 from trivet.files import write_whole
 from trivet.papers.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
 from trivet.papers.levi2021.demo import COARSE, FINE, PICTURE, train_parity
@@ -27,7 +27,7 @@ def embeddings() -> dict[str, tuple[Array, Array, Array]]:
 
     points, labels, _ = trained(0, d=2, classes=8, samples=4)
     shrunk, _, _ = trained(0, d=2, classes=8, samples=4, noise=0.3)
-    splits = load(DataConfig(name="digits"), None)
+    splits = load(DigitsConfig(), None)
     seen = splits.evaluation["seen"]
     parity = embed(train_parity(splits, PICTURE, "random", 0).model, seen.inputs)
     return {

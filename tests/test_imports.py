@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
-LAYERS = [
-    {"arguments", "lazy", "files"},
-    {"config", "plugins"},
-    {"geometry"},
-    {"mining"},
-    {"rows"},
-    {"losses"},
-    {"theory", "evaluation"},
-    {"neighbours", "collapse", "label_noise"},
-    {"batching", "data", "models"},
-    {"records"},
-    {"reports", "training"},
-    {"tasks", "integrations"},
-    {"papers"},
-    {"cli"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ROOMS = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_rooms.py"))
+LEVEL = {name: level for level, names in enumerate(ROOMS["LAYERS"]) for name in names}
 
 
 def imported(path: Path) -> set[str]:
@@ -48,13 +36,18 @@ def test_imports_point_one_way() -> None:
     wrong = []
     for path in SOURCE.rglob("*.py"):
         part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if part == "__init__":
+        if part in ("__init__", "__main__"):
             continue
         assert part in LEVEL, f"{path} belongs to no layer"
         for other in imported(path) - {part}:
             if LEVEL[other] >= LEVEL[part]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
     assert wrong == []
+
+
+def test_documents_print_the_same_rooms() -> None:
+    assert ROOMS["PAGE"].read_text() == ROOMS["rooms"](), "run .venv/bin/python docs/make_rooms.py"
+    assert ROOMS["order"]() in ROOMS["GUIDE"].read_text(), "run .venv/bin/python docs/make_rooms.py"
 
 
 def test_import_needs_torch_and_numpy_only() -> None:
@@ -65,3 +58,12 @@ def test_import_needs_torch_and_numpy_only() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) <= {"torch", "numpy"}
+
+
+@pytest.mark.parametrize("room", ["batching", "collapse", "evaluation", "label_noise", "neighbours", "theory"])
+def test_a_room_is_loaded_when_it_is_read(room: str) -> None:
+    code = (
+        f"import sys, trivet; assert 'trivet.{room}' not in sys.modules; "
+        f"assert trivet.{room} is sys.modules['trivet.{room}']; assert not hasattr(trivet, '{room}s_')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

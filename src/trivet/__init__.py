@@ -6,51 +6,64 @@ A strategy is positives x negatives x loss, and all of it works on row blocks of
     value = loss(embeddings, labels)
 """
 
-import importlib
-from typing import TYPE_CHECKING
-
-from trivet import losses
-from trivet.losses import *  # noqa: F403
-from trivet.mining import Triplets, mine, negatives, positives
-from trivet.mining.negatives import *  # noqa: F403
-from trivet.mining.positives import *  # noqa: F403
-from trivet.rows import RowLoss, Rows, RowSum, RowTerms, StepRecord
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "CollapseMonitor",
-    "RowLoss",
-    "RowSum",
-    "RowTerms",
-    "Rows",
-    "StepRecord",
-    "Triplets",
-    "__version__",
-    "diagnose",
-    "mine",
-]
-__all__ += losses.__all__
-__all__ += negatives.__all__
-__all__ += positives.__all__
+_TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they name is named here, too
+_OTHERS = {
+    "rows": ("RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"),
+    "mining": ("Triplets", "mine"),
+    "collapse": ("CollapseMonitor", "diagnose"),
+}
 
 if TYPE_CHECKING:
     from trivet import batching as batching
     from trivet import collapse as collapse
     from trivet import evaluation as evaluation
     from trivet import label_noise as label_noise
+    from trivet import losses as losses
+    from trivet import mining as mining
     from trivet import theory as theory
-    from trivet.collapse import CollapseMonitor, diagnose
+    from trivet.collapse import CollapseMonitor as CollapseMonitor
+    from trivet.collapse import diagnose as diagnose
+    from trivet.losses import *  # noqa: F403
+    from trivet.mining import Triplets as Triplets
+    from trivet.mining import mine as mine
+    from trivet.mining import negatives, positives
+    from trivet.mining.negatives import *  # noqa: F403
+    from trivet.mining.positives import *  # noqa: F403
+    from trivet.rows import RowLoss as RowLoss
+    from trivet.rows import Rows as Rows
+    from trivet.rows import RowSum as RowSum
+    from trivet.rows import RowTerms as RowTerms
+    from trivet.rows import StepRecord as StepRecord
+
+    __all__: list[str] = []
+    __all__ += losses.__all__
+    __all__ += negatives.__all__
+    __all__ += positives.__all__
 else:
 
-    def __getattr__(name: str) -> object:
-        # Loaded when first used: they bring along what a training loop does without.
-        if name in ("CollapseMonitor", "diagnose"):
-            return getattr(importlib.import_module("trivet.collapse"), name)
+    def __getattr__(name: str) -> Any:
+        # Loaded when first used, so that `import trivet` and `trivet --help` are immediate.
+        if name == "__all__":
+            tables = [import_module(f"trivet.{table}").__all__ for table in _TABLES]
+            return sorted({"__version__"}.union(*_OTHERS.values(), *tables))
+        for room, names in _OTHERS.items():
+            if name in names:
+                return getattr(import_module(f"trivet.{room}"), name)
         if not name.startswith("_"):
-            try:
-                return importlib.import_module(f"trivet.{name}")
-            except ModuleNotFoundError as error:
-                if error.name != f"trivet.{name}":
-                    raise
+            if find_spec(f"trivet.{name}") is not None:
+                return import_module(f"trivet.{name}")
+            for table in _TABLES:
+                if name in (module := import_module(f"trivet.{table}")).__all__:
+                    return getattr(module, name)
         raise AttributeError(f"module 'trivet' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        rooms = (module.name for module in iter_modules(import_module("trivet").__path__))
+        return sorted({*globals(), *__getattr__("__all__"), *rooms})

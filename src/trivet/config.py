@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
@@ -15,12 +15,12 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     PydanticUserError,
     ValidationError,
     create_model,
+    model_validator,
 )
-from pydantic_core import PydanticKnownError, core_schema
+from pydantic_core import PydanticKnownError
 
 from trivet.arguments import nearest
 
@@ -71,57 +71,68 @@ class Config(BaseModel):
 Settings = TypeVar("Settings", bound=Config)
 
 
-@dataclass(frozen=True)
-class ByName:
-    """Marks a section whose key `name` decides which settings it has; for `Annotated`.
+class NamedConfig(Config):
+    """Settings whose key `name` decides which others there are: each name has a class of its own, derived from this."""
 
-    Args:
-        model: gives the settings of a name; a ValueError says why it cannot be used.
-        names: the known ones.
-        outside: whether a name is that of something outside Trivet, which `model` looks up too.
-    """
+    name: str
 
-    model: Callable[[str], type[Config]]
-    names: Collection[str]
-    outside: Callable[[object], bool]
+    @classmethod
+    @abstractmethod
+    def names(cls) -> Collection[str]:
+        """The known names; a name of something outside Trivet is none of them."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(self._read, handler(source))
+    @classmethod
+    @abstractmethod
+    def named(cls, name: str) -> type[Self] | None:
+        """The settings of a name, or of something outside Trivet; None if there are none.
 
-    def _read(self, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            if isinstance(value, Config):
-                return value
-            raise PydanticKnownError("model_type", {"class_name": "settings"})
-        if "name" not in value:
+        Raises:
+            ValueError: if what is outside cannot be used.
+        """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _choose(cls, values: Any, check: Callable[[Any], Any]) -> Any:
+        if not isinstance(values, Mapping) or ("name" not in values and cls.model_fields["name"].default):
+            return check(values)
+        if "name" not in values:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
-        name = value["name"]
-        if name not in self.names and not self.outside(name):
-            expected = ", ".join(map(repr, self.names))
-            tags = {"discriminator": "'name'", "tag": str(name), "expected_tags": expected}
+        chosen = cls.named(values["name"]) if isinstance(values["name"], str) else None
+        if chosen is None:
+            expected = ", ".join(map(repr, cls.names()))
+            tags = {"discriminator": "'name'", "tag": str(values["name"]), "expected_tags": expected}
             raise PydanticKnownError("union_tag_invalid", tags)
-        return self.model(name).model_validate(value)
+        return check(values) if chosen is cls else chosen.model_validate(values)
 
 
 def derived_settings(
-    make: type, base: type[Settings], *, given: Container[str], types: Mapping[str, Any], name: str | None = None
+    make: Callable[..., Any],
+    base: type[Settings],
+    *,
+    given: Container[str],
+    types: Mapping[str, Any],
+    name: str | None = None,
 ) -> type[Settings]:
-    """Settings for the arguments of a constructor: types and defaults of its signature, help of its docstring.
+    """Settings for the arguments of a class or a function: types and defaults of its signature, help of its docstring.
 
     Args:
-        base: has what the constructor does not.
+        base: has what the arguments do not.
         given: arguments that are no settings.
         types: of settings whose type is another than that of the argument.
         name: the value of the key `name`; None if there is no such key.
 
     Raises:
-        ValueError: if an argument has a type that settings cannot hold.
+        ValueError: if an argument has a type that settings cannot hold, or the name of a setting of `base`.
     """
     said, fields = arguments_help(make), {}
     try:
         for key, argument in inspect.signature(make, eval_str=True).parameters.items():
             if key in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
                 continue
+            if key == "name" or (key in base.model_fields and key not in types):
+                raise ValueError(
+                    f"an argument of {make.__name__} must not be named {key!r}, as another setting is: rename it."
+                )
             default = ... if argument.default is argument.empty else argument.default
             kind = Any if argument.annotation is argument.empty else argument.annotation
             fields[key] = (types.get(key, kind), Field(default, description=said.get(key)))
@@ -136,10 +147,15 @@ def derived_settings(
         ) from None
 
 
-def arguments_help(documented: type) -> dict[str, str]:
-    """What the sections "Args" of a class and of those it is derived from say of each argument, as sentences."""
+def own_settings(config: Config, base: type[Config]) -> dict[str, Any]:
+    """The settings that `derived_settings` added to those of `base`, by name."""
+    return {key: getattr(config, key) for key in type(config).model_fields if key not in base.model_fields}
+
+
+def arguments_help(documented: Callable[..., Any]) -> dict[str, str]:
+    """What the sections "Args" of a function, or a class and its bases, say of each argument, as sentences."""
     said: dict[str, str] = {}
-    for owner in reversed(documented.__mro__):
+    for owner in reversed(getattr(documented, "__mro__", [documented])):
         section = re.search(r"^Args:\n(.*?)(\n\S|\Z)", inspect.cleandoc(owner.__doc__ or ""), re.DOTALL | re.MULTILINE)
         for names, text in re.findall(
             r"^    (\w[\w, ]*): (.*(?:\n     .*)*)", section[1] if section else "", re.MULTILINE
@@ -170,6 +186,7 @@ def _set(values: dict[str, Any], override: str) -> None:
 def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[str, Any]) -> str:
     first = error.errors()[0]
     path, holder = _locate(model, first["loc"], values)
+    key = f"{path}.name" if path else "name"
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], holder.model_fields if holder else [])}"
@@ -177,9 +194,9 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
         return f"{path} = {first['input']!r} is not known; {nearest(first['input'], _quoted(first['ctx']['expected']))}"
     if kind == "union_tag_invalid":
         tag = first["ctx"]["tag"]
-        return f"{path}.name = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
+        return f"{key} = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
     if kind == "union_tag_not_found":
-        return f"the setting '{path}.name' is missing; add it."
+        return f"the setting {key!r} is missing; add it."
     if kind in ("model_type", "model_attributes_type"):
         return f"{path} must be a section, [{path}] in a file: got {first['input']!r}."
     if kind == "missing":
@@ -204,13 +221,12 @@ def _locate(
         if part in choices:
             holder, choices = choices[part], {}
             continue
+        if holder is not None and issubclass(holder, NamedConfig):
+            holder = holder.named(values.get("name", holder.model_fields["name"].default)) or holder
+        values = values[part] if isinstance(values.get(part), Mapping) else {}
         path.append(part)
         field = holder.model_fields.get(part) if holder else None
         if field is None:
-            continue
-        named = [one for one in field.metadata if isinstance(one, ByName)]
-        if named and isinstance(values.get(part), Mapping) and len(path) < len(loc):
-            holder = named[0].model(values[part]["name"])
             continue
         members = [member for member in (field.annotation, *get_args(field.annotation)) if _is_model(member)]
         if len(members) == 1:  # a section, or one that may be missing

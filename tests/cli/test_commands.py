@@ -102,7 +102,7 @@ def images(root: Path, classes: dict[str, int]) -> None:
     ("arguments", "said"),
     [
         (["train"], "train needs a settings file"),
-        (["train", "nowhere.toml"], "must exist: got nowhere.toml"),
+        (["train", "nowhere.toml"], "nowhere.toml does not exist"),
         (["train", "small.toml", "--set", "loss.negatives=seminard"], "did you mean 'semihard'?"),
         (["train", "small.toml", "--set", "data.name=mnist"], "trivet data download mnist"),
         (["train", "small.toml", "--set", "data.name=folder", "--set", "data.root=gone"], "gone does not exist"),
@@ -125,12 +125,12 @@ def images(root: Path, classes: dict[str, int]) -> None:
             "training needs at least two classes, or there is no negative",
         ),
         (["train", "small.toml", "--output", "small.toml"], "is not just a run, it holds small.toml"),
-        (["embed", "nowhere", "digits", "-o", "."], "must name a file"),
+        (["embed", ".", "digits", "-o", "."], "an output must be a file in a folder"),
         (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
-        (["train", "--resume", "nowhere"], "a run folder must hold config.toml"),
-        (["train", "small.toml", "--resume", "nowhere"], "leave out the settings file"),
-        (["evaluate", "nowhere"], "must be read from a file or a run folder: nowhere does not exist"),
-        (["embed", "nowhere", "digits", "-o", "x.parquet"], "a run folder must hold config.toml"),
+        (["train", "--resume", "lonely"], "a run folder must hold config.toml"),
+        (["train", "small.toml", "--resume", "."], "leave out the settings file"),
+        (["evaluate", "nowhere"], "what is read must exist: nowhere does not exist"),
+        (["embed", "lonely", "digits", "-o", "x.parquet"], "a run folder must hold config.toml"),
         (["data", "download", "nist"], "did you mean 'mnist'?"),
         (["train", "--stpes", "3"], "stpes"),
         (["trian"], "trian"),
@@ -206,7 +206,7 @@ def test_a_signal_leaves_a_run_that_goes_on(number: signal.Signals, settings: Pa
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert json.loads(out)["status"] == "interrupted"
-    assert "go on with trivet train --resume runs/small" in err.splitlines()[-1]
+    assert "continue with trivet train --resume runs/small" in err.splitlines()[-1]
     record = json.loads(Path("runs/small/record.json").read_text())
     done = record["step"]
     assert record["status"] == "interrupted"

@@ -143,15 +143,15 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
     monkeypatch.setattr("trivet.tasks.forecast.forecast_grid", map_of_two)
     code, out, _ = run(capsys, monkeypatch, "small.toml", "--grid", "dim=2,7")
     assert code == 0
-    assert ("Surest not to collapse: batches of 2 x 4, 7 dimensions" in out) == named
-    assert ("Surest" in out) == named
+    assert ("Least likely to collapse: batches of 2 x 4, 7 dimensions" in out) == named
+    assert ("Least likely" in out) == named
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ([], "Missing argument"),
-        (["gone.toml"], "must exist: got gone.toml"),
+        (["gone.toml"], "gone.toml does not exist"),
         (["small.toml", "--set", "loss.negatives=hrad"], "did you mean 'hard'?"),
         (["small.toml", "--steps", "4"], "must be a whole number from 5 to training.steps = 200: got 4"),
         (["small.toml", "--steps", "201"], "got 201"),

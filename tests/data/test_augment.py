@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trivet.data import DataConfig, augmentation
+from trivet.data import DigitsConfig, FolderConfig, augmentation
 from trivet.data.augment import shift, shift_and_flip
 
 
@@ -67,6 +67,6 @@ def test_the_change_follows_from_the_generator_alone() -> None:
 
 
 def test_only_photographs_are_mirrored() -> None:
-    assert augmentation(DataConfig(name="digits")) is None
-    assert augmentation(DataConfig(name="digits", augment="crop-flip")) is shift
-    assert augmentation(DataConfig(name="folder", root=Path("x"), augment="crop-flip")) is shift_and_flip
+    assert augmentation(DigitsConfig()) is None
+    assert augmentation(DigitsConfig(augment="crop-flip")) is shift
+    assert augmentation(FolderConfig(root=Path("x"), augment="crop-flip")) is shift_and_flip

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 
-from trivet.data import DataConfig, available, load
+from trivet.data import DATA_SETS, DataConfig, DigitsConfig, load
 
 
-def test_every_name_that_can_be_set_is_listed_with_its_levels() -> None:
-    listed = {entry.name: entry.levels for entry in available()}
-    assert set(listed) == set(get_args(DataConfig.model_fields["name"].annotation))
-    assert listed["digits"] == tuple(load(DataConfig(name="digits"), None).train.labels)
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_the_table_says_of_a_data_set_what_its_settings_and_its_loader_say(name: str) -> None:
+    entry = DATA_SETS[name]
+    assert entry.config.model_fields["name"].default == name
+    assert entry.description
+    assert bool(entry.published) == bool(entry.levels)  # both are for one's own data to say
+    if name == "digits":
+        assert entry.levels == tuple(load(DigitsConfig(), None).train.labels)
 
 
 def test_each_training_class_is_validated_in_one_fold_and_trained_on_in_the_others() -> None:

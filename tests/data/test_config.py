@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 
-from trivet.data import DataConfig
+from trivet.data import DATA_SETS, DataConfig, DigitsConfig
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"name": "mnits"}, "did you mean 'mnist'"),
-        ({"name": "folder"}, "set data.root"),
+        ({"name": "folder"}, "the setting 'root' is missing"),
+        ({"name": "folder", "root": "x", "holdot": 0.5}, "unknown setting 'holdot'; did you mean 'holdout'"),
+        ({"name": "mnist", "holdot": 0.5}, "unknown setting 'holdot'; did you mean"),
+        ({"name": "digits", "level": "digits"}, "level = 'digits' is not a label level of these data; did you mean"),
+        ({"name": "digits", "noise": {"kind": "within-superclass", "rate": 0.1, "superclass": "digit"}}, "level above"),
         ({"name": "folder", "root": "x", "levels": ["a", "a"]}, "different, non-empty names"),
         ({"name": "folder", "root": "x", "levels": ["id", "a"]}, "must not be named id, split, embedding.*got 'id'"),
         ({"name": "folder", "root": "x", "levels": ["a", "split"]}, "got 'split'; rename it"),
@@ -29,8 +33,20 @@ def test_settings_that_cannot_work_or_do_nothing_are_errors(values: dict[str, An
         DataConfig.parse(values, source="data")
 
 
+@pytest.mark.parametrize("name", ["digits", "mnist", "fashion-mnist", "omniglot"])
+def test_settings_that_were_once_written_with_all_keys_are_read(name: str) -> None:
+    """Before each data set had settings of its own, a run wrote those of folders too, at their defaults."""
+    once = {"augment": "none", "fold": 0, "split": "auto", "holdout": 0.2, "seed": 0}
+    once |= {"allow_corrupt": 0.01, "memory_gb": 4.0}
+    config = DataConfig.parse({"name": name, **once}, source="config.toml")
+    assert config == DATA_SETS[name].config()
+    assert not set(config.model_dump()) & {"split", "holdout", "seed", "allow_corrupt", "memory_gb", "root", "levels"}
+    with pytest.raises(ValueError, match='seed is for name = "folder" only: remove it for'):
+        DataConfig.parse({"name": name, **once, "seed": 1}, source="config.toml")
+
+
 def test_written_settings_read_back() -> None:
     config = DataConfig.parse({"name": "folder", "root": "x", "split": "in-class", "holdout": 0.3}, source="data")
     assert DataConfig.parse(config.model_dump(mode="json"), source="data") == config
-    config = DataConfig(name="digits")
+    config = DigitsConfig()
     assert DataConfig.parse(config.model_dump(mode="json", exclude_none=True), source="data") == config

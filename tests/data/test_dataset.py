@@ -11,13 +11,15 @@ def dataset(fine: list[int]) -> Dataset:
     pixels = np.arange(len(fine), dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 2, 3), np.uint8)
     labels = {"coarse": np.array(fine, np.int64) // 2, "fine": np.array(fine, np.int64)}
     names = {"coarse": ("x", "y"), "fine": ("x/a", "x/b", "y/c", "y/d")}
-    return Dataset("toy", in_memory(pixels, white=255, channels=None), labels, names, tuple(f"id{i}" for i in fine))
+    return Dataset(
+        "toy", in_memory(pixels, white=255, channels=None), labels, names, tuple(f"id{i}" for i in range(len(fine)))
+    )
 
 
 def test_a_subset_of_a_subset_keeps_inputs_labels_and_ids_together() -> None:
     subset = dataset([3, 2, 1, 0]).subset(np.array([3, 1, 0])).subset(np.array([2, 0]))
     assert len(subset) == len(subset.inputs) == 2
-    assert subset.ids == ("id3", "id0")
+    assert subset.ids == ("id0", "id3")
     assert subset.labels["fine"].tolist() == [3, 0]
     assert subset.labels["coarse"].tolist() == [1, 0]
     assert (subset.inputs.batch(np.array([1, 0])) * 255)[:, 0, 0, 0].tolist() == [3, 0]

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from trivet.data import DataConfig, Decision, Splits, load, noise_summary, read_decisions, write_decisions
+from trivet.data import DataConfig, Splits, load, noise_summary
+from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
@@ -95,16 +96,6 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
         assert labelled(after) == expected
         held_out = (splits.evaluation["validation"].labels["digit"] for splits in (before, after))
         np.testing.assert_array_equal(*held_out)
-
-
-def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    rows = [("a, b", "keep", ""), ('say "c"', "relabel", "x\ny"), ("  d", "", "z")]
-    (tmp_path / "x.csv").write_text(write_decisions(rows), newline="")
-    assert read_decisions(tmp_path / "x.csv") == [
-        Decision("a, b", "keep", "", 2),
-        Decision('say "c"', "relabel", "x\ny", 4),
-        Decision("  d", "undecided", "z", 5),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import pytest
 import torch
 from sklearn import datasets
 
-from trivet.data import DataConfig, load
+from trivet.data import DigitsConfig, load
 
 
 def test_the_published_protocol() -> None:
-    splits = load(DataConfig(name="digits"), None)
+    splits = load(DigitsConfig(), None)
     bundle = datasets.load_digits()
     low = np.array([i for i, digit in enumerate(bundle.target) if digit <= 5])
     np.random.RandomState(0).shuffle(low)
@@ -29,9 +29,9 @@ def test_the_published_protocol() -> None:
 
 
 def test_level_size_and_channels() -> None:
-    splits = load(DataConfig(name="digits", level="digit", image_size=4, channels=3), None)
+    splits = load(DigitsConfig(level="digit", image_size=4, channels=3), None)
     assert splits.level == "digit"
     assert splits.train.inputs.shape == (3, 4, 4)
     assert splits.train.inputs.batch(np.arange(5)).shape == (5, 3, 4, 4)
     with pytest.raises(ValueError, match="Allowed: digit, parity"):
-        load(DataConfig(name="digits", level="digits"), None)
+        load(DigitsConfig(level="digits"), None)

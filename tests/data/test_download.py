@@ -64,7 +64,7 @@ def test_only_whole_files_arrive_and_are_not_fetched_twice(
 
 def test_names_that_need_no_download(tmp_path: Path) -> None:
     assert download("digits", tmp_path) is None
-    with pytest.raises(ValueError, match="your own images"):
+    with pytest.raises(ValueError, match="is your own data: there is nothing to download"):
         download("folder", tmp_path)
     with pytest.raises(ValueError, match="did you mean 'omniglot'"):
         download("omniglto", tmp_path)

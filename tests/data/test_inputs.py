@@ -40,9 +40,9 @@ def test_pooling_is_the_exact_mean_of_patches() -> None:
 def test_thumbnails_show_the_pixels_and_are_at_most_64_a_side() -> None:
     pixels = np.zeros((2, 3, 100, 200), np.uint8)
     pixels[1, 0] = 250
-    assert in_memory(pixels, white=255, channels=None).thumbnail(1).size == (64, 32)
-    assert in_memory(pixels, white=255, channels=None).thumbnail(1).getpixel((5, 5)) == (250, 0, 0)
-    small = in_memory(np.full((1, 1, 8, 8), 4, np.uint8), white=16, channels=3).thumbnail(0)
+    assert in_memory(pixels, white=255, channels=None).show(1).size == (64, 32)
+    assert in_memory(pixels, white=255, channels=None).show(1).getpixel((5, 5)) == (250, 0, 0)
+    small = in_memory(np.full((1, 1, 8, 8), 4, np.uint8), white=16, channels=3).show(0)
     assert small.size == (8, 8)
     assert small.getpixel((0, 0)) == 64  # 63.75
 
@@ -53,7 +53,7 @@ def test_files_that_break_during_a_run_are_an_error(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8), (i, 100, 200)).save(path)
     inputs = FileInputs(paths, 4, 3, np.arange(3)).subset(np.array([2, 0]))
     assert (inputs.batch(np.array([0, 1]))[:, 0, 0, 0] * 255).tolist() == [2, 0]
-    assert inputs.thumbnail(0).getpixel((0, 0)) == (2, 100, 200)
+    assert inputs.show(0).getpixel((0, 0)) == (2, 100, 200)
     paths[2].unlink()
     with pytest.raises(ValueError, match=r"2\.png could be decoded when the run began"):
         inputs.batch(np.array([0, 1]))

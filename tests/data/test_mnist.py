@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trivet.data import DataConfig, load
-from trivet.data.mnist import GROUP_OF_ITEM, GROUPS, ITEMS
+from trivet.data import load
+from trivet.data.mnist import GROUP_OF_ITEM, GROUPS, ITEMS, FashionMnistConfig, MnistConfig
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -30,7 +30,7 @@ def write(folder: Path, part: str, labels: list[int], *, compress: bool = True) 
 def test_mnist_holds_out_6_to_9(folder: str, compress: bool, tmp_path: Path) -> None:
     write(tmp_path / folder, "train", [0, 6, 1, 1, 9, 2, 4], compress=compress)
     write(tmp_path / folder, "t10k", [7, 5, 8, 3], compress=compress)
-    splits = load(DataConfig(name="mnist", image_size=14), tmp_path)
+    splits = load(MnistConfig(image_size=14), tmp_path)
     assert splits.train.ids == ("train/00000", "train/00002", "train/00003", "train/00005", "train/00006")
     assert splits.train.labels["digit"].tolist() == [0, 1, 1, 2, 4]
     assert splits.train.labels["parity"].tolist() == [0, 1, 1, 0, 0]
@@ -44,7 +44,7 @@ def test_mnist_holds_out_6_to_9(folder: str, compress: bool, tmp_path: Path) -> 
 def test_fashion_mnist_holds_out_items_of_trained_groups(tmp_path: Path) -> None:
     write(tmp_path / "fashion-mnist", "train", [*range(10), *range(10)])
     write(tmp_path / "fashion-mnist", "t10k", list(range(10)))
-    splits = load(DataConfig(name="fashion-mnist"), tmp_path)
+    splits = load(FashionMnistConfig(), tmp_path)
     group = {ITEMS[i]: GROUPS[GROUP_OF_ITEM[i]] for i in range(10)}
     assert group["Ankle boot"] == group["Sandal"] == "shoe"
     assert group["Shirt"] == group["T-shirt/top"] == "top"
@@ -63,15 +63,15 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     write(other, "t10k", [0, 1, 2])
     (other / "t10k-labels-idx1-ubyte.gz").rename(tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz")
     with pytest.raises(ValueError, match=r"t10k-images.*as many labels 0 to 9: got shapes \(2, 28, 28\) and \(3,\)"):
-        load(DataConfig(name="mnist"), tmp_path)
+        load(MnistConfig(), tmp_path)
 
 
 def test_the_real_files() -> None:
     if not (REAL / "mnist").is_dir() or not (REAL / "fashion-mnist").is_dir():
         pytest.skip(f"needs the data sets mnist and fashion-mnist: not in {REAL}")
-    mnist = load(DataConfig(name="mnist"), REAL)
+    mnist = load(MnistConfig(), REAL)
     assert (len(mnist.train), *map(len, mnist.evaluation.values())) == (36017, 6031, 3969)
-    fashion = load(DataConfig(name="fashion-mnist"), REAL)
+    fashion = load(FashionMnistConfig(), REAL)
     assert (len(fashion.train), *map(len, fashion.evaluation.values())) == (42000, 7000, 3000)
     for splits in (mnist, fashion):
         images = splits.evaluation["unseen"].inputs.batch(np.arange(500))

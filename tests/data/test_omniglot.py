@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trivet.data import DataConfig, load
+from trivet.data import load
+from trivet.data.omniglot import OmniglotConfig
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -49,7 +50,7 @@ def test_levels_names_and_ink(folder: str, extracted: bool, tmp_path: Path) -> N
     for part in MEMBERS:
         write(tmp_path / folder, part, members(part) | {f"{part}/Greek/notes.txt": b""}, extracted=extracted)
     calls: list[tuple[int, int]] = []
-    splits = load(DataConfig(name="omniglot", image_size=35), tmp_path, lambda done, count: calls.append((done, count)))
+    splits = load(OmniglotConfig(image_size=35), tmp_path, lambda done, count: calls.append((done, count)))
     names = sorted(name.removeprefix("images_background/") for name in members("images_background"))
     assert list(splits.train.ids) == names
     for level, depth in (("alphabet", 1), ("character", 2)):
@@ -70,7 +71,7 @@ def test_levels_names_and_ink(folder: str, extracted: bool, tmp_path: Path) -> N
 def test_names_that_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     write(tmp_path / "omniglot", "images_background", members("images_background") | {name: drawing(0)})
     with pytest.raises(ValueError, match="leaves its folder"):
-        load(DataConfig(name="omniglot"), tmp_path)
+        load(OmniglotConfig(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_a_broken_member_is_named(data: bytes, message: str, tmp_path: Path) -> 
     write(tmp_path / "omniglot", "images_background", members("images_background") | broken)
     write(tmp_path / "omniglot", "images_evaluation", members("images_evaluation"))
     with pytest.raises(ValueError, match=message):
-        load(DataConfig(name="omniglot"), tmp_path)
+        load(OmniglotConfig(), tmp_path)
 
 
 def test_a_broken_archive_is_named(tmp_path: Path) -> None:
@@ -100,17 +101,17 @@ def test_a_broken_archive_is_named(tmp_path: Path) -> None:
     for data in (bytes(changed), whole[:-40], b"no zip"):
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"images_background\.zip must be a whole zip file"):
-            load(DataConfig(name="omniglot"), tmp_path)
+            load(OmniglotConfig(), tmp_path)
     with zipfile.ZipFile(path, "w"):
         pass
     with pytest.raises(ValueError, match="it holds none"):
-        load(DataConfig(name="omniglot"), tmp_path)
+        load(OmniglotConfig(), tmp_path)
 
 
 def test_the_real_files() -> None:
     if not (REAL / "omniglot").is_dir():
         pytest.skip(f"needs the data set omniglot: not in {REAL}")
-    splits = load(DataConfig(name="omniglot"), REAL)
+    splits = load(OmniglotConfig(), REAL)
     for dataset, alphabets, characters in ((splits.train, 30, 964), (splits.evaluation["unseen"], 20, 659)):
         assert np.unique(np.bincount(dataset.labels["character"])[np.unique(dataset.labels["character"])]) == [20]
         assert len(np.unique(dataset.labels["alphabet"])) == alphabets

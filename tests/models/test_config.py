@@ -10,7 +10,10 @@ from trivet.models import ModelConfig
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"name": "conv5"}, "did you mean 'conv4'. Allowed: conv2, conv3, conv4, linear, mlp, timm:NAME"),
+        (
+            {"name": "conv5"},
+            "did you mean 'conv4'. Allowed: conv2, .*, mlp, python:FILE.py:NAME, timm:NAME",
+        ),
         ({"name": "timm:resnte50"}, "did you mean resnet50.*timm.list_models"),
         ({"name": "mlp", "pretrained": True}, "mlp has none; set pretrained = false"),
         ({"name": "linear", "width": 8}, "remove it for linear"),

@@ -100,7 +100,7 @@ def test_images_that_do_not_fit() -> None:
     build(ModelConfig(name="conv2"), (1, 6, 6), seed=0)(torch.rand(2, 1, 6, 6))
     with pytest.raises(ValueError, match=r"vit_tiny.* cannot take images of shape \(3, 64, 64\).*image_size = 224"):
         build(ModelConfig(name="timm:vit_tiny_patch16_224"), (3, 64, 64), seed=0)
-    with pytest.raises(ValueError, match=r"takes images of shape \('B', 1, 8, 8\): got \(2, 1, 9, 8\)"):
+    with pytest.raises(ValueError, match=r"takes inputs of shape \('B', 1, 8, 8\): got \(2, 1, 9, 8\)"):
         build(ModelConfig(name="conv3"), (1, 8, 8), seed=0)(torch.rand(2, 1, 9, 8))
 
 

@@ -68,7 +68,7 @@ def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: p
         ("model.json", b"\xff", "must describe a Trivet model"),
         ("model.json", b"[]", "must describe a Trivet model"),
         ("model.json", b'{"model": {}}', "must describe a Trivet model: KeyError: 'input_shape'"),
-        ("model.json", b'{"model": {}, "input_shape": [1, "x", 2]}', "not three sizes"),
+        ("model.json", b'{"model": {}, "input_shape": [1, "x", 2]}', "not sizes"),
         ("model.json", b'{"model": {"name": "conv9"}, "input_shape": [1, 12, 12]}', "model.json: name = 'conv9'"),
         ("model.safetensors", b"", "must hold the weights"),
         ("model.safetensors", b"broken" * 100, "must hold the weights"),

@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from pages import write_audit_report
-from trivet.data import Decision, read_decisions
+from trivet.tables import Decision, read_decisions
 from watched import HOSTILE, Watched
 
 Watch = Callable[[Path], Watched]

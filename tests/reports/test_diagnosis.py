@@ -597,7 +597,7 @@ def test_the_page_of_a_run_has_at_most_ten_screens_before_details_unfold(tmp_pat
     write_run_report(whole_run(), tmp_path / "run.html")
     page, offences = watch(tmp_path / "run.html")
     page.set_viewport_size({"width": 1280, "height": 1000})
-    assert page.locator("section[id]").count() == 11
+    assert page.locator("section[id]").count() == 10
     assert page.evaluate("document.documentElement.scrollHeight") < 10_000
     assert page.locator("#gallery > details[open] > summary").all_inner_texts() == ["On unseen"]
     # What lies in closed details is drawn once they are opened.

@@ -14,7 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from trivet.data import load, read_decisions, read_vectors
+from trivet.data import load
+from trivet.tables import read_decisions, read_vectors
 from trivet.tasks import audit
 from trivet.tasks.audit import Items, Outputs, Request, audit_path, judge, stratified_folds, summary
 from trivet.tasks.train import train

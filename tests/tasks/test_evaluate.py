@@ -14,8 +14,8 @@ from trivet.evaluation import retrieve
 from trivet.evaluation.folds import class_folds
 from trivet.evaluation.intervals import paired_difference
 from trivet.evaluation.rejection import rejection
+from trivet.tables import write_embeddings
 from trivet.tasks.evaluate import Request, compare, evaluate_file, evaluate_pair, per_class_csv, summary
-from trivet.training.run_folder import write_embeddings
 
 NAMES = ("recall@1", "map@r", "nmi")
 QUICK = Request(measures=NAMES, resamples=50)

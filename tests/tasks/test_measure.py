@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trivet.data import DataConfig, load
+from trivet.data import DigitsConfig, load
 from trivet.evaluation import recall_at_k
 from trivet.models import Embedder
 from trivet.tasks.display import Display
@@ -16,7 +16,7 @@ from trivet.training.embedding import embed
 
 
 def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> None:
-    seen = load(DataConfig(name="digits"), None).evaluation["seen"].subset(np.arange(60))
+    seen = load(DigitsConfig(), None).evaluation["seen"].subset(np.arange(60))
     torch.manual_seed(0)
     body = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(64, 20)), nn.Linear(20, 3))
     untrained = Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)

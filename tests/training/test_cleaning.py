@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from trivet.collapse.monitor import Event
 from trivet.data import load
-from trivet.data.decisions import read_decisions
 from trivet.label_noise import find_suspects
+from trivet.tables import read_decisions
 from trivet.tasks import train as run
 from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.train import resume, train

@@ -1,81 +1,63 @@
-"""The command line: one file for each command."""
+"""The command line: a command is the function of its name in the file of its name, imported when it is called."""
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib import metadata
-from typing import Annotated
 
-import typer
+from trivet.extras import missing
 
-from trivet.cli.audit import audit
-from trivet.cli.data import data
-from trivet.cli.demo import demo
-from trivet.cli.diagnose import diagnose
-from trivet.cli.embed import embed
-from trivet.cli.evaluate import evaluate
-from trivet.cli.forecast import forecast
-from trivet.cli.index import index
-from trivet.cli.search import search
-from trivet.cli.simulate import simulate
-from trivet.cli.train import train
-
-app = typer.Typer(
-    name="trivet",
-    help="Train embeddings that do not collapse.",
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback(invoke_without_command=True)
-def version(
-    show: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    """Train embeddings that do not collapse."""
-    if show:
-        typer.echo(f"trivet {metadata.version('trivet')}")
-        raise typer.Exit
-
-
-for command in (demo, train, evaluate, diagnose, audit, forecast, embed, index, search):
-    app.command()(command)
-app.add_typer(simulate, name="simulate")
-app.add_typer(data, name="data")
+# In the order in which a user meets them: heading of `trivet --help` -> commands.
+COMMANDS = {
+    "Start": ("demo", "data"),
+    "Train": ("forecast", "train"),
+    "Judge an embedding": ("evaluate", "diagnose", "audit"),
+    "Use an embedding": ("embed", "index", "search"),
+    "Read the theory": ("simulate",),
+}
 
 
 def main() -> None:
     """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
+    sys.exit(_run(sys.argv[1:] or ["--help"]))
+
+
+def _run(arguments: list[str]) -> int:
     try:
-        code = app(sys.argv[1:] or ["--help"], prog_name="trivet", standalone_mode=False)
-    except typer.TyperException as error:
-        code = _say(f"{error.format_message()} See trivet --help.", error.exit_code)
-    except (ValueError, OSError) as error:
-        if os.environ.get("TRIVET_TRACEBACK"):
-            raise
-        code = _say(_sentence(error), 2)
-    except (KeyboardInterrupt, typer.Abort):
+        import typer
+
+        from trivet.cli.group import app
+
+        try:
+            code = app(arguments, prog_name="trivet", standalone_mode=False)
+        except typer.TyperException as error:
+            return _say(f"{error.format_message()} See trivet --help.", error.exit_code)
+        except typer.Abort:
+            code = 130
+    except KeyboardInterrupt:
         code = 130
-    except Exception as error:  # a fault of ours: said in one sentence, with exit code 1
+    except Exception as error:
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        code = _say(f"unexpected {text} (set TRIVET_TRACEBACK=1 to see where)", 1)
+        return _say(*_explained(error))
     if code == 130:  # what typer makes of Ctrl-C
-        code = _say("stopped; a run folder keeps its checkpoints, and trivet train --resume goes on from them.", 1)
-    sys.exit(code if isinstance(code, int) else 0)
+        return _say("stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them.", 1)
+    return code if isinstance(code, int) else 0
 
 
-def _sentence(error: ValueError | OSError) -> str:
+def _explained(error: Exception) -> tuple[str, int]:
+    """A sentence on what went wrong, and the exit code."""
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("trivet"):
+        return missing(error.name), 2
     if isinstance(error, OSError) and error.filename is not None:
         return (
             f"{error.filename} must be readable and writable: {error.strerror}; make room or give access, or choose "
             "another place (what was written before is kept)."
-        )
-    return " ".join(str(error).split())
+        ), 2
+    text = " ".join(str(error).split())
+    if isinstance(error, ValueError | OSError):
+        return text, 2
+    return f"unexpected {type(error).__name__}: {text} (set TRIVET_TRACEBACK=1 to see where)", 1
 
 
 def _say(sentence: str, code: int) -> int:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from trivet.cli.output import DataRoot, Json, command_line, print_json
+from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
+from trivet.cli.output import command_line, print_json, print_table, say
 
 
 def audit(
+    context: typer.Context,
     embeddings: Annotated[
         Path,
         typer.Argument(
             help="Embeddings: .npz, .npy with a .csv beside it, .parquet; texts: .csv; or a run folder: its training "
             "items.",
             show_default=False,
+            callback=exists,
         ),
     ],
     level: Annotated[
@@ -62,9 +62,7 @@ def audit(
     neighbours: Annotated[
         int | None, typer.Option(help="Nearest items that an item is judged by.", show_default=False)
     ] = None,
-    distance: Annotated[
-        Literal["cosine", "euclidean"] | None, typer.Option(help="Default: that of the run; cosine for a file.")
-    ] = None,
+    distance: Distance = None,
     split: Annotated[str | None, typer.Option(help="Of a file, take the rows of this split only.")] = None,
     text: Annotated[
         str | None,
@@ -90,6 +88,10 @@ def audit(
     json: Json = False,
 ) -> int:
     """Say how many labels are wrong, and rank the items by the probability that theirs is; no file is changed."""
+    if json:
+        refuse(context, "--json holds all items", "top")
+    if not embeddings.is_dir():
+        refuse(context, "only a run needs its data", "data_root")
     from trivet.tasks.audit import Outputs, Request, audit_path  # here: it loads the training stack
     from trivet.tasks.display import Display
 
@@ -116,40 +118,35 @@ def audit(
 
 def print_audit(result: Mapping[str, Any], top: int) -> None:
     """The noise rate, the most suspect items as a table, and where everything was written."""
-    console = Console()
-
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
-
     rate = result["noise_rate"]
     low, high = (100 * end for end in rate["interval"])
-    say(f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)", "bold")
+    say(f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)", bold=True)
     name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
     how = f"out of {result['folds']} folds" if result["folds"] else "in one embedding"
     say(
         f"{name}, by {result['level']}: {result['items']} items of {result['classes']} classes, judged {how} by "
-        f"{result['neighbours']} neighbours each; {result['above_half']} have a probability above 50 % to be wrong"
+        f"{result['neighbours']} neighbours each; {result['above_half']} are wrong with a probability above 50 %"
     )
     if top:
-        table = Table()
-        words, numbers = ("id", "label", "proposed"), ("wrong, %", "neighbours of its label", "margin", "mode, %")
-        for column in (*words, *numbers):
-            table.add_column(column, justify="left" if column in words else "right", overflow="fold")
+        rows = []
         for one in result["suspects"][:top]:
             margin = one["positive_margin"]
-            table.add_row(
-                *(Text(one[column]) for column in ("id", "label", "proposed_label")),
-                _cents(one["probability_wrong"]),
-                f"{round(one['neighbour_agreement'] * result['neighbours'])} of {result['neighbours']}",
-                "–" if margin is None else f"{margin:.3f}",
-                f"{100 * one['mode_share']:.0f}",
+            rows.append(
+                (
+                    *(one[column] for column in ("id", "label", "proposed_label")),
+                    _cents(one["probability_wrong"]),
+                    f"{round(one['neighbour_agreement'] * result['neighbours'])} of {result['neighbours']}",
+                    "–" if margin is None else f"{margin:.3f}",
+                    f"{100 * one['mode_share']:.0f}",
+                )
             )
-        console.print(table)
+        numbers = ("wrong, %", "neighbours of its label", "margin", "mode, %")
+        print_table(None, ("id", "label", "proposed"), numbers, rows)
     for note in result["notes"]:
         say(f"Note: {note}")
     for key, said in (("out", "Suspects"), ("decisions", "Decisions"), ("report", "Report")):
         if key in result:
-            say(f"{said}: {result[key]}")
+            typer.echo(f"{said}: {result[key]}")
 
 
 def _cents(probability: float) -> str:

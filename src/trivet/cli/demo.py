@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.output import Json, command_line, print_json
+from trivet.cli.options import Json
+from trivet.cli.output import command_line, print_json
 
 
 def demo(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, command_line, print_diagnosis, print_json
+from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, refuse
+from trivet.cli.output import command_line, digits, print_json, print_table, say
 
 
 def diagnose(
+    context: typer.Context,
     embeddings: Annotated[
         list[Path],
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several stand side by side.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several are shown side by "
+            "side.",
             show_default=False,
+            callback=exists,
         ),
     ],
     labels: Annotated[
@@ -34,17 +39,16 @@ def diagnose(
         Path | None,
         typer.Option(
             help="Another embedding of the same items, a file or a run, matched by id if both have one. Default: the "
-            "untrained network of a run; none for a file."
+            "untrained network of a run; none for a file.",
+            callback=exists,
         ),
     ] = None,
-    distance: Annotated[
-        Literal["cosine", "euclidean"] | None, typer.Option(help="Default: that of the run; cosine for a file.")
-    ] = None,
+    distance: Distance = None,
     split: Annotated[
         str | None,
         typer.Option(help="Take the rows of this split only; of a run, this split. Default: its training items."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with tables and plots here.")] = None,
+    report: Report = None,
     fail_on: Annotated[
         Literal["collapse"] | None, typer.Option(help="Exit with 1 if the network or the classes collapsed.")
     ] = None,
@@ -53,11 +57,12 @@ def diagnose(
     json: Json = False,
 ) -> int:
     """Say whether embeddings collapsed, which way, on what evidence, why, and what to change."""
+    check_output(report)
+    if not any(path.is_dir() for path in (*embeddings, *([reference] if reference else []))):
+        refuse(context, "only a run needs its data", "data_root")
     from trivet.tasks.diagnose import Request, diagnose_paths  # here: it loads the training stack
     from trivet.tasks.display import Display
 
-    if report is not None and (report.is_dir() or not report.parent.is_dir()):
-        raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")
     request = Request(
         level=labels,
         fine=tuple(fine) if fine else None,
@@ -76,3 +81,69 @@ def diagnose(
     else:
         print_diagnosis(result)
     return int(fail_on == "collapse" and collapsed)
+
+
+def print_diagnosis(result: Mapping[str, Any]) -> None:
+    """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
+    found = result.get("results", [result])
+    names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in found]
+    for one, name in zip(found, names, strict=True):
+        for verdict in one["verdicts"]:
+            kind = verdict["kind"].replace("-", " ")
+            severity = f", {verdict['severity']}" if verdict["severity"] else ""
+            say(f"{name}: {kind}{severity}: {verdict['rule']}", bold=True)
+            evidence = (f"{_words(key)} {digits(value)}" for key, value in verdict["evidence"].items())
+            say(f"Evidence: {', '.join(evidence)}", indent=2)
+            say(f"Cause: {verdict['cause']}" if verdict["changes"] else verdict["cause"], indent=2)
+            for number, change in enumerate(verdict["changes"], 1):
+                say(f"Change {number}: {change}", indent=2)
+        items = f"{one['measures']['classes']} classes, {one['items']} items, {one['dimension']} dimensions"
+        reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
+        say(f"Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}", indent=2)
+        for note in one["notes"]:
+            say(f"Note: {note}", indent=2)
+        typer.echo()
+    print_table(None, ("measure",), names, _measured([one["measures"] for one in found]))
+    if "report" in result:
+        typer.echo(f"Report: {result['report']}")
+
+
+def _measured(found: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Rows of the table: what was measured in at least one embedding."""
+    values = {_words(key): [one.get(key) for one in found] for key in _DIAGNOSED}
+    for level in dict.fromkeys(level for one in found for level in one["fine"]):
+        for key in ("recall@1", "fine_coarse_index"):
+            values[f"{level}: {_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in found]
+    for key in _SAMPLED:
+        values[f"batches: {_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in found]
+    return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
+
+
+_SAMPLED = ("loss", "active_fraction", "hard_fraction", "dropped", "s_ap", "s_an", "choices")
+_DIAGNOSED = (
+    "relative_spread",
+    "mean_distance",
+    "effective_rank",
+    "first_axis",
+    "occupied",
+    "class_spread",
+    "modes",
+    "nmi",
+    "nmi_plus",
+    "reference_modes",
+    "mode_index",
+    "retention",
+    "recall@1",
+    "recall",
+    "chance",
+    "strangers",
+    "norm",
+    "reference_shrinkage",
+    "reference_spread",
+)
+
+
+def _words(measure: str) -> str:
+    return {"recall": "recall@1", "chance": "recall@1 by chance", "occupied": "occupied spots", "nmi_plus": "nmi+"}.get(
+        measure, measure.replace("_", " ")
+    )

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, print_json
+from trivet.cli.options import DataRoot, Json, check_output, exists, refuse
+from trivet.cli.output import print_json
 
 
 def embed(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    context: typer.Context,
+    run: Annotated[Path, typer.Argument(help="A run folder.", callback=exists)],
     data: Annotated[
         str, typer.Argument(help="A folder of images, or the name of a data set such as digits (see trivet data list).")
     ],
@@ -21,12 +23,13 @@ def embed(
     json: Json = False,
 ) -> int:
     """Embed images with the model of a run: a parquet file with columns id, one per label level, embedding."""
-    from trivet.tasks.embed import embed_data  # here: it loads the training stack
-
-    if output.is_dir() or not output.parent.is_dir():
-        raise ValueError(f"--output must name a file in a folder that exists: got {output}; make the folder first.")
+    check_output(output)
     if output.exists() and not force:
         raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")
+    if Path(data).is_dir():
+        refuse(context, "DATA is a folder, not a data set by name", "data_root")
+    from trivet.tasks.embed import embed_data  # here: it loads the training stack
+
     result = embed_data(run, data, output, data_root=data_root, progress=True)
     if json:
         print_json(result)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, command_line, print_evaluation, print_json, print_run, run_summary
+from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
+from trivet.cli.output import command_line, per_cent, print_json, print_table, say
+from trivet.cli.run import print_run, run_summary
+
+CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accuracy")  # how measures of no ranking begin
+OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
 
 
 def evaluate(
+    context: typer.Context,
     embeddings: Annotated[
         list[Path] | None,
         typer.Argument(
             help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several are compared. "
-            "A run folder alone: its model is evaluated anew.",
+            "A run folder without options: its model is evaluated anew. With options: the embeddings it holds.",
             show_default=False,
+            callback=exists,
         ),
     ] = None,
     labels: Annotated[
@@ -39,9 +47,7 @@ def evaluate(
             "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10."
         ),
     ] = None,
-    distance: Annotated[
-        Literal["cosine", "euclidean"] | None, typer.Option(help="Default: that of the run; cosine for a file.")
-    ] = None,
+    distance: Distance = None,
     cameras: Annotated[
         bool, typer.Option("--cameras", help="Leave out items of the query's class that its own camera saw.")
     ] = False,
@@ -61,28 +67,15 @@ def evaluate(
     ] = None,
     resamples: Annotated[int, typer.Option(min=0, help="Of the bootstrap intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of k-means, pairs, folds, samples and the bootstrap.")] = 0,
-    report: Annotated[Path | None, typer.Option(help="Write a page with tables and plots here.")] = None,
+    report: Report = None,
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
     """Measure embeddings: retrieval, clustering and verification, with intervals; or evaluate a run anew."""
     paths = embeddings or []
-    others = (
-        labels,
-        query,
-        gallery,
-        split,
-        table,
-        measures,
-        distance,
-        junk,
-        out_of_scope,
-        approximate,
-        report,
-        per_class,
-    )
-    if len(paths) == 1 and paths[0].is_dir() and not any(others) and not (cameras or folds or sample):
+    options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
+    if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
         from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
@@ -91,15 +84,24 @@ def evaluate(
         else:
             print_run(record, paths[0])
         return 0
+    if not paths and (query is None or gallery is None):
+        raise ValueError(
+            "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
+        )
+    refuse(context, "the data are read only where a run is evaluated anew, without other options", "data_root")
+    names = [name.strip() for part in measures or [] for name in part.split(",")]
+    if names and "nmi+" not in names:
+        refuse(context, "nmi+ is not among the --measures", "nmi_plus")
+    if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
+        refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
+    for out in (report, per_class):
+        check_output(out)
     from dataclasses import replace
 
     from trivet.evaluation import ALL
-    from trivet.tasks import evaluate as files  # here: it loads the training stack
+    from trivet.tasks import evaluate as files  # here: it loads the evaluation
     from trivet.tasks.display import Display
 
-    for out in (report, per_class):
-        if out is not None and (out.is_dir() or not out.parent.is_dir()):
-            raise ValueError(f"an output must be a file in a folder that exists: got {out}; make the folder first.")
     request = files.Request(
         levels=tuple(labels) if labels else None,
         table=table,
@@ -109,7 +111,7 @@ def evaluate(
         cameras=cameras,
         junk=junk,
         out_of_scope=out_of_scope,
-        measures=tuple(name.strip() for part in measures for name in part.split(",")) if measures else ALL,
+        measures=tuple(names) or ALL,
         distance=distance,
         without_positive=without_positive,
         nmi_plus=nmi_plus,
@@ -119,10 +121,6 @@ def evaluate(
         resamples=resamples,
         seed=seed,
     )
-    if not paths and (query is None or gallery is None):
-        raise ValueError(
-            "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
-        )
     with files.processes() as (rank, count), Display(show=not rank) as display:
         if count > 1:
             request = replace(files.only_retrieval(request) if rank else request, distributed=True)
@@ -143,3 +141,108 @@ def evaluate(
     else:
         print_evaluation(result)
     return 0
+
+
+def print_evaluation(result: Mapping[str, Any]) -> None:
+    """The evaluation of one or more files as tables on standard output, shares in per cent."""
+    records = result.get("results", [result])
+    for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
+        for record in records:
+            if level in record["evaluation"]:
+                _print_measures(record, level)
+        if differences := result.get("differences", {}).get(level):
+            _print_differences(level, differences)
+    for record in records:
+        for line in _notes(record):
+            say(f"{record['embeddings']}: {line}")
+    if "report" in result:
+        typer.echo(f"Report: {result['report']}")
+
+
+def _print_measures(record: Mapping[str, Any], level: str) -> None:
+    values, macro = record["evaluation"][level], record.get("macro", {}).get(level, {})
+    intervals = record.get("intervals", {}).get(level, {})
+    rows = []
+    for name in _named_measures(values):
+        ends = intervals.get(name, {})
+        chance = values.get(f"chance_{name}", _chance(name))
+        row = (values[name], ends.get("queries"), ends.get("classes"), macro.get(name), chance)
+        rows.append((name, *map(per_cent, row)))
+    print_table(
+        f"{record['embeddings']}, {level}: {values['classes']} classes, {values['items']} items; per cent",
+        ("measure",),
+        ("value", "95 %, queries", "95 %, classes", "mean of classes", "chance"),
+        rows,
+    )
+
+
+def _chance(measure: str) -> float | None:
+    """What an embedding that knows nothing of the classes scores, where that does not depend on the data."""
+    if measure.startswith("tar@far="):
+        return float(measure.removeprefix("tar@far="))
+    return {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}.get(measure)
+
+
+def _print_differences(level: str, differences: Mapping[str, Any]) -> None:
+    first = next(iter(differences.values()))
+    print_table(
+        f"{level}: less {first[0]['less']}; points, paired",
+        ("measure", "embeddings"),
+        ("difference", "95 %, queries", "95 %, classes"),
+        [
+            (name, row["of"], *(per_cent(row[key]) for key in ("difference", "queries", "classes")))
+            for name, rows in differences.items()
+            for row in rows
+        ],
+    )
+
+
+def _named_measures(values: Mapping[str, Any]) -> list[str]:
+    counts = ("items", "classes", "without_positive", "clusters")
+    return [
+        name
+        for name in values
+        if name not in counts
+        and not name.startswith(("chance_", "nmi+_", "verification_", "verification-threshold"))
+        and not name.endswith("_missing")
+    ]
+
+
+def _notes(record: Mapping[str, Any]) -> list[str]:
+    """What a number in the tables cannot be read without."""
+    protocol, notes = record["protocol"], []
+    kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
+    notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")
+    for level, values in record["evaluation"].items():
+        if values.get("without_positive"):
+            treated = "count as misses" if protocol["without_positive"] == "miss" else "are left out"
+            notes.append(f"{level}: {values['without_positive']} queries have nothing to be found and {treated}")
+        notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
+    if "junk" in protocol:
+        notes.append(f"{protocol['junk']} junk items taken out of the gallery")
+    if "approximate" in protocol:
+        index = protocol["approximate"]
+        notes.append(
+            f"approximate search by {index['kind']}: recall@{index['recall_at']} {index['recall']:.1%} of the exact one"
+        )
+    for level, measures in record.get("folds", {}).items():
+        for name, fold in measures.items():
+            mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
+            notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
+    if "rejection" in record:
+        found = record["rejection"]
+        drawn, macro = found.get("intervals", {}), found.get("macro", {}).get("auroc")
+        both = {
+            name: "".join(
+                f" (95 % over {over} {per_cent(interval)})"
+                for over, interval in drawn.get(name, {}).items()
+                if interval
+            )
+            for name in ("auroc", "fpr_at_95_tpr")
+        }
+        notes.append(
+            f"rejection of {found['out_of_scope']} queries out of scope: AUROC {found['auroc']:.1%}{both['auroc']}"
+            f"{'' if macro is None else f', mean of classes {macro:.1%}'}, {found['fpr_at_95_tpr']:.1%}"
+            f"{both['fpr_at_95_tpr']} accepted where 95 % of the {found['in_scope']} in scope are"
+        )
+    return notes

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from trivet.cli.output import DataRoot, Json, command_line, print_json
+import trivet
+from trivet.arguments import check_name
+from trivet.cli.options import Change, DataRoot, Json, Report, check_output, exists
+from trivet.cli.output import command_line, digits, print_json, print_table, say
 
 AXES = ("classes", "samples", "dim")
 
@@ -22,15 +21,15 @@ def forecast(
     config: Annotated[
         Path,
         typer.Argument(
-            help="The settings, a TOML file; or a run folder, whose page then shows the forecast.", show_default=False
+            help="The settings, a TOML file; or a run folder, whose page then shows the forecast.",
+            show_default=False,
+            callback=exists,
         ),
     ],
     more: Annotated[
         list[str] | None, typer.Argument(metavar="axis=values", help="More axes of --grid.", show_default=False)
     ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
-    ] = None,
+    set: Change = None,
     steps: Annotated[
         int | None,
         typer.Option(help="Steps of the probe, at least 5. Default: 5 % of training.steps, from 20 to 60."),
@@ -43,7 +42,7 @@ def forecast(
             "several; an axis left out stays as in the settings."
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with the forecast, or the heat map, here.")] = None,
+    report: Report = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
@@ -53,24 +52,26 @@ def forecast(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
         )
     axes = parse_grid([*(grid or []), *(more or [])])
-    if report is not None and (report.is_dir() or not report.parent.is_dir()):
-        raise ValueError(f"an output must be a file in a folder that exists: got {report}; make the folder first.")
-    from trivet.records import ForecastRecord, complete
-    from trivet.reports import write_forecast_report  # here: they load the training stack
-    from trivet.tasks.display import Display
-    from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
-    from trivet.training.config import RunConfig
-
-    folder = None
+    check_output(report)
     if config.is_dir():
         if set:
             raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
-        folder = kept_run(config)
         if report is not None and report.resolve().is_relative_to(config.resolve()):
             raise ValueError(
                 f"--report must lie outside the run, whose own page shows the forecast: got {report}; leave it out."
             )
-    settings = RunConfig.read(config, set or []) if folder is None else folder.given()
+    from trivet.training.config import RunConfig
+
+    settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
+    from trivet.records import ForecastRecord, complete
+    from trivet.reports import write_forecast_report
+    from trivet.tasks.display import Display
+    from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
+
+    folder = None
+    if settings is None:
+        folder = kept_run(config)
+        settings = folder.given()
     with Display() as display:
         if grid:
             found = forecast_grid(
@@ -89,7 +90,7 @@ def forecast(
         "config": config.stem,
         "command": command_line(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "trivet": metadata.version("trivet"),
+        "trivet": trivet.__version__,
     }
     if folder is not None:
         found["report"] = keep_forecast(folder, found | about)
@@ -111,8 +112,6 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
     Raises:
         ValueError: if an axis is unknown or given twice, or a value is not a whole number.
     """
-    from trivet.arguments import check_name  # here: it loads torch, which `--help` does not need
-
     axes: dict[str, list[int]] = {}
     for part in (part for text in texts for part in text.split()):
         axis, equals, values = part.partition("=")
@@ -132,60 +131,49 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
 
 
 def _print_one(found: Mapping[str, Any]) -> None:
-    console = Console()
-
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
-
-    say(found["verdict"], "bold")
+    say(found["verdict"], bold=True)
     if found["forecast"] is not None:
         evidence = (
-            f"{name.replace('_', ' ')} {_number(value)}" for name, value in found["forecast"]["evidence"].items()
+            f"{name.replace('_', ' ')} {digits(value)}" for name, value in found["forecast"]["evidence"].items()
         )
-        say(f"  Evidence: {', '.join(evidence)}")
+        say(f"Evidence: {', '.join(evidence)}", indent=2)
     for one in found["seeds"]:
         for event in one["events"]:
             kind = event["kind"].replace("-", " ")
-            say(f"  Seen at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}")
+            say(f"Seen at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}", indent=2)
     for number, change in enumerate(found["changes"], 1):
-        say(f"  Change {number}: {change}")
+        say(f"Change {number}: {change}", indent=2)
     say(found["bound"]["sentence"])
-    _print_end(console, found)
+    _print_end(found)
 
 
 def _print_map(found: Mapping[str, Any]) -> None:
     from trivet.records import ForecastRecord, complete
-    from trivet.reports.forecast import heat_maps  # here: it loads what draws, which `--help` does not need
+    from trivet.reports.forecast import heat_maps  # here: it loads what draws
 
-    console = Console()
-    told = [cell for cell in found["cells"] if cell["forecast"] is not None]
-    console.print(
-        f"Collapse by step {found['of']}, per cent with 90 % intervals, told by {found['steps']} steps", highlight=False
-    )
+    made = [cell for cell in found["cells"] if cell["forecast"] is not None]
+    say(f"Collapse by step {found['of']}, per cent with 90 % intervals, forecast from {found['steps']} steps")
     for shown in heat_maps(complete(ForecastRecord, found)):
-        table = Table(title=Text(shown["title"]), title_justify="left")
-        table.add_column("batch")
-        for column in shown["columns"]:
-            table.add_column(
-                f"{column} {'samples' if shown['across'].startswith('samples') else 'dim'}", justify="right"
-            )
-        for head, _, cells in shown["rows"]:
-            texts = (f"{cell['text']} ({cell['ends']})" if cell["ends"] else cell["text"] for cell in cells)
-            table.add_row(head, *texts)
-        console.print(table)
-    if told:
-        vacuous = sum(cell["bound"]["vacuous"] for cell in told)
-        bound = (
-            f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous, it says nothing, in {vacuous} of {len(told)}"
+        unit = "samples" if shown["across"].startswith("samples") else "dim"
+        print_table(
+            shown["title"],
+            ("batch",),
+            [f"{column} {unit}" for column in shown["columns"]],
+            [
+                (head, *(f"{cell['text']} ({cell['ends']})" if cell["ends"] else cell["text"] for cell in cells))
+                for head, _, cells in shown["rows"]
+            ],
         )
-        console.print(Text(bound), soft_wrap=True)
-    if any(cell["outlook"] != "unlikely" for cell in told):
-        best = min(told, key=lambda cell: float(cell["forecast"]["interval"][1]))
+    if made:
+        vacuous = sum(cell["bound"]["vacuous"] for cell in made)
+        say(f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous, it says nothing, in {vacuous} of {len(made)}")
+    if any(cell["outlook"] != "unlikely" for cell in made):
+        best = min(made, key=lambda cell: float(cell["forecast"]["interval"][1]))
         shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"
-        console.print(Text(f"Surest not to collapse: {shape}"), soft_wrap=True)
+        say(f"Least likely to collapse: {shape}")
     for reason in dict.fromkeys(cell["reason"] for cell in found["cells"] if cell["reason"]):
-        console.print(Text(f"Left out, {_shapes(found['cells'], reason)}: {reason}"), soft_wrap=True)
-    _print_end(console, found)
+        say(f"Left out, {_shapes(found['cells'], reason)}: {reason}")
+    _print_end(found)
 
 
 def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
@@ -193,10 +181,6 @@ def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
     return shapes[0] if len(shapes) == 1 else f"{len(shapes)} shapes"
 
 
-def _print_end(console: Console, found: Mapping[str, Any]) -> None:
+def _print_end(found: Mapping[str, Any]) -> None:
     if "report" in found:
-        console.print(f"Report: {found['report']}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+        typer.echo(f"Report: {found['report']}")

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from trivet.cli.output import Json, print_json
-
-
-class Distance(StrEnum):
-    """What near means."""
-
-    cosine = "cosine"
-    euclidean = "euclidean"
-
-
-class Kind(StrEnum):
-    """How the index searches."""
-
-    auto = "auto"
-    exact = "exact"
-    hnsw = "hnsw"
-    ivf = "ivf"
+from trivet.cli.options import Distance, Json, exists
+from trivet.cli.output import print_json
 
 
 def index(
-    source: Annotated[Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.")],
+    source: Annotated[
+        Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.", callback=exists)
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
-    distance: Annotated[
-        Distance | None, typer.Option(help="Default: that of the run's evaluation; cosine for a file.")
-    ] = None,
+    distance: Distance = None,
     kind: Annotated[
-        Kind, typer.Option(help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond.")
-    ] = Kind.auto,
+        Literal["auto", "exact", "hnsw", "ivf"],
+        typer.Option(help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond."),
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Of the rows that train ivf, and of those that recall is measured on.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index the items of this split only.")] = None,
     table: Annotated[Path | None, typer.Option(help="Of an npy file: its csv, if not of the same name.")] = None,
@@ -52,8 +37,8 @@ def index(
     made = make_index(
         source,
         output,
-        distance=None if distance is None else distance.value,
-        kind=kind.value,
+        distance=distance,
+        kind=kind,
         seed=seed,
         split=split,
         table=table,

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from trivet.cli.output import DataRoot, Json, command_line, print_json
+from trivet.cli.options import DataRoot, Json, exists, refuse
+from trivet.cli.output import command_line, print_json, print_table
 
 
 def search(
-    index: Annotated[Path, typer.Argument(help="An index folder, made by trivet index.")],
+    context: typer.Context,
+    index: Annotated[Path, typer.Argument(help="An index folder, made by trivet index.", callback=exists)],
     query: Annotated[
         str | None,
         typer.Argument(
@@ -33,6 +32,10 @@ def search(
     json: Json = False,
 ) -> int:
     """Find the indexed items nearest to an item, an image, a text or vectors."""
+    if sum(value is not None for value in (query, id, text)) != 1:
+        raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
+    if sheet is None:
+        refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
     from trivet.tasks.search import search_folder  # here: it loads the training stack
 
     found = search_folder(index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line())
@@ -45,22 +48,19 @@ def search(
 
 def print_found(found: Mapping[str, Any]) -> None:
     """A table for each query on standard output."""
-    console = Console()
     for query in found["queries"]:
         known = ", ".join(f"{level} {name}" for level, name in query["labels"].items())
-        table = Table(
-            title=Text(f"{query['kind']} {query['query']}" + (f" ({known})" if known else "")), title_justify="left"
-        )
         levels = list(query["neighbours"][0]["labels"]) if query["neighbours"] else []
-        for column in ("", "id", *levels, f"{found['distance']} distance"):
-            table.add_column(
-                Text(column), justify="right" if column in ("", f"{found['distance']} distance") else "left"
-            )
-        for rank, item in enumerate(query["neighbours"], start=1):
-            names = (Text(item["labels"][level]) for level in levels)
-            table.add_row(str(rank), Text(item["id"]), *names, f"{item['distance']:.4g}")
-        console.print(table)
+        print_table(
+            f"{query['kind']} {query['query']}" + (f" ({known})" if known else ""),
+            ("", "id", *levels),
+            (f"{found['distance']} distance",),
+            [
+                (str(rank), item["id"], *(item["labels"][level] for level in levels), f"{item['distance']:.4g}")
+                for rank, item in enumerate(query["neighbours"], start=1)
+            ],
+        )
         if len(query["neighbours"]) < found["k"]:
-            console.print(f"All {len(query['neighbours'])} other items: {found['k']} were asked for.")
+            typer.echo(f"These are all {len(query['neighbours'])} other items: {found['k']} were asked for.")
     if "sheet" in found:
-        console.print(f"Sheet: {found['sheet']}", markup=False, highlight=False, soft_wrap=True)
+        typer.echo(f"Sheet: {found['sheet']}")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.output import Json, command_line, print_checks, print_json
+from trivet.cli.options import Json, given, refuse
+from trivet.cli.output import command_line, print_json, say
 
 if TYPE_CHECKING:
-    from trivet.papers.figure import Figure
     from trivet.papers.simulate import Subject
 
 Output = Annotated[
@@ -34,8 +35,9 @@ def everything(context: typer.Context, check: CheckToo = False, json: Json = Fal
     """The papers' theory: figures with their numbers, and checks of every statement."""
     if context.invoked_subcommand is not None:
         if check or json:
+            written = ", ".join(given(context, "check", "json"))
             raise ValueError(
-                f"options of simulate go after the subject: write trivet simulate {context.invoked_subcommand} --check."
+                f"options of simulate go after the subject: write {written} behind {context.invoked_subcommand}."
             )
         return None
     if not check:
@@ -43,6 +45,16 @@ def everything(context: typer.Context, check: CheckToo = False, json: Json = Fal
             "simulate needs a subject (dynamics, isometry, noise or risk), or --check for the statements of all four."
         )
     return _checked(None, json)
+
+
+def print_checks(subject: str, checks: Sequence[Any]) -> None:
+    """The statements of one paper, each with what was expected, what was found, and whether it holds."""
+    say(f"{subject}: {sum(row.holds for row in checks)} of {len(checks)} hold", bold=True)
+    for row in checks:
+        say(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
+        say(f"expected: {row.expected}", indent=7)
+        say(f"found: {row.found}", indent=7)
+    typer.echo()
 
 
 def _checked(subject: Subject | None, json: bool) -> int:
@@ -61,8 +73,8 @@ def _checked(subject: Subject | None, json: bool) -> int:
 
 
 def _drawn(
+    context: typer.Context,
     subject: Subject,
-    figures: Callable[[], Sequence[Figure]],
     settings: dict[str, Any],
     *,
     output: Path | None,
@@ -74,11 +86,13 @@ def _drawn(
     if output is None:
         if not check:
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
+        refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
-    from trivet.papers.simulate import PAGE, simulate  # here: they load the training stack
+    from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
     from trivet.papers.simulate import check as checks_of
 
-    drawn = figures()  # first, as it finds what is wrong with the options
+    figures = import_module(f"trivet.papers.{PAPERS[subject]}.figures").figures
+    drawn = figures(**settings)  # first, as it finds what is wrong with the options
     checks = [row for _, rows in checks_of((subject,)) for row in rows] if check else []
     record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)
     if json:
@@ -93,6 +107,7 @@ def _drawn(
 
 @simulate.command()
 def dynamics(
+    context: typer.Context,
     loss: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,13 +154,10 @@ def dynamics(
     json: Json = False,
 ) -> int:
     """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
-    from trivet.papers.xuan2020 import figures as drawings  # here: it loads matplotlib
-    from trivet.papers.xuan2020.digits import GAMMAS, STRENGTHS
-
     given: dict[str, Any] = {
         "loss": loss,
-        "gamma": gamma or list(GAMMAS),
-        "entanglement": entanglement or list(STRENGTHS),
+        "gamma": gamma or [0.2, 0.5, 0.8],
+        "entanglement": entanglement or [0.4, 0.8],
         "factor": factor,
         "learning_rate": learning_rate,
         "grid": grid,
@@ -155,12 +167,19 @@ def dynamics(
     }
     settings = {name: value for name, value in given.items() if value is not None}
     return _drawn(
-        "dynamics", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "dynamics",
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
 
 
 @simulate.command()
 def isometry(
+    context: typer.Context,
     output: Output = None,
     check: CheckToo = False,
     force: Force = False,
@@ -178,7 +197,6 @@ def isometry(
     trainings: Annotated[int, typer.Option(help="Networks of each setting in figure training; 0 leaves it out.")] = 2,
 ) -> int:
     """How far an embedding is from separating its classes: nearest separated embeddings, and how they shrink."""
-    from trivet.papers.xu2024 import figures as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "seed": seed,
@@ -192,12 +210,19 @@ def isometry(
         "trainings": trainings,
     }
     return _drawn(
-        "isometry", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "isometry",
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
 
 
 @simulate.command()
 def noise(
+    context: typer.Context,
     output: Output = None,
     classes: Annotated[
         list[int] | None, typer.Option(help="Classes, at least 2. May be repeated. Default: 2, 3, 10 and 100.")
@@ -215,8 +240,7 @@ def noise(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """How much label noise a loss stands: pair-noise rates, tolerance, and what is left of the clean risk."""
-    from trivet.papers.le2018 import figures as drawings  # here: it loads matplotlib
+    """How much label noise a loss tolerates: pair-noise rates, tolerance, and what is left of the clean risk."""
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 3, 10, 100],
@@ -229,12 +253,19 @@ def noise(
         "seed": seed,
     }
     return _drawn(
-        "noise", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "noise",
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )
 
 
 @simulate.command()
 def risk(
+    context: typer.Context,
     output: Output = None,
     check: CheckToo = False,
     force: Force = False,
@@ -269,7 +300,6 @@ def risk(
     json: Json = False,
 ) -> int:
     """Collapsed or in two modes: which embedding has the lower expected loss when labels are noisy."""
-    from trivet.papers.levi2021 import figures as drawings  # here: it loads matplotlib
 
     settings: dict[str, Any] = {
         "classes": classes or [2, 5],
@@ -282,5 +312,11 @@ def risk(
         "rank": rank or [1, 2, 3, 5],
     }
     return _drawn(
-        "risk", lambda: drawings.figures(**settings), settings, output=output, check=check, force=force, json=json
+        context,
+        "risk",
+        settings,
+        output=output,
+        check=check,
+        force=force,
+        json=json,
     )

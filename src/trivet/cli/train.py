@@ -8,27 +8,32 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.output import DataRoot, Json, command_line, print_folds, print_json, print_run, run_summary
+from trivet.cli.options import Change, DataRoot, Json, exists, refuse
+from trivet.cli.output import command_line, print_json
+from trivet.cli.run import print_folds, print_run, run_summary
 
 
 def train(
-    config: Annotated[Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False)] = None,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False, callback=exists)
     ] = None,
+    set: Change = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml.")
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
+            callback=exists,
             help="Decisions on training labels, a csv file id,decision,label as trivet audit writes it: keep, relabel "
-            "or drop. The same as --set data.decisions=FILE."
+            "or drop. The same as --set data.decisions=FILE.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that the run folder holds.")] = False,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Go on with the run in this folder from its last checkpoint.")
+        Path | None,
+        typer.Option("--resume", callback=exists, help="Continue the run in this folder from its last checkpoint."),
     ] = None,
     repair: Annotated[
         bool,
@@ -48,12 +53,12 @@ def train(
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
-    from trivet.tasks import train as run  # here: it loads the training stack, which `--help` does not need
-    from trivet.training.config import RunConfig
-
     if resume is not None:
-        if config is not None or set or labels is not None or output is not None or force or folds is not None:
-            raise ValueError("--resume takes the settings of the run: leave out the settings file and other options.")
+        if config is not None:
+            raise ValueError("--resume takes the settings of the run: leave out the settings file.")
+        refuse(context, "--resume takes the settings of the run", "set", "labels", "output", "force", "folds")
+        from trivet.tasks import train as run  # here: it loads the training stack
+
         folder = resume
         record = run.resume(folder, repair=repair, data_root=data_root, command=command_line(), progress=True)
     else:
@@ -61,8 +66,12 @@ def train(
             raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
         if config is None:
             raise ValueError("train needs a settings file, such as examples/omniglot.toml, or --resume RUN.")
+        from trivet.training.config import RunConfig
+
         decisions = [] if labels is None else [f"data.decisions={dumps(str(labels))}"]
-        settings = RunConfig.read(config, [*(set or []), *decisions])
+        settings = RunConfig.read(config, [*(set or []), *decisions])  # before what takes long to load
+        from trivet.tasks import train as run
+
         folder = output or Path("runs") / config.stem
         if folds is not None:
             result = run.cross_validate(
@@ -86,5 +95,7 @@ def train(
         why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
         typer.echo(f"trivet: {why} to mend it, trivet train --resume {folder} --repair", err=True)
     else:
-        typer.echo(f"trivet: stopped after step {record['step']}; go on with trivet train --resume {folder}", err=True)
+        typer.echo(
+            f"trivet: stopped after step {record['step']}; continue with trivet train --resume {folder}", err=True
+        )
     return 1

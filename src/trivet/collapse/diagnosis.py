@@ -12,6 +12,7 @@ from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
+from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
 
@@ -130,8 +131,8 @@ class Diagnosis:
             }
             for level, one in self.measures.fine.items()
         }
-        found = self.measures.sampling
-        measures["sampling"] = None if found is None else dataclasses.asdict(found)
+        sampled = self.measures.sampling
+        measures["sampling"] = None if sampled is None else dataclasses.asdict(sampled)
         return {
             "verdicts": [_finite(dataclasses.asdict(verdict)) for verdict in self.verdicts],
             "measures": _finite(measures),
@@ -180,29 +181,31 @@ def diagnose(
         raise ValueError(
             f"strategy must be a trivet.collapse.Strategy of a loss and the shape of a batch: got {strategy!r}."
         )
-    found = measure(embeddings, labels, reference=reference, strategy=strategy, fine=fine, distance=distance, seed=seed)
-    verdicts = _exploding(found)
+    measures = measure(
+        embeddings, labels, reference=reference, strategy=strategy, fine=fine, distance=distance, seed=seed
+    )
+    verdicts = _exploding(measures)
     # Where a few norms exploded, only how narrow the whole is can still be told.
-    verdicts += _network(found, strategy, whole=not verdicts)
+    verdicts += _network(measures, strategy, whole=not verdicts)
     if not verdicts:
-        verdicts = [*_class(found, strategy), *_noisy(found)]
-    verdicts += _dead(found, strategy)
-    notes = _notes(found, strategy, told=bool(verdicts))
-    return Diagnosis(verdicts=tuple(verdicts) or (_healthy(found),), measures=found, notes=tuple(notes))
+        verdicts = [*_class(measures, strategy), *_noisy(measures)]
+    verdicts += _dead(measures, strategy)
+    notes = _notes(measures, strategy, told=bool(verdicts))
+    return Diagnosis(verdicts=tuple(verdicts) or (_healthy(measures),), measures=measures, notes=tuple(notes))
 
 
-def _exploding(found: Measures) -> list[Verdict]:
+def _exploding(measures: Measures) -> list[Verdict]:
     tail, scale = THRESHOLDS["norm"], THRESHOLDS["scale"]
-    if found.norm_tail <= tail.value and found.norm <= scale.value:
+    if measures.norm_tail <= tail.value and measures.norm <= scale.value:
         return []
-    which = f"largest norm {found.norm_tail:.3g} times the median, over {tail.value:g}"
-    if found.norm > scale.value:
-        which = f"root mean square norm {found.norm:.3g}, over {scale.value:g}"
+    which = f"largest norm {measures.norm_tail:.3g} times the median, over {tail.value:g}"
+    if measures.norm > scale.value:
+        which = f"root mean square norm {measures.norm:.3g}, over {scale.value:g}"
     return [
         Verdict(
             "exploding-norm",
             None,
-            {"norm": found.norm, "norm_tail": found.norm_tail},
+            {"norm": measures.norm, "norm_tail": measures.norm_tail},
             which,
             "Nothing limits the norm: without normalisation, a loss can be lowered by scaling everything up.",
             (
@@ -214,30 +217,30 @@ def _exploding(found: Measures) -> list[Verdict]:
     ]
 
 
-def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list[Verdict]:
+def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> list[Verdict]:
     t = {name: threshold.value for name, threshold in THRESHOLDS.items()}
-    shrinkage, spots = found.reference_shrinkage, found.occupied / found.effective_classes
-    low = (found.recall - found.chance) / (1 - found.chance) < t["halfway"] if found.chance < 1 else False
+    shrinkage, spots = measures.reference_shrinkage, measures.occupied / measures.effective_classes
+    low = (measures.recall - measures.chance) / (1 - measures.chance) < t["halfway"] if measures.chance < 1 else False
     if low:
-        spots = found.occupied_widely / found.effective_classes
+        spots = measures.occupied_widely / measures.effective_classes
     evidence = {
-        "relative_spread": found.relative_spread,
-        "effective_rank": found.effective_rank,
-        "first_axis": found.first_axis,
-        "occupied": found.occupied,
-        "mean_distance": found.mean_distance,
-        "recall@1": found.recall,
+        "relative_spread": measures.relative_spread,
+        "effective_rank": measures.effective_rank,
+        "first_axis": measures.first_axis,
+        "occupied": measures.occupied,
+        "mean_distance": measures.mean_distance,
+        "recall@1": measures.recall,
     }
     if shrinkage is not None:
         evidence["reference_shrinkage"] = shrinkage
-    margin = _at_margin(found, strategy)
-    if margin is not None and found.sampling is not None:
-        evidence |= {"loss": found.sampling.loss, "mean_to_negative": found.sampling.mean_to_negative}
+    margin = _at_margin(measures, strategy)
+    if margin is not None and measures.sampling is not None:
+        evidence |= {"loss": measures.sampling.loss, "mean_to_negative": measures.sampling.mean_to_negative}
     rules: list[tuple[bool, Severity, str]] = [
         (
-            found.relative_spread < t["point"],
+            measures.relative_spread < t["point"],
             "full",
-            f"relative spread {found.relative_spread:.3g}, under {t['point']:g}",
+            f"relative spread {measures.relative_spread:.3g}, under {t['point']:g}",
         ),
         (
             whole and shrinkage is not None and shrinkage < t["gone"],
@@ -245,9 +248,9 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
             f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['gone']:g}",
         ),
         (
-            found.relative_spread < t["cone"],
+            measures.relative_spread < t["cone"],
             "partial",
-            f"relative spread {found.relative_spread:.3g}, under {t['cone']:g}",
+            f"relative spread {measures.relative_spread:.3g}, under {t['cone']:g}",
         ),
         (
             whole and shrinkage is not None and shrinkage < t["shrunk"],
@@ -260,15 +263,15 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
             f"the loss of random batches is stuck at the margin of {margin or 0:g}, and negatives are closer than that",
         ),
         (
-            whole and low and found.first_axis > t["line"] and found.dimension >= 3 and found.classes >= 3,
+            whole and low and measures.first_axis > t["line"] and measures.dimension >= 3 and measures.classes >= 3,
             "partial",
-            f"{found.first_axis:.1%} of the variance along one line, over {t['line']:.0%}",
+            f"{measures.first_axis:.1%} of the variance along one line, over {t['line']:.0%}",
         ),
         (
             whole and spots < t["spots"],
             "partial",
-            f"{spots * found.effective_classes:.3g} occupied spots for {found.effective_classes:.3g} classes, under "
-            f"{t['spots']:g} per class",
+            f"{spots * measures.effective_classes:.3g} occupied spots for {measures.effective_classes:.3g} classes, "
+            f"under {t['spots']:g} per class",
         ),
     ]
     for holds, severity, text in rules:
@@ -277,64 +280,65 @@ def _network(found: Measures, strategy: Strategy | None, *, whole: bool) -> list
     return []
 
 
-def _at_margin(found: Measures, strategy: Strategy | None) -> float | None:
+def _at_margin(measures: Measures, strategy: Strategy | None) -> float | None:
     """The margin of a hinge that random batches leave as large as if all distances were 0, else None."""
-    if strategy is None or found.sampling is None or not strategy.loss.margin_at_a_point:
+    if strategy is None or measures.sampling is None or not strategy.loss.margin_at_a_point:
         return None
     margin, near = strategy.loss.margin, THRESHOLDS["margin"].value
-    stuck = margin > 0 and abs(found.sampling.loss - margin) <= near * margin
-    return margin if stuck and found.sampling.mean_to_negative < margin else None
+    stuck = margin > 0 and abs(measures.sampling.loss - margin) <= near * margin
+    return margin if stuck and measures.sampling.mean_to_negative < margin else None
 
 
-def _class(found: Measures, strategy: Strategy | None) -> list[Verdict]:
+def _class(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
     blob, merged = THRESHOLDS["blob"].value, THRESHOLDS["merged"].value
-    indices = _indices(found)
+    indices = _indices(measures)
     least = min(indices, key=lambda name: indices[name], default=None)
     # Classes that were as tight before have lost nothing.
-    before = found.reference_class_spread
-    if found.class_spread < blob and (before is None or found.class_spread < before / 2):
-        rule = f"{_tightness(found)}, under {blob:g}"
+    before = measures.reference_class_spread
+    if measures.class_spread < blob and (before is None or measures.class_spread < before / 2):
+        rule = f"{_tightness(measures)}, under {blob:g}"
     elif least is not None and indices[least] < merged:
         what = "modes of the reference" if least == "mode_index" else "fine classes"
         rule = f"{what} within a class are {indices[least]:.2g} times as far apart as the classes, under {merged:g}"
     else:
         return []
-    severity: Severity = "full" if found.class_spread < blob else "partial"
-    evidence = {"class_spread": found.class_spread, "recall@1": found.recall} | indices
-    evidence |= {f"{level}_recall@1": one.recall for level, one in found.fine.items()}
-    if found.retention is not None:
-        evidence["retention"] = found.retention
+    severity: Severity = "full" if measures.class_spread < blob else "partial"
+    evidence = {"class_spread": measures.class_spread, "recall@1": measures.recall} | indices
+    evidence |= {f"{level}_recall@1": one.recall for level, one in measures.fine.items()}
+    if measures.retention is not None:
+        evidence["retention"] = measures.retention
     return [Verdict("class-collapse", severity, evidence, rule, *class_advice(strategy))]
 
 
-def _tightness(found: Measures) -> str:
-    return f"items of the same class are {found.class_spread:.2g} times as far apart as items of different classes"
+def _tightness(measures: Measures) -> str:
+    return f"items of the same class are {measures.class_spread:.2g} times as far apart as items of different classes"
 
 
-def _indices(found: Measures) -> dict[str, float]:
+def _indices(measures: Measures) -> dict[str, float]:
     """What tells whether something inside the classes was lost, and is known to have been there."""
     merged, indices = THRESHOLDS["merged"].value, {}
-    for level, one in found.fine.items():
+    for level, one in measures.fine.items():
         # Labels that the inputs do not show are no loss.
-        noise = max(0.05 * (1 - one.chance), 3 * math.sqrt(one.chance * (1 - one.chance) / found.items))
+        noise = max(0.05 * (1 - one.chance), 3 * math.sqrt(one.chance * (1 - one.chance) / measures.items))
         shown = one.recall > one.chance + noise if one.reference_index is None else one.reference_index > merged
         if shown and one.split >= THRESHOLDS["split"].value:
             indices[f"{level}_fine_coarse_index"] = one.index
-    if found.mode_index is not None and (found.reference_split or 0) >= THRESHOLDS["seen"].value:
-        indices["mode_index"] = found.mode_index
+    if measures.mode_index is not None and (measures.reference_split or 0) >= THRESHOLDS["seen"].value:
+        indices["mode_index"] = measures.mode_index
     return indices
 
 
-def _noisy(found: Measures) -> list[Verdict]:
+def _noisy(measures: Measures) -> list[Verdict]:
     most = THRESHOLDS["strangers"].value
-    if not found.strangers > most:
+    if not measures.strangers > most:
         return []
     return [
         Verdict(
             "noisy-labels",
             None,
-            {"strangers": found.strangers, "recall@1": found.recall},
-            f"{found.strangers:.1%} of the items are surrounded by items that share one other label, over {most:.0%}",
+            {"strangers": measures.strangers, "recall@1": measures.recall},
+            f"{measures.strangers:.1%} of the items are surrounded by items that share one other label, "
+            f"over {most:.0%}",
             "So many labels disagree with their neighbours that they are probably wrong, or describe what the inputs "
             "do not show.",
             (
@@ -346,20 +350,20 @@ def _noisy(found: Measures) -> list[Verdict]:
     ]
 
 
-def _dead(found: Measures, strategy: Strategy | None) -> list[Verdict]:
-    sampled = found.sampling
+def _dead(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
+    sampled = measures.sampling
     if sampled is None or strategy is None:
         return []
     dropped, active = THRESHOLDS["dropped"].value, THRESHOLDS["active"].value
     if sampled.dropped <= dropped and sampled.active_fraction >= active:
         return []
-    if found.recall >= THRESHOLDS["learned"].value:
+    if measures.recall >= THRESHOLDS["learned"].value:
         return []  # nothing is left to learn; a note says so
     return [
         Verdict(
             "dead-sampler",
             None,
-            {"dropped": sampled.dropped, "active_fraction": sampled.active_fraction, "recall@1": found.recall},
+            {"dropped": sampled.dropped, "active_fraction": sampled.active_fraction, "recall@1": measures.recall},
             f"{sampled.dropped:.1%} of the anchors dropped, over {dropped:.0%}"
             if sampled.dropped > dropped
             else f"{sampled.active_fraction:.2%} of the terms active, under {active:.0%}",
@@ -373,16 +377,16 @@ def _dead(found: Measures, strategy: Strategy | None) -> list[Verdict]:
     ]
 
 
-def _healthy(found: Measures) -> Verdict:
-    knows = found.recall - found.chance > 0.1 * (1 - found.chance)
+def _healthy(measures: Measures) -> Verdict:
+    knows = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
     return Verdict(
         "healthy",
         None,
         {
-            "relative_spread": found.relative_spread,
-            "effective_rank": found.effective_rank,
-            "class_spread": found.class_spread,
-            "recall@1": found.recall,
+            "relative_spread": measures.relative_spread,
+            "effective_rank": measures.effective_rank,
+            "class_spread": measures.class_spread,
+            "recall@1": measures.recall,
         },
         "no rule fired",
         "Items and classes are well spread."
@@ -391,31 +395,33 @@ def _healthy(found: Measures) -> Verdict:
     )
 
 
-def _notes(found: Measures, strategy: Strategy | None, *, told: bool) -> list[str]:
+def _notes(measures: Measures, strategy: Strategy | None, *, told: bool) -> list[str]:
     """What a reader must know beside the verdicts."""
     notes = []
-    sampled = found.sampling
+    sampled = measures.sampling
     if (
         sampled is not None
         and sampled.active_fraction < THRESHOLDS["active"].value
-        and found.recall >= THRESHOLDS["learned"].value
+        and measures.recall >= THRESHOLDS["learned"].value
     ):
         notes.append("The batches contain nothing the loss can still learn from: the classes are already separated.")
     easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
     if easy and sampled is not None and sampled.choices <= 1:
         notes.append("With two items of a class in a batch there is only one positive: easy positives have no effect.")
+    if not installed("faiss", "sklearn"):
+        notes.append("nmi and nmi+ were not measured: they need faiss and scikit-learn, pip install 'trivet[train]'.")
     if strategy is not None and sampled is None:
         notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
-    if not told and found.class_spread < THRESHOLDS["tight"].value and not _indices(found):
+    if not told and measures.class_spread < THRESHOLDS["tight"].value and not _indices(measures):
         why = (
             "a finer label or a reference, such as the raw inputs, would show it."
-            if found.reference_modes is None
+            if measures.reference_modes is None
             else "the reference has too few modes within the classes to show it; try another one, or a finer label."
         )
         notes.append(
-            f"Classes are tight ({_tightness(found)}). Whether anything within them was lost cannot be told: {why}"
+            f"Classes are tight ({_tightness(measures)}). Whether anything within them was lost cannot be told: {why}"
         )
-    if found.per_class.items.max() == 1:
+    if measures.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said about the inside of classes.")
     return notes
 

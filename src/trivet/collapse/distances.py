@@ -81,12 +81,12 @@ def extent(embeddings: Array) -> Extent:
     if len(points) <= HELD:
         ordered = torch.pdist(scaled).sort().values
         middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]].mean()
-        found = float(ordered[-1]), float(ordered.mean()), float(middle)
+        lengths = float(ordered[-1]), float(ordered.mean()), float(middle)
     else:
-        found = _pairs(scaled if len(points) <= WHOLE else scaled.float())
-        if len(points) > WHOLE and found[2] < FLOOR:
-            found = _pairs(scaled)
-    diameter, mean, median = (value * typical for value in found)
+        lengths = _pairs(scaled if len(points) <= WHOLE else scaled.float())
+        if len(points) > WHOLE and lengths[2] < FLOOR:
+            lengths = _pairs(scaled)
+    diameter, mean, median = (value * typical for value in lengths)
     return Extent(diameter=diameter, mean=mean, median=median, root_mean_square=typical)
 
 

@@ -54,11 +54,11 @@ def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
     Returns:
         None without two looks of labelled batches.
     """
-    found = features(series)
-    if found is None:
+    values = features(series)
+    if values is None:
         return None
     model = coefficients()
-    row = [1.0, *(found[name] for name in FEATURES)]
+    row = [1.0, *(values[name] for name in FEATURES)]
     score = sum(weight * value for weight, value in zip(model["weights"], row, strict=True))
     variance = sum(
         a * cell * b
@@ -70,7 +70,7 @@ def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
         _logistic(score),
         (_logistic(score - reach), _logistic(score + reach)),
         int(series["step"][-1]),
-        {"relative_spread": settled(series["relative_spread"], len(series["step"]) - 1), **found},
+        {"relative_spread": settled(series["relative_spread"], len(series["step"]) - 1), **values},
     )
 
 
@@ -121,8 +121,8 @@ def settled(values: Sequence[float], at: int, width: int = WIDTH) -> float:
 @cache
 def coefficients() -> dict[str, Any]:
     """{"weights": of 1 and of each of `FEATURES`, "covariance": of the weights, "origin": where they come from}."""
-    found: dict[str, Any] = json.loads((files("trivet.collapse") / "forecast.json").read_text(encoding="utf-8"))
-    return found
+    fitted: dict[str, Any] = json.loads((files("trivet.collapse") / "forecast.json").read_text(encoding="utf-8"))
+    return fitted
 
 
 def _logistic(score: float) -> float:

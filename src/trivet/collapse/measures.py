@@ -20,6 +20,7 @@ from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
 from trivet.evaluation import cluster, nmi, retrieve
 from trivet.evaluation.inputs import Metric, as_points
+from trivet.extras import installed, load
 from trivet.geometry import Array, as_classes, as_rows
 
 Floats = npt.NDArray[np.float64]
@@ -29,6 +30,7 @@ QUERIES = 5000  # items that are asked for their nearest neighbour, and for what
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
 SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
 NEIGHBOURS = 10
+BLOCK = 256  # rows that are compared with all at a time where faiss is not installed
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
@@ -97,7 +99,7 @@ class Measures:
         modes: mean over the classes of `ClassMeasures.modes`.
         nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
             the second rises over the first where classes are several blobs each. None where that takes more clusters
-            than items, or longer than seconds.
+            than items, or longer than seconds, and where faiss or scikit-learn is not installed.
         strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
             one other label; of fewer neighbours where classes are small.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
@@ -187,7 +189,7 @@ def measure(
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(points)
-    found = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
+    retrieved = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
     sizes = torch.bincount(classes)
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
@@ -221,8 +223,8 @@ def measure(
         occupied=occupied_spots(points, seed=seed),
         occupied_widely=occupied_spots(points, within=WIDE_SPOT, seed=seed),
         effective_classes=1 / float(shares.square().sum()),
-        recall=found.mean()["recall@1"],
-        chance=found.chance["recall@1"],
+        recall=retrieved.mean()["recall@1"],
+        chance=retrieved.chance["recall@1"],
         class_spread=_median(spread.ratio),
         modes=modes.mean,
         nmi=_agreement(points, classes, len(shares), seed),
@@ -245,7 +247,7 @@ def measure(
             spread=spread.ratio,
             effective_rank=_ranks(points, classes),
             modes=modes.counts,
-            recall=_recall_of_classes(found.values[:, 0], found.labels[found.classes], len(shares)),
+            recall=_recall_of_classes(retrieved.values[:, 0], retrieved.labels[retrieved.classes], len(shares)),
             retention=None if kept is None else kept.values,
         ),
     )
@@ -289,8 +291,6 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     Raises:
         ValueError: if shapes or dtypes disagree, or a row is not finite.
     """
-    import faiss
-
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
     k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
@@ -304,7 +304,13 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     rows, classes = np.ascontiguousarray(rows[order]), classes[torch.from_numpy(order)]
     asked = _sample(len(rows), seed)
     asked = np.arange(len(rows)) if asked is None else asked
-    _, near = faiss.knn(rows[asked], rows, k + 1)
+    if installed("faiss"):
+        _, near = load("faiss").knn(rows[asked], rows, k + 1)
+    else:  # half as fast
+        everyone, blocks = torch.from_numpy(rows), range(0, len(asked), BLOCK)
+        distances = (torch.cdist(everyone[asked[start : start + BLOCK]], everyone) for start in blocks)
+        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
+        near = torch.cat(nearest).numpy()
     others = near != asked[:, None]
     # Among many equal rows an item itself may be missing; then the last one is too many.
     others[others.all(axis=1), -1] = False
@@ -345,7 +351,7 @@ def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:
 
 
 def _agreement(points: Tensor, classes: Tensor, clusters: int, seed: int) -> float | None:
-    if clusters > len(points) or points.numel() * clusters > PRODUCTS:
+    if clusters > len(points) or points.numel() * clusters > PRODUCTS or not installed("faiss", "sklearn"):
         return None
     return nmi(classes, cluster(points, clusters, seed=seed, restarts=1).assignment)
 
@@ -355,8 +361,8 @@ def _mode_index(points: Tensor, classes: Tensor, modes: ClassModes) -> float | N
     if modes.mean == 1:
         return None
     fine = np.zeros(len(classes), dtype=np.int64)
-    for number, found in enumerate(modes.modes):
-        fine[classes.numpy() == number] = found.assignment + 1
+    for number, modes_of_class in enumerate(modes.modes):
+        fine[classes.numpy() == number] = modes_of_class.assignment + 1
     counted = torch.from_numpy(np.flatnonzero(fine))  # of a large class some are
     pairs = classes.numpy() * (int(fine.max()) + 1) + fine
     return fine_coarse_index(points[counted], classes[counted], pairs[counted])
@@ -376,9 +382,9 @@ def _fine(points: Tensor, classes: Tensor, values: Array, known: Tensor | None, 
     )
     whole = torch.bincount(classes)
     chance = (sizes[members] - 1) / (whole[classes] - 1).clamp_min(1)
-    found = retrieve(points, inner, sample=_sample(len(points), seed), measures=("recall@1",))
+    retrieved = retrieve(points, inner, sample=_sample(len(points), seed), measures=("recall@1",))
     return FineMeasures(
-        recall=found.mean()["recall@1"],
+        recall=retrieved.mean()["recall@1"],
         chance=float(chance.double().mean()),
         split=float((torch.bincount(pairs[:, 0]) > 1).double().mean()),
         index=fine_coarse_index(points, classes, inner),

@@ -289,15 +289,15 @@ def _one_gaussian(n: int) -> tuple[float, float]:
 
 def _valleys(scores: Floats, cut: Floats) -> tuple[Floats, Floats]:
     """For each column `(j,)`: points around the cut over points in the sparser part's densest place; its limit."""
-    found = []
+    valleys = []
     for values, place in zip(np.sort(scores, axis=0).T, cut.tolist(), strict=True):
         first = int(np.searchsorted(values, place, side="right"))  # of the upper part
         if not 0 < first < len(values):  # no two parts
-            found.append((len(values), 1))
+            valleys.append((len(values), 1))
             continue
         half = (values[first:].mean() - values[:first].mean()) / 6
         around = np.searchsorted(values, values + half, side="right") - np.searchsorted(values, values - half)
         middle = np.searchsorted(values, place + half, side="right") - np.searchsorted(values, place - half)
-        found.append((int(middle), min(int(around[:first].max()), int(around[first:].max()))))
-    middles, sides = np.array(found, np.float64).T
+        valleys.append((int(middle), min(int(around[:first].max()), int(around[first:].max()))))
+    middles, sides = np.array(valleys, np.float64).T
     return middles / sides, VALLEY + SLACK / np.sqrt(sides)

@@ -150,11 +150,11 @@ class CollapseMonitor:
             self._say(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
         if looked and self._log is not None:
             self._log({name: values[-1] for name, values in self.series.items() if name != "step"}, step)
-        found = self.events[before:]
+        events = self.events[before:]
         if self._on_event is not None:
-            for event in found:
+            for event in events:
                 self._on_event(event)
-        return found
+        return events
 
     def watch(self, loss: nn.Module, *, step: Callable[[], int] | None = None) -> torch.utils.hooks.RemovableHandle:
         """Update whenever `loss(embeddings, labels)` is called in training; `.remove()` the handle to end that.

@@ -110,9 +110,9 @@ def compared_measures(embeddings: Tensor, labels: Tensor, fine: Tensor | None = 
         inner = fine[:MOST]
         deep = (inner[:, None] == inner) & positive
         mixed = deep.any(dim=1) & (positive & ~deep).any(dim=1)
-        found = inner[nearest_positive.indices] == inner
+        hits = inner[nearest_positive.indices] == inner
         fine_items = mixed.sum().float()
-        fine_recall = (found & mixed).sum() / fine_items
+        fine_recall = (hits & mixed).sum() / fine_items
     products = centred @ centred.T if count <= centred.shape[1] else centred.T @ centred
     values = torch.linalg.eigvalsh(products.double()).clamp_min(0).sqrt()
     shares = values / values.sum()

@@ -98,7 +98,7 @@ def sampling(
     generator = np.random.default_rng(seed)
     loss = copy.deepcopy(strategy.loss).cpu()
     kind = next((parameter.dtype for parameter in loss.parameters()), torch.float64)
-    found = []
+    batches_seen = []
     for _ in range(batches):
         chosen = generator.permutation(len(members))[: strategy.classes_per_batch]
         rows = [generator.permutation(members[one])[: strategy.samples_per_class] for one in chosen]
@@ -109,7 +109,7 @@ def sampling(
         assert loss.last is not None
         record = loss.last
         placed = triplet_scatter(unit_rows(batch), own)
-        found.append(
+        batches_seen.append(
             (
                 value,
                 record.active_fraction,
@@ -122,7 +122,7 @@ def sampling(
                 float(np.mean([len(one) - 1 for one in rows])),
             )
         )
-    return Sampling(batches, *(_mean(np.array(column)) for column in zip(*found, strict=True)))
+    return Sampling(batches, *(_mean(np.array(column)) for column in zip(*batches_seen, strict=True)))
 
 
 def _members(classes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:

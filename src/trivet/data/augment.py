@@ -17,7 +17,7 @@ def augmentation(config: DataConfig) -> Augment | None:
     """The change that `config` asks for, as a function of a batch and a generator; None if there is none."""
     if config.augment == "none":
         return None
-    return shift_and_flip if config.name == "folder" else shift
+    return shift_and_flip if config.mirrored else shift
 
 
 def shift(images: Tensor, generator: Generator) -> Tensor:

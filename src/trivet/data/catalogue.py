@@ -4,40 +4,54 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from trivet.data.config import DataConfig
+from trivet.config import nearest
+from trivet.data import digits, folder, mnist, omniglot, outside
+from trivet.data.config import DataConfig, Entry, ImagesConfig
 from trivet.data.dataset import Splits, check_evaluable, check_trainable
 from trivet.data.decisions import apply_decisions
-from trivet.data.digits import load_digits
-from trivet.data.folder import load_folder
 from trivet.data.images import Progress
-from trivet.data.mnist import load_fashion_mnist, load_mnist
 from trivet.data.noise import add_noise
-from trivet.data.omniglot import load_omniglot
 from trivet.data.root import find_root
 from trivet.evaluation.folds import class_folds
+from trivet.plugins import is_reference
+from trivet.tables import read_decisions
+
+DATA_SETS: dict[str, Entry] = {
+    "digits": digits.ENTRY,
+    "mnist": mnist.MNIST,
+    "fashion-mnist": mnist.FASHION_MNIST,
+    "omniglot": omniglot.ENTRY,
+    "folder": folder.ENTRY,
+}
 
 
-class Available(NamedTuple):
-    """A data set that `load` knows; `levels` are its label levels, coarse first."""
+def entry(name: str) -> Entry:
+    """What there is to know of a data set, by its name or by a reference to a function outside Trivet.
 
-    name: str
-    description: str
-    levels: tuple[str, ...]
+    Raises:
+        ValueError: if there is none, or the function cannot be used.
+    """
+    if is_reference(name):
+        return outside.entry(name)
+    if name not in DATA_SETS:
+        raise ValueError(f"there is no data set {name!r}; {nearest(name, DATA_SETS)}")
+    return DATA_SETS[name]
 
 
-def available() -> list[Available]:
-    """All data sets that `load` knows."""
-    return [
-        Available("digits", "1,797 digits of 8x8 pixels, part of scikit-learn", ("parity", "digit")),
-        Available("mnist", "70,000 digits of 28x28 pixels", ("parity", "digit")),
-        Available("fashion-mnist", "70,000 pieces of clothing of 28x28 pixels", ("group", "item")),
-        Available("omniglot", "32,460 handwritten characters of 50 alphabets", ("alphabet", "character")),
-        Available("folder", "your own images, one folder per class", ("class",)),
-    ]
+def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
+    """The settings of a data set, by name or reference, such that its inputs have the shape that a network takes.
+
+    Raises:
+        ValueError: if they cannot have it.
+    """
+    values: dict[str, Any] = {"name": name}
+    if issubclass(entry(name).config, ImagesConfig):
+        values |= {"channels": shape[0], "image_size": shape[-1]}
+    return DataConfig.parse(values, source=f"{name} as this network takes it")
 
 
 def load(config: DataConfig, data_root: Path | None, progress: Progress | None = None) -> Splits:
@@ -54,21 +68,23 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
             a training class has one image only, there is only one training class, an evaluation split has fewer than
             two images, or `config.noise` or `config.decisions` does not fit the data.
     """
-    if config.name == "digits":
-        splits = load_digits(config)
-    elif config.name == "folder":
-        splits = load_folder(config, progress)
-    elif config.name == "omniglot":
-        splits = load_omniglot(config, find_root(data_root), progress)
-    else:
-        splits = {"mnist": load_mnist, "fashion-mnist": load_fashion_mnist}[config.name](config, find_root(data_root))
+    decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
+    splits = entry(config.name).load(config, find_root(data_root), progress)
     if config.folds is not None:
         splits = hold_out_fold(splits, config.folds, config.fold)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
+    if config.augment != "none" and len(splits.train.inputs.shape) != 3:
+        raise ValueError(
+            f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
+            f"{splits.train.inputs.shape}; remove it."
+        )
     if config.noise is not None:
         splits = add_noise(splits, config.noise)
-    return splits if config.decisions is None else apply_decisions(splits, config.decisions)
+    if decisions is None:
+        return splits
+    assert config.decisions is not None
+    return apply_decisions(splits, decisions, config.decisions)
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:

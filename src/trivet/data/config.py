@@ -1,39 +1,38 @@
-"""Settings of the data."""
+"""Settings of the data: those that every data set has, and how a data set enters the table of all."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from trivet.config import Config
-from trivet.data.noise import NoiseConfig
+from trivet.config import NamedConfig
+from trivet.data.dataset import Splits, choose_level
+from trivet.data.images import Progress
+from trivet.data.noise import NoiseConfig, superclass
+from trivet.plugins import is_reference
 
-FOLDER_ONLY = ("root", "levels", "split", "holdout", "seed", "allow_corrupt", "memory_gb")
-RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
+Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square images in pixels.")]
+Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]
 
 
-class DataConfig(Config):
-    """Which labelled images are trained on and evaluated, and how they are prepared."""
+class DataConfig(NamedConfig):
+    """Which labelled items are trained on and evaluated, and how they are prepared.
 
-    name: Literal["digits", "mnist", "fashion-mnist", "omniglot", "folder"] = Field(
-        description='The data set; "folder" is your own images, one folder per class.'
+    `DataConfig.parse` gives the settings of the data set that `name` names; each has a class of its own.
+    """
+
+    name: str = Field(
+        description='A data set of docs/data.md; "folder" is your own images, one folder per class; '
+        '"python:FILE.py:NAME" is a function of your own.'
     )
     level: str | None = Field(None, description="The label level trained on; the coarsest one if not given.")
-    image_size: int | None = Field(
-        None,
-        ge=2,
-        le=4096,
-        description="Side of the square images in pixels. Default: 8 (digits), 28 (mnist, fashion-mnist, omniglot), "
-        "64 (folder). digits, mnist and fashion-mnist are average-pooled, so it must divide 8 or 28.",
-    )
-    channels: Literal[1, 3] | None = Field(
-        None, description="1 is grey, 3 is RGB. Default: 3 for folder, 1 otherwise; a grey image is repeated to give 3."
-    )
     augment: Literal["none", "crop-flip"] = Field(
         "none",
-        description="crop-flip: shift each training image by up to 1/8 of its side; folder images are also mirrored.",
+        description="crop-flip: shift each training image by up to 1/8 of its side; those of a folder or of your own "
+        "function are also mirrored.",
     )
     folds: int | None = Field(
         None,
@@ -48,56 +47,114 @@ class DataConfig(Config):
         description="A csv file id,decision,label of training labels to keep, to change (relabel) or to leave out "
         "(drop), as trivet audit writes it; trivet train --labels FILE sets it.",
     )
-    root: Path | None = Field(None, description="folder only: the folder of images, relative to the current folder.")
-    levels: tuple[str, ...] | None = Field(
-        None, description='folder only: names of the nested folder levels, coarse first, such as ["make", "model"].'
-    )
-    split: Literal["auto", "class-disjoint", "in-class"] = Field(
-        "auto",
-        description="folder only. class-disjoint: the first half of the classes in sorted order is trained on, the "
-        "rest is unseen. in-class: a share of every class is held out. auto: train/ and test/ (or val/) folders as "
-        "given, otherwise class-disjoint.",
-    )
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
-    allow_corrupt: float = Field(
-        0.01, ge=0, le=1, description="folder only: unreadable images are skipped; above this share the run stops."
-    )
-    memory_gb: float = Field(
-        4, ge=0, description="folder only: decoded images stay in memory up to this size; else files are read again."
-    )
+
+    mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class
+
+    @classmethod
+    def names(cls) -> Collection[str]:
+        """Of the data sets of Trivet."""
+        from trivet.data.catalogue import DATA_SETS  # here: every data set has settings
+
+        return DATA_SETS
+
+    @classmethod
+    def named(cls, name: str) -> type[DataConfig] | None:
+        """The settings of a data set."""
+        from trivet.data.catalogue import DATA_SETS, entry
+
+        return entry(name).config if name in DATA_SETS or is_reference(name) else None
+
+    @property
+    def label_levels(self) -> tuple[str, ...] | None:
+        """The label levels, coarse first, where they are known before the data are read."""
+        from trivet.data.catalogue import entry
+
+        return entry(self.name).levels or None
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of an input, where it is known before the data are read."""
+        return None
+
+    def path_of(self, id: str) -> Path | None:
+        """The file of an item, if each is one."""
+        return None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_unused(cls, values: Any) -> Any:
+        """Without what only other data sets have, if it is at its default: settings were once written with all."""
+        from trivet.data.catalogue import DATA_SETS
+
+        if not isinstance(values, dict):
+            return values
+        kept = dict(values)
+        for key in values.keys() - cls.model_fields:
+            fields = {name: one.config.model_fields.get(key) for name, one in DATA_SETS.items()}
+            owners = {name: field.default for name, field in fields.items() if field is not None}
+            if values[key] in owners.values():
+                del kept[key]
+            elif owners:
+                names = " or ".join(f'"{name}"' for name in owners)
+                raise ValueError(f"{key} is for name = {names} only: remove it for {values.get('name')}.")
+        return kept
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.fold >= (self.folds or 1):
             raise ValueError(f"fold must be below folds, {self.folds or 'which is not set'}: got {self.fold}.")
-        if self.name == "folder":
-            if self.root is None:
-                raise ValueError(
-                    'name = "folder" needs root: set data.root to the folder that holds the class folders.'
-                )
-            if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not all(self.levels)):
-                raise ValueError(f"levels must be different, non-empty names: got {list(self.levels)}; rename them.")
-            if clash := [name for name in self.levels or () if name in RESERVED_LEVELS]:
-                raise ValueError(
-                    f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
-                    f"got {clash[0]!r}; rename it."
-                )
-            in_class = self.split == "in-class"
-            unused = [key for key in ("holdout", "seed") if not in_class and self._is_set(key)]
-            if unused:
-                raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
-        else:
-            unused = [key for key in FOLDER_ONLY if self._is_set(key)]
-            if unused:
-                raise ValueError(f'{unused[0]} is for name = "folder" only: remove it for {self.name}.')
-            side = {"digits": 8, "mnist": 28, "fashion-mnist": 28}.get(self.name)
-            if side and self.image_size and side % self.image_size:
-                raise ValueError(
-                    f"image_size must divide {side} for {self.name}: got {self.image_size}; "
-                    f"use one of {', '.join(str(size) for size in range(2, side + 1) if side % size == 0)}."
-                )
+        levels = self.label_levels
+        if levels is not None:
+            level = choose_level(self.level, levels)
+            if self.noise is not None and self.noise.superclass is not None:
+                superclass(self.noise.superclass, levels, level)
         return self
 
-    def _is_set(self, key: str) -> bool:
-        return bool(getattr(self, key) != type(self).model_fields[key].default)
+
+class ImagesConfig(DataConfig):
+    """Of a data set of square images."""
+
+    image_size: Side
+    channels: Channels
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape (C, H, W) of an image."""
+        return (self.channels, self.image_size, self.image_size)
+
+
+class PooledConfig(ImagesConfig):
+    """Of images of one size that are average-pooled to a smaller one."""
+
+    side: ClassVar[int]
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        if self.side % self.image_size:
+            sizes = ", ".join(str(size) for size in range(2, self.side + 1) if self.side % size == 0)
+            raise ValueError(
+                f"image_size must divide {self.side} for {self.name}: got {self.image_size}; use one of {sizes}."
+            )
+        return self
+
+
+class Entry(NamedTuple):
+    """A data set.
+
+    Attributes:
+        config: its settings.
+        load: settings, the folder of data sets and what is called with progress -> the data; see `catalogue.load`.
+        description: what it holds, in a few words.
+        levels: its label levels, coarse first; empty where the data decide.
+        published: where it comes from and under which licence; empty for data of one's own.
+        files: the files it needs, in a folder of its name.
+        fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
+    """
+
+    config: type[DataConfig]
+    load: Callable[[Any, Path, Progress | None], Splits]
+    description: str
+    levels: tuple[str, ...] = ()
+    published: str = ""
+    files: tuple[str, ...] = ()
+    fetch: Callable[[Path], Path] | None = None

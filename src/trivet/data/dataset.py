@@ -7,29 +7,29 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from PIL import Image
 from torch import Tensor
 
 from trivet.config import nearest
+from trivet.data.shown import Shown
 
 
 class Inputs(Protocol):
-    """The images of a data set, in memory or on disk."""
+    """The inputs of a data set, such as images, in memory or on disk."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape (C, H, W) of one image."""
+        """Shape of one input, (C, H, W) of an image."""
 
     def __len__(self) -> int: ...
 
     def batch(self, index: np.ndarray) -> Tensor:
-        """Images `(B, C, H, W)`, float32 in [0, 1], at the positions `index (B,)`."""
+        """Inputs `(B, *shape)` at the positions `index (B,)`; images are float32 in [0, 1]."""
 
-    def thumbnail(self, index: int) -> Image.Image:
-        """One image for a report, at most 64 pixels a side, grey or RGB."""
+    def show(self, index: int) -> Shown:
+        """What a page shows of one: an image of at most 64 pixels a side, grey or RGB, or a text."""
 
     def subset(self, index: np.ndarray) -> Inputs:
-        """The images at the positions `index`, in that order; nothing is copied."""
+        """The inputs at the positions `index`, in that order; nothing is copied."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,14 @@ class Dataset:
 
     Attributes:
         name: of the data set.
-        inputs: N images.
+        inputs: N inputs.
         labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
         names: level -> class names; some may have no item here.
         ids: N different strings that stay the same from run to run.
         skipped: images that could not be decoded; they are not among the items.
+
+    Raises:
+        ValueError: if these do not go together.
     """
 
     name: str
@@ -61,12 +64,27 @@ class Dataset:
     skipped: tuple[Skipped, ...] = ()
 
     def __post_init__(self) -> None:
-        assert list(self.labels) == list(self.names)
-        assert all(len(values) == len(self.ids) == len(self.inputs) for values in self.labels.values())
-        assert all(values.dtype == np.int64 for values in self.labels.values())
+        count = len(self.ids)
+        if list(self.labels) != list(self.names) or len(self.inputs) != count or len(set(self.ids)) != count:
+            raise ValueError(
+                f"a data set needs a different id for each input, and names for each label level: got "
+                f"{len(self.inputs)} inputs, {count} ids of which {len(set(self.ids))} differ, labels of "
+                f"{list(self.labels)} and names of {list(self.names)}; make them agree."
+            )
+        for level, values in self.labels.items():
+            low, high, classes = values.min(initial=0), values.max(initial=-1), len(self.names[level])
+            if values.shape != (count,) or values.dtype != np.int64 or low < 0 or high >= classes:
+                raise ValueError(
+                    f"the labels of level {level!r} must be int64 of shape ({count},) from 0 to {classes - 1}, the "
+                    f"places of its names: got {values.dtype} of shape {values.shape} from {low} to {high}."
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def show(self, index: int) -> Shown:
+        """What a page shows of an item."""
+        return self.inputs.show(index)
 
     def subset(self, index: np.ndarray) -> Dataset:
         """The items at the positions `index (M,)`, in that order; class names and label values stay."""
@@ -149,7 +167,9 @@ def check_trainable(train: Dataset, level: str) -> None:
 
 
 def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
-    """Raise ValueError unless every evaluation split holds two items or more."""
+    """Raise ValueError unless there is an evaluation split, and every one holds two items or more."""
+    if not evaluation:
+        raise ValueError("data need at least one evaluation split: they have none; hold some classes or items out.")
     for split, data in evaluation.items():
         if len(data) < 2:
             raise ValueError(

@@ -1,103 +1,27 @@
-"""Decisions on the labels of training items: each is kept, changed, or its item left out, as a csv file says."""
+"""Decisions on labels, carried out on the training items."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from trivet.arguments import nearest
 from trivet.data.dataset import Splits, check_trainable
-
-COLUMNS = ("id", "decision", "label")
-DECISIONS = ("keep", "relabel", "drop")
-UNDECIDED = "undecided"  # what an empty decision counts as
+from trivet.tables.decisions import DECISIONS, UNDECIDED, Decision
 
 
-class Decision(NamedTuple):
-    """A row of a decision file.
-
-    Attributes:
-        decision: "keep", "relabel", "drop", or "undecided", which keeps the label.
-        label: the new class name; of any decision but "relabel" it says nothing.
-        line: of the file, counted from 1.
-    """
-
-    id: str
-    decision: str
-    label: str
-    line: int
-
-
-def read_decisions(path: Path) -> list[Decision]:
-    """Read a csv file with the columns `id` and `decision`, and `label` if there is anything to relabel.
-
-    Other columns are for people and are not read. An empty decision is none, and the label stays.
-
-    Raises:
-        ValueError: if the file is missing, is no csv file in UTF-8 or lacks a column; if a row has no id, a decision
-            that is not known or nothing to relabel to; or if two rows decide on one id.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = list(reader.fieldnames or [])
-            rows = [(reader.line_num, row) for row in reader]
-    except (FileNotFoundError, IsADirectoryError):
-        raise ValueError(f"a decision file must be a csv file: {path} is none; check the path.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} must be a csv file in UTF-8: {error}; save it again.") from None
-    lacking = [column for column in COLUMNS[:2] if column not in columns]
-    if lacking:
-        raise ValueError(
-            f"{path} must have the columns {', '.join(COLUMNS)}: it has no {lacking[0]!r}; write the names in its "
-            "first line."
-        )
-    found: dict[str, Decision] = {}
-    for line, row in rows:
-        row_id, decision, label = (row.get(column) or "" for column in COLUMNS)
-        decision = decision.strip()
-        if not row_id:
-            raise ValueError(f"every row of {path} must have an id: that of line {line} has none; fill it in.")
-        if decision and decision not in DECISIONS:
-            raise ValueError(
-                f"a decision must be keep, relabel or drop, or empty: line {line} of {path} has {decision!r}; "
-                f"{nearest(decision, DECISIONS)}"
-            )
-        if decision == "relabel" and not label:
-            raise ValueError(f"relabel needs a label: line {line} of {path} has none for {row_id!r}; fill it in.")
-        if row_id in found:
-            raise ValueError(
-                f"{path} must decide once on an id: lines {found[row_id].line} and {line} have {row_id!r}; remove one."
-            )
-        found[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
-    return list(found.values())
-
-
-def write_decisions(rows: Iterable[Sequence[str]]) -> str:
-    """The text of a decision file of rows (id, decision, label)."""
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows(rows)
-    return text.getvalue()
-
-
-def apply_decisions(splits: Splits, path: Path) -> Splits:
-    """The splits with the training labels of the trained level, and the training items, as a decision file has them.
+def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -> Splits:
+    """The splits with the training labels of the trained level, and the training items, as decisions have them.
 
     Other levels and the evaluation splits stay as they are. Of a fold that is held out for validation, decisions on
     its items are passed over, and training items that are given one of its classes are dropped.
 
     Raises:
-        ValueError: as `read_decisions`; if an id is no training item's, a label no class that is trained on or the one
+        ValueError: if an id is no training item's, a label no class that is trained on or the one
             that the item has; or if a class is left with one item, or less than two classes are.
     """
     train, level = splits.train, splits.level
@@ -107,7 +31,7 @@ def apply_decisions(splits: Splits, path: Path) -> Splits:
     held_out, elsewhere = _held_out(splits)
     kept = np.ones(len(labels), bool)
     counts = Counter(dict.fromkeys((*DECISIONS, UNDECIDED), 0))
-    for row in read_decisions(path):
+    for row in decisions:
         if row.id in held_out:
             continue
         if row.id not in place:

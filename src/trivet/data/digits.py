@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
 
-from trivet.data.config import DataConfig
+from trivet.data.config import Channels, Entry, PooledConfig, Side
 from trivet.data.dataset import Dataset, Splits, choose_level
+from trivet.data.images import Progress
 from trivet.data.inputs import average_pool, in_memory
 
 PARITIES = ("even", "odd")
 DIGITS = tuple("0123456789")
 
 
-def load_digits(config: DataConfig) -> Splits:
+class DigitsConfig(PooledConfig):
+    """The 8x8 digits; a size of 2 or 4 pixels is an average."""
+
+    name: Literal["digits"] = "digits"
+    image_size: Side = 8
+    channels: Channels = 1
+    side = 8
+
+
+def load_digits(config: DigitsConfig, data_root: Path, progress: Progress | None) -> Splits:
     """Digits with levels parity > digit.
 
     Of digits 0-5, shuffled by RandomState(0), the first 60 % are trained on (649) and the rest are "seen" (434);
@@ -24,7 +37,7 @@ def load_digits(config: DataConfig) -> Splits:
     images, digit = bundle.images.astype(np.uint8), bundle.target.astype(np.int64)
     whole = Dataset(
         name="digits",
-        inputs=in_memory(average_pool(images, config.image_size or 8), white=16, channels=config.channels),
+        inputs=in_memory(average_pool(images, config.image_size), white=16, channels=config.channels),
         labels={"parity": digit % 2, "digit": digit},
         names={"parity": PARITIES, "digit": DIGITS},
         ids=tuple(f"digits/{row:04d}" for row in range(len(digit))),
@@ -36,3 +49,12 @@ def load_digits(config: DataConfig) -> Splits:
         evaluation={"seen": whole.subset(trained[count:]), "unseen": whole.subset(np.flatnonzero(digit >= 6))},
         level=choose_level(config.level, whole.labels),
     )
+
+
+ENTRY = Entry(
+    DigitsConfig,
+    load_digits,
+    description="1,797 digits of 8x8 pixels, part of scikit-learn",
+    levels=("parity", "digit"),
+    published="scikit-learn, from the UCI repository (CC BY 4.0)",
+)

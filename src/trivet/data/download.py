@@ -6,47 +6,42 @@ import os
 import tempfile
 from pathlib import Path
 
-from trivet.config import nearest
+from trivet.data.catalogue import entry
 from trivet.data.root import find_root
-
-_IDX = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-_FILES = {
-    "mnist": _IDX,
-    "fashion-mnist": _IDX,
-    "omniglot": ("images_background.zip", "images_evaluation.zip"),
-}
 
 
 def download(name: str, data_root: Path | None) -> Path | None:
-    """Fetch a data set with torchvision, which checks its checksums, into `find_root(data_root) / name`.
+    """Fetch a data set, with checksums where its publisher has them, into `find_root(data_root) / name`.
 
     Returns:
-        The folder of the files; None for "digits", which comes with scikit-learn. Files that are all there are kept.
+        The folder of the files; None where there are none to fetch, as for "digits", which comes with scikit-learn.
+        Files that are all there are kept.
 
     Raises:
         ValueError: if there is no such data set, or it cannot be had; nothing half-written is left.
     """
-    if name == "digits":
+    found = entry(name)
+    if not found.published:
+        raise ValueError(f'"{name}" is your own data: there is nothing to download; say where they are in [data].')
+    if not found.files:
         return None
-    if name == "folder":
-        raise ValueError('"folder" is your own images: there is nothing to download; set data.root to their folder.')
-    if name not in _FILES:
-        raise ValueError(f"there is no data set {name!r}; {nearest(name, ['digits', *_FILES])}")
     root = find_root(data_root)
     target = root / name
-    if all((target / file).is_file() for file in _FILES[name]):
+    if all((target / file).is_file() for file in found.files):
         return target
+    copy = f"copy {', '.join(found.files)} to {target}"
+    if found.fetch is None:
+        raise ValueError(f"{name} must be fetched by hand: get it from {found.published}, and {copy}.")
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
         try:
-            raw = _fetch(name, Path(temporary))
+            raw = found.fetch(Path(temporary))
         except (OSError, RuntimeError) as error:
             raise ValueError(
-                f"{name} could not be downloaded ({_last_cause(error)}): connect to the network, "
-                f"or copy {', '.join(_FILES[name])} to {target}."
+                f"{name} could not be downloaded ({_last_cause(error)}): connect to the network, or {copy}."
             ) from None
         target.mkdir(exist_ok=True)
-        for file in _FILES[name]:
+        for file in found.files:
             os.replace(raw / file, target / file)
     return target
 
@@ -55,18 +50,3 @@ def _last_cause(error: Exception) -> str:
     """One line: torchvision lists every mirror that it tried, each with what went wrong."""
     lines = str(error).split("\n")
     return next((line.strip(" <>") for line in reversed(lines) if line.strip()), type(error).__name__)
-
-
-def _fetch(name: str, folder: Path) -> Path:
-    """Download into `folder` and return where the files lie."""
-    from torchvision import datasets
-
-    if name == "mnist":
-        datasets.MNIST(folder, download=True)
-        return folder / "MNIST" / "raw"
-    if name == "fashion-mnist":
-        datasets.FashionMNIST(folder, download=True)
-        return folder / "FashionMNIST" / "raw"
-    datasets.Omniglot(folder, background=True, download=True)
-    datasets.Omniglot(folder, background=False, download=True)
-    return folder / "omniglot-py"

@@ -6,18 +6,73 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from trivet.data.config import DataConfig
+from trivet.data.config import Channels, Entry, ImagesConfig, Side
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Progress, decode_files
-from trivet.data.inputs import FileInputs, in_memory
+from trivet.data.inputs import FileInputs, check_square, in_memory
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
+RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
 
 
-def load_folder(config: DataConfig, progress: Progress | None) -> Splits:
+class FolderConfig(ImagesConfig):
+    """Your own images."""
+
+    name: Literal["folder"] = "folder"
+    image_size: Side = 64
+    channels: Channels = 3
+    root: Path = Field(description="The folder of images, relative to the current folder.")
+    levels: tuple[str, ...] | None = Field(
+        None, description='Names of the nested folder levels, coarse first, such as ["make", "model"].'
+    )
+    split: Literal["auto", "class-disjoint", "in-class"] = Field(
+        "auto",
+        description="class-disjoint: the first half of the classes in sorted order is trained on, the rest is unseen. "
+        "in-class: a share of every class is held out. auto: train/ and test/ (or val/) folders as given, otherwise "
+        "class-disjoint.",
+    )
+    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
+    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
+    allow_corrupt: float = Field(
+        0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
+    )
+    memory_gb: float = Field(
+        4, ge=0, description="Decoded images stay in memory up to this size; else files are read again."
+    )
+
+    mirrored = True
+
+    @property
+    def label_levels(self) -> tuple[str, ...] | None:
+        """The names of the levels, where they are set."""
+        return self.levels
+
+    def path_of(self, id: str) -> Path:
+        """The file of an image."""
+        return self.root / id
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not all(self.levels)):
+            raise ValueError(f"levels must be different, non-empty names: got {list(self.levels)}; rename them.")
+        if clash := [name for name in self.levels or () if name in RESERVED_LEVELS]:
+            raise ValueError(
+                f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
+                f"got {clash[0]!r}; rename it."
+            )
+        fields = type(self).model_fields
+        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
+        if unused and self.split != "in-class":
+            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
+        return self
+
+
+def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None) -> Splits:
     """The images below `config.root` as CLASS/.../NAME, split as `config.split` says.
 
     Levels: "class" if all images lie one folder deep, else "level1", "level2", ... or `config.levels`. A class is named
@@ -28,7 +83,6 @@ def load_folder(config: DataConfig, progress: Progress | None) -> Splits:
     Raises:
         ValueError: if the folders do not have this form, or more than `config.allow_corrupt` of the images are broken.
     """
-    assert config.root is not None
     found = find_images(config.root)
     given = _given_folders(config, found)
     skip = 1 if given else 0  # the folders train/ and test/ are no classes
@@ -56,14 +110,18 @@ def load_folder(config: DataConfig, progress: Progress | None) -> Splits:
     )
 
 
-def load_images(root: Path, *, size: int, channels: int, progress: Progress | None = None) -> Dataset:
+def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = None) -> Dataset:
     """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
 
     The unreadable ones are listed in `skipped`.
 
+    Args:
+        shape: (C, H, H), that they are given.
+
     Raises:
-        ValueError: if `root` is no folder, or holds no readable image.
+        ValueError: if `root` is no folder, or holds no readable image, or inputs of that shape are no images.
     """
+    size, channels = check_square(shape)
     found = find_images(root)
     paths = [root / path for path in found]
     broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
@@ -126,7 +184,7 @@ def find_images(root: Path) -> list[str]:
     return sorted(found)
 
 
-def _given_folders(config: DataConfig, found: Sequence[str]) -> tuple[str, ...]:
+def _given_folders(config: FolderConfig, found: Sequence[str]) -> tuple[str, ...]:
     """The split folders below the root, train first, then test and val; empty if there are none."""
     top = {PurePosixPath(path).parts[0] for path in found}
     if "train" not in top or not top & {"test", "val"}:
@@ -141,7 +199,7 @@ def _given_folders(config: DataConfig, found: Sequence[str]) -> tuple[str, ...]:
     return tuple(folder for folder in ("train", "test", "val") if folder in top)
 
 
-def _level_names(config: DataConfig, found: Sequence[str], skip: int) -> tuple[str, ...]:
+def _level_names(config: FolderConfig, found: Sequence[str], skip: int) -> tuple[str, ...]:
     by_depth = {path.count("/") - skip: path for path in reversed(found)}
     if list(by_depth) == [0]:
         raise ValueError(
@@ -164,10 +222,9 @@ def _level_names(config: DataConfig, found: Sequence[str], skip: int) -> tuple[s
     return config.levels
 
 
-def _decode(config: DataConfig, found: Sequence[str], progress: Progress | None) -> tuple[Inputs, dict[int, str]]:
+def _decode(config: FolderConfig, found: Sequence[str], progress: Progress | None) -> tuple[Inputs, dict[int, str]]:
     """All found images, broken ones included, and why these are broken."""
-    assert config.root is not None
-    size, channels = config.image_size or 64, config.channels or 3
+    size, channels = config.image_size, config.channels
     paths = [config.root / path for path in found]
     if len(paths) * channels * size**2 > config.memory_gb * 1e9:
         broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
@@ -178,7 +235,7 @@ def _decode(config: DataConfig, found: Sequence[str], progress: Progress | None)
 
 
 def _split(
-    config: DataConfig, whole: Dataset, level: str, given: tuple[str, ...]
+    config: FolderConfig, whole: Dataset, level: str, given: tuple[str, ...]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     labels = whole.labels[level]
     if given:
@@ -204,7 +261,7 @@ def _split(
     return np.flatnonzero(labels < trained_classes), {"unseen": np.flatnonzero(labels >= trained_classes)}
 
 
-def _hold_out(config: DataConfig, whole: Dataset) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _hold_out(config: FolderConfig, whole: Dataset) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Hold out a share of every finest class, at least two images, leaving two; a class of two or three stays whole."""
     fine = list(whole.labels.values())[-1]
     generator = np.random.default_rng(config.seed)
@@ -217,3 +274,6 @@ def _hold_out(config: DataConfig, whole: Dataset) -> tuple[np.ndarray, dict[str,
     if not held.any():
         raise ValueError(f'split = "in-class" needs classes of at least four images: {config.root} has none; add some.')
     return np.flatnonzero(~held), {"seen": np.flatnonzero(held)}
+
+
+ENTRY = Entry(FolderConfig, load_folder, description="your own images, one folder per class")

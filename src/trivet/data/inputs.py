@@ -41,15 +41,15 @@ class ArrayInputs:
         images = torch.from_numpy(self.pixels[self.rows[index]].astype(np.float32)) / self.white
         return images.expand(-1, self.channels, -1, -1).contiguous()
 
-    def thumbnail(self, index: int) -> Image.Image:
+    def show(self, index: int) -> Image.Image:
         return to_thumbnail((self.pixels[self.rows[index]] * (255 / self.white)).round().astype(np.uint8))
 
     def subset(self, index: np.ndarray) -> ArrayInputs:
         return replace(self, rows=self.rows[index])
 
 
-def in_memory(pixels: np.ndarray, *, white: float, channels: int | None) -> ArrayInputs:
-    """All rows of `pixels (N, C, H, W)` as inputs, with C channels if `channels` is None."""
+def in_memory(pixels: np.ndarray, *, white: float = 255, channels: int | None = None) -> ArrayInputs:
+    """All rows of `pixels (N, C, H, W)` as inputs, `white` as 1, with C channels if `channels` is None."""
     return ArrayInputs(pixels, white, channels or pixels.shape[1], np.arange(len(pixels)))
 
 
@@ -72,7 +72,7 @@ class FileInputs:
     def batch(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(self._decode(index)).float() / 255
 
-    def thumbnail(self, index: int) -> Image.Image:
+    def show(self, index: int) -> Image.Image:
         return to_thumbnail(self._decode(np.array([index]))[0])
 
     def subset(self, index: np.ndarray) -> FileInputs:
@@ -88,6 +88,26 @@ class FileInputs:
                 "restore the file and resume the run."
             )
         return pixels
+
+
+def image_file(path: Path, shape: tuple[int, ...]) -> FileInputs:
+    """One image file as an input of that shape.
+
+    Raises:
+        ValueError: if it cannot be decoded, or inputs of that shape are no images.
+    """
+    size, channels = check_square(shape)
+    broken = decode_files([path], size=size, channels=channels, into=None)
+    if broken:
+        raise ValueError(f"{path} must be an image that can be read: it cannot ({broken[0]}); repair or convert it.")
+    return FileInputs([path], size, channels, np.arange(1))
+
+
+def check_square(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Side and channels of square images of a shape (C, H, H); ValueError for other inputs."""
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise ValueError(f"this network takes no square images, but inputs of shape {shape}; give data of that shape.")
+    return shape[1], shape[0]
 
 
 def average_pool(images: np.ndarray, size: int) -> np.ndarray:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from trivet.data.config import DataConfig
+from trivet.data.config import Channels, Entry, PooledConfig, Side
 from trivet.data.dataset import Dataset, Splits, choose_level
 from trivet.data.digits import DIGITS, PARITIES
 from trivet.data.idx import read_idx
+from trivet.data.images import Progress
 from trivet.data.inputs import average_pool, in_memory
 from trivet.data.root import missing
 
@@ -18,9 +20,30 @@ ITEMS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt
 GROUP_OF_ITEM = np.array([0, 1, 0, 1, 0, 2, 0, 2, 3, 2])
 
 FOLDERS = {"mnist": ("mnist", "MNIST/raw"), "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw")}
+FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
-def load_mnist(config: DataConfig, root: Path) -> Splits:
+class IdxConfig(PooledConfig):
+    """Of images of 28x28 pixels; a size of 2, 4, 7 or 14 is an average."""
+
+    image_size: Side = 28
+    channels: Channels = 1
+    side = 28
+
+
+class MnistConfig(IdxConfig):
+    """MNIST."""
+
+    name: Literal["mnist"] = "mnist"
+
+
+class FashionMnistConfig(IdxConfig):
+    """Fashion-MNIST."""
+
+    name: Literal["fashion-mnist"] = "fashion-mnist"
+
+
+def load_mnist(config: MnistConfig, root: Path, progress: Progress | None) -> Splits:
     """MNIST with levels parity > digit.
 
     Trained on: training images of digits 0-5; "seen": test images of 0-5; "unseen": test images of 6-9.
@@ -35,7 +58,7 @@ def load_mnist(config: DataConfig, root: Path) -> Splits:
     return _held_out(config, dataset(train, digit, "train"), dataset(test, test_digit, "test"), held_out=(6, 7, 8, 9))
 
 
-def load_fashion_mnist(config: DataConfig, root: Path) -> Splits:
+def load_fashion_mnist(config: FashionMnistConfig, root: Path, progress: Progress | None) -> Splits:
     """Fashion-MNIST with levels group > item.
 
     The groups: tops (T-shirt/top, Pullover, Coat, Shirt), trousers or dress, shoes (Sandal, Sneaker, Ankle boot), bag.
@@ -75,7 +98,7 @@ def _find(root: Path, name: str, file: str) -> Path:
 
 
 def _dataset(
-    config: DataConfig,
+    config: IdxConfig,
     images: np.ndarray,
     labels: dict[str, np.ndarray],
     names: dict[str, tuple[str, ...]],
@@ -83,14 +106,14 @@ def _dataset(
 ) -> Dataset:
     return Dataset(
         name=config.name,
-        inputs=in_memory(average_pool(images, config.image_size or 28), white=255, channels=config.channels),
+        inputs=in_memory(average_pool(images, config.image_size), white=255, channels=config.channels),
         labels=labels,
         names=names,
         ids=tuple(f"{part}/{row:05d}" for row in range(len(images))),
     )
 
 
-def _held_out(config: DataConfig, train: Dataset, test: Dataset, *, held_out: tuple[int, ...]) -> Splits:
+def _held_out(config: IdxConfig, train: Dataset, test: Dataset, *, held_out: tuple[int, ...]) -> Splits:
     level = choose_level(config.level, train.labels)
     fine = list(train.labels)[-1]
     unseen = np.isin(test.labels[fine], held_out)
@@ -99,3 +122,37 @@ def _held_out(config: DataConfig, train: Dataset, test: Dataset, *, held_out: tu
         evaluation={"seen": test.subset(np.flatnonzero(~unseen)), "unseen": test.subset(np.flatnonzero(unseen))},
         level=level,
     )
+
+
+def _fetch_mnist(folder: Path) -> Path:
+    from torchvision import datasets
+
+    datasets.MNIST(folder, download=True)
+    return folder / "MNIST" / "raw"
+
+
+def _fetch_fashion_mnist(folder: Path) -> Path:
+    from torchvision import datasets
+
+    datasets.FashionMNIST(folder, download=True)
+    return folder / "FashionMNIST" / "raw"
+
+
+MNIST = Entry(
+    MnistConfig,
+    load_mnist,
+    description="70,000 digits of 28x28 pixels",
+    levels=("parity", "digit"),
+    published="LeCun, Cortes and Burges (CC BY-SA 3.0)",
+    files=FILES,
+    fetch=_fetch_mnist,
+)
+FASHION_MNIST = Entry(
+    FashionMnistConfig,
+    load_fashion_mnist,
+    description="70,000 pieces of clothing of 28x28 pixels",
+    levels=("group", "item"),
+    published="https://github.com/zalandoresearch/fashion-mnist (MIT)",
+    files=FILES,
+    fetch=_fetch_fashion_mnist,
+)

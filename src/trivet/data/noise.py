@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -115,23 +116,24 @@ def _noisy(train: Dataset, level: str, labels: np.ndarray, config: NoiseConfig) 
     if config.kind == "pair-flip":
         return pair_flip(labels, config.rate, generator=seed, exact=exact)
     if config.kind == "within-superclass":
-        above = train.labels[_superclass(train, level, config)]
+        assert config.superclass is not None
+        above = train.labels[superclass(config.superclass, train.labels, level)]
         return within_superclass(labels, above, config.rate, generator=seed, exact=exact)
     k = min(NEIGHBOURS, len(train) - int(np.bincount(labels).max()))
     return boundary(labels, _flat(train.inputs), config.rate, generator=seed, k=k, exact=exact)
 
 
-def _superclass(train: Dataset, level: str, config: NoiseConfig) -> str:
-    assert config.superclass is not None
-    levels = list(train.labels)
+def superclass(wanted: str, levels: Iterable[str], level: str) -> str:
+    """The wanted level, which must lie above the trained one; ValueError if it does not."""
+    levels = list(levels)
     above = levels[: levels.index(level)]
     if not above:
         raise ValueError(
             f"data.noise.superclass needs a label level above the trained one: {level!r} is the first of {levels}; "
             "set data.level to a finer level."
         )
-    check_name(config.superclass, above, name="data.noise.superclass")
-    return config.superclass
+    check_name(wanted, above, name="data.noise.superclass")
+    return wanted
 
 
 def _matrix(labels: np.ndarray, config: NoiseConfig) -> np.ndarray:

@@ -7,11 +7,12 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
-from trivet.data.config import DataConfig
+from trivet.data.config import Channels, Entry, ImagesConfig, Side
 from trivet.data.dataset import Dataset, Splits, choose_level
 from trivet.data.images import CHUNK, Progress
 from trivet.data.inputs import in_memory
@@ -22,13 +23,21 @@ PARTS = ("images_background", "images_evaluation")
 LARGEST = 1 << 16  # bytes of one image; the published ones have a few hundred
 
 
-def load_omniglot(config: DataConfig, root: Path, progress: Progress | None) -> Splits:
+class OmniglotConfig(ImagesConfig):
+    """Omniglot."""
+
+    name: Literal["omniglot"] = "omniglot"
+    image_size: Side = 28
+    channels: Channels = 1
+
+
+def load_omniglot(config: OmniglotConfig, root: Path, progress: Progress | None) -> Splits:
     """Omniglot with levels alphabet > character; a character is named "Latin/character03".
 
     Trained on: the 30 background alphabets; "unseen": the 20 evaluation alphabets. Images are resized by averaging
     (box filter) and inverted, so that ink is 1.
     """
-    size = config.image_size or 28
+    size = config.image_size
     train, test = (_read(root, part) for part in PARTS)
     names = [*train, *test]
     pixels = np.empty((len(names), 1, size, size), np.uint8)
@@ -99,3 +108,22 @@ def _names(source: Path, members: Sequence[str], part: str) -> list[str]:
     if not names:
         raise ValueError(f"{source} must hold {part}/ALPHABET/CHARACTER/NAME.png: it holds none; download it again.")
     return sorted(names)
+
+
+def _fetch(folder: Path) -> Path:
+    from torchvision import datasets
+
+    for background in (True, False):
+        datasets.Omniglot(folder, background=background, download=True)
+    return folder / "omniglot-py"
+
+
+ENTRY = Entry(
+    OmniglotConfig,
+    load_omniglot,
+    description="32,460 handwritten characters of 50 alphabets",
+    levels=("alphabet", "character"),
+    published="https://github.com/brendenlake/omniglot (MIT)",
+    files=tuple(f"{part}.zip" for part in PARTS),
+    fetch=_fetch,
+)

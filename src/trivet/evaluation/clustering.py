@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.evaluation.inputs import as_points
+from trivet.extras import load
 from trivet.geometry import Array, as_classes
 
 Average = Literal["arithmetic", "geometric"]
@@ -48,10 +49,9 @@ def nmi(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         >>> nmi(np.array([5, 5, 9, 9]), np.array([1, 1, 0, 0]))
         1.0
     """
-    from sklearn.metrics import normalized_mutual_info_score
-
+    measures = load("sklearn.metrics")
     classes, groups = _labelings(labels, clusters, average, "nmi")
-    return float(normalized_mutual_info_score(classes, groups, average_method=average))
+    return float(measures.normalized_mutual_info_score(classes, groups, average_method=average))
 
 
 def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> float:
@@ -73,8 +73,7 @@ def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         >>> ami(np.array([5, 5, 9, 9]), np.array([0, 1, 2, 3]))
         0.0
     """
-    from sklearn.metrics import adjusted_mutual_info_score
-
+    measures = load("sklearn.metrics")
     classes, groups = _labelings(labels, clusters, average, "ami")
     counts = int(classes.max()) + 1, int(groups.max()) + 1
     # Decided here, as the quotient would be one rounding error by another.
@@ -82,7 +81,7 @@ def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         return 1.0
     if min(counts) == 1 or max(counts) == len(classes):
         return 0.0
-    return float(adjusted_mutual_info_score(classes, groups, average_method=average))
+    return float(measures.adjusted_mutual_info_score(classes, groups, average_method=average))
 
 
 def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clustering:
@@ -101,8 +100,7 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     Raises:
         ValueError: if a row is not finite, or `k`, `seed` or `restarts` is out of range.
     """
-    import faiss
-
+    faiss = load("faiss")
     points = as_points(embeddings)
     if not 1 <= k <= len(points):
         raise ValueError(f"k must be between 1 and the {len(points)} items: got {k}; ask for fewer clusters.")
@@ -218,15 +216,15 @@ class Information:
         information, normaliser = self._parts(measure)
         mean = normaliser.mean()
         if average == "micro":
-            found = information.mean() / mean
-            return np.asarray(found + (information - found * normaliser) / mean)
-        found = self.per_class(measure).mean()
+            mean_of_classes = information.mean() / mean
+            return np.asarray(mean_of_classes + (information - mean_of_classes * normaliser) / mean)
+        mean_of_classes = self.per_class(measure).mean()
         # The clusters of a class are compared with those of all, which the item changes too; q would be 1 in "micro".
         rows, columns = np.divmod(self._cells, len(self._cluster_sizes))
         q = np.bincount(columns, self._together / self.sizes[rows], len(self._cluster_sizes)) / len(self.sizes)
         q *= self._items / self._cluster_sizes
         weight = len(self.sizes) * self.sizes[self.classes] / self._items
-        change = 1 - q[self._groups] - found * (normaliser - mean)
+        change = 1 - q[self._groups] - mean_of_classes * (normaliser - mean)
         return np.asarray((information + weight * change) / mean)
 
     def _fixed(self, measure: str) -> float | None:
@@ -258,7 +256,7 @@ def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
     kinds, which = np.unique(sizes, return_inverse=True)
     groups, times = np.unique(clusters, return_counts=True)
     log_factorial = gammaln(np.arange(total + 1) + 1.0)
-    found = np.zeros(len(kinds))
+    expected = np.zeros(len(kinds))
     for number, size in enumerate(kinds.tolist()):
         shared = np.arange(1, min(size, int(groups[-1])) + 1)
         group = groups[:, None]
@@ -277,8 +275,8 @@ def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
             + log_factorial[total - group]
         )
         information = shared / size * np.log(total / group * (shared / size))
-        found[number] = times @ np.where(possible, chance * information, 0).sum(axis=1)
-    return np.asarray(found[which.ravel()])
+        expected[number] = times @ np.where(possible, chance * information, 0).sum(axis=1)
+    return np.asarray(expected[which.ravel()])
 
 
 def _labelings(labels: Array, clusters: Array, average: str, measure: str) -> tuple[Integers, Integers]:

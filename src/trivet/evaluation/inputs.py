@@ -110,11 +110,11 @@ def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
 
 def distances_of_pairs(left: Points, rows: Tensor, right: Points, columns: Tensor) -> Tensor:
     """Distances `(P,)` between rows `(P,)` of one set and rows `(P,)` of another, by differences of coordinates."""
-    found = torch.empty(len(rows), dtype=torch.float64)
+    distances = torch.empty(len(rows), dtype=torch.float64)
     for start, stop in spans(len(rows), max(1, PAIR_NUMBERS // left.width)):
         apart = left.rows(rows[start:stop]).sub_(right.rows(columns[start:stop]))
-        torch.linalg.vector_norm(apart, dim=1, out=found[start:stop])
-    return found
+        torch.linalg.vector_norm(apart, dim=1, out=distances[start:stop])
+    return distances
 
 
 def twins(points: Points) -> Tensor:

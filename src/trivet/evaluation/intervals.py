@@ -44,7 +44,7 @@ def interval_json(interval: Interval) -> list[float] | None:
 def intervals_json(intervals: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, list[float] | None]]:
     """Measure -> over -> [low, high], of what `LevelResult.intervals` returns."""
     return {
-        measure: {over: interval_json(ends) for over, ends in found.items()} for measure, found in intervals.items()
+        measure: {over: interval_json(ends) for over, ends in by_over.items()} for measure, by_over in intervals.items()
     }
 
 
@@ -152,10 +152,10 @@ def paired_difference(
 
 def middle(resampled: Floats, *, level: float) -> Interval:
     """The interval that holds the middle share `level` of resampled values `(B,)`; NaN ones are left out."""
-    found = resampled[~np.isnan(resampled)]
-    if not len(found):
+    known = resampled[~np.isnan(resampled)]
+    if not len(known):
         return Interval(math.nan, math.nan)
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(low, high)
 
 

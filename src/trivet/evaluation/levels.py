@@ -83,27 +83,27 @@ class LevelResult:
 
     def mean(self, average: Average = "micro") -> dict[str, float | None]:
         """Each measure; with "macro" the mean over the classes that have it, None where none has."""
-        found: dict[str, float | None] = {} if self.retrieval is None else {**self.retrieval.mean(average)}
+        means: dict[str, float | None] = {} if self.retrieval is None else {**self.retrieval.mean(average)}
         if average == "micro":
-            found |= {name: value for name, (_, _, value) in self._agreements().items()}
-            return found if self.verification is None else found | self.verification.measures()
+            means |= {name: value for name, (_, _, value) in self._agreements().items()}
+            return means if self.verification is None else means | self.verification.measures()
         for name, values in self._by_class().items():
             kept = values[~np.isnan(values)]
-            found[name] = float(kept.mean()) if len(kept) else None
-        return found
+            means[name] = float(kept.mean()) if len(kept) else None
+        return means
 
     def per_class(self) -> dict[Any, dict[str, float]]:
         """Label -> the measures of that class; those it has no queries or pairs for are left out.
 
         Of retrieval the means over its queries; of clustering and verification see `Information` and `Verification`.
         """
-        found: dict[Any, dict[str, float]] = {} if self.retrieval is None else self.retrieval.per_class()
+        rows: dict[Any, dict[str, float]] = {} if self.retrieval is None else self.retrieval.per_class()
         by_class = self._by_class()
         for number, label in enumerate(self.labels.tolist()):
             row = {name: float(values[number]) for name, values in by_class.items() if not np.isnan(values[number])}
             if row:
-                found[label] = found.get(label, {}) | row
-        return found
+                rows[label] = rows.get(label, {}) | row
+        return rows
 
     def intervals(
         self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
@@ -114,7 +114,7 @@ class LevelResult:
         `Information` and `Verification`. They are computed when this is called.
         """
         overs: tuple[Over, ...] = ("queries", "classes")
-        found: dict[str, dict[str, Interval]] = {}
+        all_intervals: dict[str, dict[str, Interval]] = {}
         if self.retrieval is not None:
             of = self.retrieval
             by_over = {
@@ -123,7 +123,9 @@ class LevelResult:
                 )
                 for over in overs
             }
-            found = {name: {over: by_over[over][column] for over in overs} for column, name in enumerate(of.measures)}
+            all_intervals = {
+                name: {over: by_over[over][column] for over in overs} for column, name in enumerate(of.measures)
+            }
         agreed = self.agreement_values(average)
         for over in overs:
             for name, (values, classes) in agreed.items():
@@ -132,10 +134,10 @@ class LevelResult:
                 )
                 # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
                 low = -np.inf if name == "ami" else 0.0
-                found.setdefault(name, {})[over] = clipped(interval, low, 1.0 if average == "micro" else np.inf)
+                all_intervals.setdefault(name, {})[over] = clipped(interval, low, 1.0 if average == "micro" else np.inf)
         if self.verification is not None:
-            found |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
-        return found
+            all_intervals |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
+        return all_intervals
 
     def agreement_values(
         self, average: Average = "micro"
@@ -149,24 +151,24 @@ class LevelResult:
     def _agreements(self) -> dict[str, tuple[Agreement, str, float]]:
         """Measure of clustering -> what it is of, the measure in `Information`, and its value."""
         one, plus = self.clustering, self.clustering_plus
-        found = {}
+        agreements = {}
         if one is not None:
-            found = {"nmi": (one, "nmi", one.nmi), "nmi-geometric": (one, "nmi-geometric", one.nmi_geometric)}
-            found["ami"] = one, "ami", one.ami
+            agreements = {"nmi": (one, "nmi", one.nmi), "nmi-geometric": (one, "nmi-geometric", one.nmi_geometric)}
+            agreements["ami"] = one, "ami", one.ami
         if plus is not None:
-            found["nmi+"] = plus, "nmi", plus.nmi
-        return {name: (of, kind, value) for name, (of, kind, value) in found.items() if value is not None}
+            agreements["nmi+"] = plus, "nmi", plus.nmi
+        return {name: (of, kind, value) for name, (of, kind, value) in agreements.items() if value is not None}
 
     def _by_class(self) -> dict[str, npt.NDArray[np.float64]]:
         """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
-        found = {
+        values = {
             name: Information(one.classes, one.assignment).per_class(kind)
             for name, (one, kind, _) in self._agreements().items()
         }
         if self.verification is not None:
             shares = self.verification.per_class()
-            found |= {name: shares.get(name, np.full(self.classes, np.nan)) for name in self.verification.measures()}
-        return found
+            values |= {name: shares.get(name, np.full(self.classes, np.nan)) for name in self.verification.measures()}
+        return values
 
 
 def evaluate(
@@ -286,18 +288,20 @@ class _Clusters:
             points = as_points(self._embeddings, distance=self._distance)
             restarts = self._restarts or _restarts(len(points), points.shape[1], k)
             self._found[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
-        found, restarts = self._found[k]
+        clustering, restarts = self._found[k]
         return Agreement(
-            nmi=nmi(classes, found.assignment) if {"nmi", "nmi+"} & {*names} else None,
-            nmi_geometric=nmi(classes, found.assignment, average="geometric") if "nmi-geometric" in names else None,
-            ami=ami(classes, found.assignment) if "ami" in names else None,
+            nmi=nmi(classes, clustering.assignment) if {"nmi", "nmi+"} & {*names} else None,
+            nmi_geometric=nmi(classes, clustering.assignment, average="geometric")
+            if "nmi-geometric" in names
+            else None,
+            ami=ami(classes, clustering.assignment) if "ami" in names else None,
             clusters=k,
-            clusters_in_use=found.clusters_in_use,
+            clusters_in_use=clustering.clusters_in_use,
             restarts=restarts,
-            inertia=found.inertia,
-            seconds=found.seconds,
+            inertia=clustering.inertia,
+            seconds=clustering.seconds,
             classes=classes.numpy(),
-            assignment=found.assignment,
+            assignment=clustering.assignment,
         )
 
 
@@ -308,13 +312,13 @@ def _verified(
     if len(sizes) < 2 or int(sizes.max()) < 2:
         missing |= dict.fromkeys(VERIFICATION, "verification needs a pair of one class and a pair of two.")
         return None
-    found = verify(embeddings, classes, distance=distance, seed=seed)
-    if found.accuracy is None:
+    verified = verify(embeddings, classes, distance=distance, seed=seed)
+    if verified.accuracy is None:
         missing["verification-accuracy"] = "too few classes to choose a threshold on one half of them."
-    for far, share in found.tar_at_far.items():
+    for far, share in verified.tar_at_far.items():
         if share is None:
-            missing[f"tar@far={far:g}"] = f"{found.negative_pairs} pairs of two classes do not resolve it."
-    return found
+            missing[f"tar@far={far:g}"] = f"{verified.negative_pairs} pairs of two classes do not resolve it."
+    return verified
 
 
 def _restarts(items: int, width: int, k: int) -> int:

@@ -93,14 +93,14 @@ def measures_of(standing: Standing, names: Sequence[str]) -> Tensor:
     Args:
         names: "recall@K", "precision@K", "r-precision", "map@r", "map" or "mrr".
     """
-    found = torch.full((len(standing.sizes), len(names)), torch.nan, dtype=torch.float64)
+    values = torch.full((len(standing.sizes), len(names)), torch.nan, dtype=torch.float64)
     some = (standing.sizes > 0).nonzero()[:, 0]
     if len(some):
         part = Standing(*(getattr(standing, field.name)[some] for field in fields(standing)))
         for column, name in enumerate(names):
             measure, _, k = name.partition("@")
-            found[some, column] = FIXED[name](part) if name in FIXED else AT_K[measure](part, int(k))
-    return found
+            values[some, column] = FIXED[name](part) if name in FIXED else AT_K[measure](part, int(k))
+    return values
 
 
 def chance_of(retrievable: int, positives: int, names: Sequence[str]) -> Tensor:
@@ -155,8 +155,8 @@ def _precisions(standing: Standing, k: Tensor) -> Tensor:
     inverse = torch.where(count == 1, 1 / ranks, _digamma_difference(ranks, count))
     others = (standing.positives_tied - 1).double() / (tied - 1).clamp_min(1)
     later = torch.where(count > 1, count - ranks * inverse, 0)
-    found = ((standing.positives_nearer + 1) * inverse + others * later) / tied
-    return torch.where(_present(standing), found, 0)
+    precisions = ((standing.positives_nearer + 1) * inverse + others * later) / tied
+    return torch.where(_present(standing), precisions, 0)
 
 
 def _digamma_difference(start: Tensor, step: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
     rows = _Rows(points)
     order = _along(points)
     # Written in place: small results kept from each block would pin the freed blocks between them.
-    found = torch.empty(2, len(points), dtype=torch.int64)
+    neighbours = torch.empty(2, len(points), dtype=torch.int64)
     similarities = torch.empty(2, len(points), dtype=torch.float64)
     for block, squares, squared in rows.blocks(order):
         same = classes[block, None] == classes[order]
@@ -68,9 +68,9 @@ def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
             paired = distance.isfinite()
             # Between unit rows D = 2 - 2 S, and D keeps the digits of near-duplicates.
             similarity = (1 - distance.square() / 2).clamp(-1, 1)
-            found[side, block] = torch.where(paired, first, -1)
+            neighbours[side, block] = torch.where(paired, first, -1)
             similarities[side, block] = torch.where(paired, similarity, torch.nan)
-    positive, negative = found.numpy()
+    positive, negative = neighbours.numpy()
     s_ap, s_an = similarities.numpy()
     return NearestPairs(positive=positive, negative=negative, s_ap=s_ap, s_an=s_an)
 
@@ -158,15 +158,15 @@ class _Rows:
         least = squared.amin(dim=1)
         limit = torch.where(least.isfinite(), least + 2 * self.slack(squares, least.clamp_min(0)), -torch.inf)
         close = squared <= limit[:, None]
-        found, first = torch.full_like(least, torch.inf), torch.full_like(left, len(self.points))
+        smallest, first = torch.full_like(least, torch.inf), torch.full_like(left, len(self.points))
         some, others = _held(close)
         if len(some):
             close, others = _part(close, some, others), right[others]
             distances = self.distances(left[some], others, close).masked_fill_(~close, torch.inf)
-            found[some] = distances.amin(dim=1)
-            tied = distances <= found[some, None] * (1 + TIE)
+            smallest[some] = distances.amin(dim=1)
+            tied = distances <= smallest[some, None] * (1 + TIE)
             first[some] = torch.where(tied, others, len(self.points)).amin(dim=1)
-        return found, first
+        return smallest, first
 
     def distances(self, left: Tensor, right: Tensor, wanted: Tensor) -> Tensor:
         """Distances `(B, M)` by differences from rows `left` to rows `right`, right at least where `wanted (B, M)`."""

@@ -57,17 +57,17 @@ class Pairs:
         """Each measure of each class `(C,)`; NaN for a class without the pairs it takes."""
         classes = self.classes
         own = classes[self.left[: self.positives]]
-        found = {AREA: self._area("macro").of_classes()}
+        shares_of = {AREA: self._area("macro").of_classes()}
         counts = np.bincount(own, minlength=len(self.sizes))
         for far, (group, part) in zip(self.fars, self._points(), strict=True):
             ranks = self.group[: self.positives]
             let_in = (ranks <= group) + part * (ranks == group + 1)
             shares = np.full(len(self.sizes), math.nan)
             np.divide(np.bincount(own, let_in, len(self.sizes)), counts, out=shares, where=counts > 0)
-            found[rate_name(far)] = shares
+            shares_of[rate_name(far)] = shares
         if self.accepted is not None:
-            found[ACCURACY] = self._accuracy("macro").of_classes()
-        return found
+            shares_of[ACCURACY] = self._accuracy("macro").of_classes()
+        return shares_of
 
     def values(self, over: Over, average: Average) -> dict[str, Floats]:
         """ROC AUC and accuracy, each as a value `(U,)` of every item or class, whose mean is the measure.
@@ -75,10 +75,10 @@ class Pairs:
         The threshold of the accuracy is held fixed. The mean of the values of items is over all of them ("micro"), or
         over the means of the classes ("macro"), as their `bootstrap` takes it; classes count alike.
         """
-        found = {AREA: self._area(average).values(over, average)}
+        tables = {AREA: self._area(average).values(over, average)}
         if self.accepted is not None:
-            found[ACCURACY] = self._accuracy(average).values(over, average)
-        return found
+            tables[ACCURACY] = self._accuracy(average).values(over, average)
+        return tables
 
     def in_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values of items `(N,)` in the order of places, put in the order that the items were given in."""
@@ -97,13 +97,13 @@ class Pairs:
         values = self.values(over, average)
         table = np.stack([*values.values()], axis=1)
         if over == "queries":
-            found = bootstrap(
+            ends = bootstrap(
                 table, self.classes, over=over, average=average, resamples=resamples, level=level, seed=seed
             )
         else:
             alike = np.arange(len(table))
-            found = bootstrap(table, alike, over=over, average="macro", resamples=resamples, level=level, seed=seed)
-        intervals = dict(zip(values, found, strict=True))
+            ends = bootstrap(table, alike, over=over, average="macro", resamples=resamples, level=level, seed=seed)
+        intervals = dict(zip(values, ends, strict=True))
         rates = self.resampled_rates(over, average, resamples=resamples, seed=seed)
         intervals |= {
             rate_name(far): middle(column, level=level) for far, column in zip(self.fars, rates.T, strict=True)
@@ -179,13 +179,13 @@ class Pairs:
     def _points(self) -> list[tuple[int, float]]:
         """For each FAR the last group accepted whole, -1 for none, and the part of the next that is."""
         false = np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
-        found = []
+        points = []
         for far in self.fars:
             wanted = far * false[-1] * (1 + 1e-12)  # a whole number may be rounded down
             group = int(np.searchsorted(false, wanted, side="right")) - 1
             before = false[group] if group >= 0 else 0
-            found.append((group, float(min(1.0, max(0.0, (wanted - before) / (false[group + 1] - before))))))
-        return found
+            points.append((group, float(min(1.0, max(0.0, (wanted - before) / (false[group + 1] - before))))))
+        return points
 
     def _looked_at(self) -> Integers:
         """The last group accepted at each of the distances that count, rising; after the last of them all are."""
@@ -353,11 +353,11 @@ def _rates(true: Floats, false: Floats, fars: tuple[float, ...]) -> Floats:
         for counts, total in zip((true, false), totals, strict=True)
     )
     y, x = (np.clip(np.maximum.accumulate(side, axis=1), 0, 1) for side in (y, x))
-    rows, found = np.arange(len(x)), np.empty((len(x), len(fars)))
+    rows, rates = np.arange(len(x)), np.empty((len(x), len(fars)))
     for column, far in enumerate(fars):
         point = (x <= far * (1 + 1e-12)).sum(axis=1) - 1
         after = np.minimum(point + 1, x.shape[1] - 1)
         width = x[rows, after] - x[rows, point]
         part = np.clip((far - x[rows, point]) / np.where(width > 0, width, 1), 0, 1)
-        found[:, column] = y[rows, point] + part * (y[rows, after] - y[rows, point])
-    return np.where(usable, found, math.nan)
+        rates[:, column] = y[rows, point] + part * (y[rows, after] - y[rows, point])
+    return np.where(usable, rates, math.nan)

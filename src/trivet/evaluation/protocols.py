@@ -152,5 +152,5 @@ def _together(
     if np.result_type(left, right).kind == "f":  # signed and unsigned 64-bit integers: no dtype holds both
         left, right = left.astype(object), right.astype(object)
     numbers = torch.from_numpy(np.unique(np.concatenate([left, right]), return_inverse=True)[1].astype(np.int64))
-    found = numbers[query_count:]
-    return numbers[:query_count], found if kept is None else found[kept]
+    gallery_numbers = numbers[query_count:]
+    return numbers[:query_count], gallery_numbers if kept is None else gallery_numbers[kept]

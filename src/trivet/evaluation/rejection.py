@@ -59,15 +59,15 @@ class Rejection:
         """
         check_options("queries", average, resamples, level)
         names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
-        found: dict[str, dict[str, Interval]] = {name: {} for name in names}
+        by_name: dict[str, dict[str, Interval]] = {name: {} for name in names}
         overs: tuple[Over, ...] = ("queries", "classes")
         for over in overs:
             drawn = None if self.scores is None else self.scores.resampled(over, average, resamples, seed)
             for column, name in enumerate(names):
-                found[name][over] = (
+                by_name[name][over] = (
                     Interval(math.nan, math.nan) if drawn is None else middle(drawn[:, column], level=level)
                 )
-        return found
+        return by_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +102,14 @@ class Scores:
             draws(sizes, over, average, resamples, seed),
             draws(np.array([len(self.outside)]), "queries", "micro", resamples, seed + 1),
         )
-        found = np.empty((resamples, 2))
+        values = np.empty((resamples, 2))
         inside, outside = ((row for batch in batches for row in batch) for batches in kinds)
         for number, (known, unknown) in enumerate(zip(inside, outside, strict=True)):
             true = self._up_to(self.inside, weights * (known if over == "queries" else np.repeat(known, sizes)))
             false = self._up_to(self.outside, unknown)
             area = np.diff(false) @ (true[1:] + true[:-1]) / (2 * true[-1] * false[-1])
-            found[number] = area, false_at(true, false, 0.95)
-        return found
+            values[number] = area, false_at(true, false, 0.95)
+        return values
 
     def _up_to(self, ranks: Integers, weights: Floats | None) -> Floats:
         """`(T + 1,)` the weight of the queries accepted, from none to all."""

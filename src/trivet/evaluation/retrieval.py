@@ -124,7 +124,7 @@ def retrieve(
         >>> found.mean()
         {'recall@1': 0.5}
     """
-    found = retrieve_levels(
+    by_level = retrieve_levels(
         embeddings,
         {"labels": labels},
         gallery=gallery,
@@ -140,7 +140,7 @@ def retrieve(
         distributed=distributed,
         progress=progress,
     )
-    return found["labels"]
+    return by_level["labels"]
 
 
 def retrieve_levels(
@@ -228,8 +228,8 @@ def recall_at_k(
     if not ks or any(k < 1 for k in ks):
         raise ValueError(f"ks must name at least one K, each at least 1: got {tuple(ks)}.")
     names = [f"recall@{k}" for k in ks]
-    found = retrieve(embeddings, labels, measures=names, distance=distance, without_positive=without_positive).mean()
-    return {k: found[name] for k, name in zip(ks, names, strict=True)}
+    means = retrieve(embeddings, labels, measures=names, distance=distance, without_positive=without_positive).mean()
+    return {k: means[name] for k, name in zip(ks, names, strict=True)}
 
 
 def to_retrieval(
@@ -247,8 +247,8 @@ def to_retrieval(
     chance = torch.zeros(len(names), dtype=torch.float64)
     asked = ~without
     kinds, counts = torch.unique(torch.stack([retrievable[asked], positives[asked]]), dim=1, return_counts=True)
-    for items, found, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
-        chance += count * chance_of(items, found, names)
+    for items, relevant, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
+        chance += count * chance_of(items, relevant, names)
     total = len(without) if without_positive == "miss" else int(asked.sum())
     classes, labels = task.labels[level]
     return Retrieval(

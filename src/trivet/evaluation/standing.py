@@ -331,13 +331,14 @@ class _Tile:
             _count_rows(keys[start:stop].numpy(), low[start:stop].numpy(), high[start:stop].numpy(), start)
             for start, stop in spans(len(keys), ROWS)
         ]
-        found = [one for _, doubtful in counted for one in doubtful]
-        few = sum(len(row) for row, *_ in found) * SHARE <= self.entries
+        doubtful_pairs = [one for _, doubtful in counted for one in doubtful]
+        few = sum(len(row) for row, *_ in doubtful_pairs) * SHARE <= self.entries
         if few:
             wanted.nearer += torch.from_numpy(np.concatenate([counts for counts, _ in counted]))
-            row, column = (torch.from_numpy(np.concatenate([one[side] for one in found])) for side in (0, 1))
+            row, column = (torch.from_numpy(np.concatenate([one[side] for one in doubtful_pairs])) for side in (0, 1))
             start, stop = (
-                torch.from_numpy(np.concatenate([np.full(len(one[0]), one[side]) for one in found])) for side in (2, 3)
+                torch.from_numpy(np.concatenate([np.full(len(one[0]), one[side]) for one in doubtful_pairs]))
+                for side in (2, 3)
             )
             key = keys[row, column, None]
             first = torch.maximum((key > high[row]).sum(dim=1), start)
@@ -362,17 +363,17 @@ class _Tile:
         doubtful = (nearer != reached).any(dim=1).nonzero()[:, 0]
         if int((reached - nearer).amax(dim=1).sum()) * SHARE > self.entries:
             return False
-        found = []
+        doubtful_pairs = []
         for start, stop in spans(len(doubtful), max(1, ENTRIES // (self.stop - self.start))):
             some = doubtful[start:stop]
             first = torch.searchsorted(high[some], keys[some])
             end = torch.searchsorted(low[some], keys[some], right=True)
             row, column = _places(first < end)
-            found.append((some[row], column, first[row, column], end[row, column]))
-        if sum(len(row) for row, *_ in found) * SHARE > self.entries:
+            doubtful_pairs.append((some[row], column, first[row, column], end[row, column]))
+        if sum(len(row) for row, *_ in doubtful_pairs) * SHARE > self.entries:
             return False
         wanted.nearer += nearer
-        for row, column, first, end in found:
+        for row, column, first, end in doubtful_pairs:
             self._decide(wanted, row, column, first, end)
         return True
 
@@ -441,10 +442,10 @@ class _Tile:
 
 def _distances_between(rows: Tensor, points: Points, numbers: Tensor) -> Tensor:
     """Distances `(B, n)` of rows `(B, width)` to the points of these numbers `(n,)`, by differences of coordinates."""
-    found = torch.empty(len(rows), len(numbers), dtype=torch.float64)
+    distances = torch.empty(len(rows), len(numbers), dtype=torch.float64)
     for start, stop in spans(len(numbers), points.piece):
-        found[:, start:stop] = torch.cdist(rows, points.rows(numbers[start:stop]), compute_mode=DIFFERENCES)
-    return found
+        distances[:, start:stop] = torch.cdist(rows, points.rows(numbers[start:stop]), compute_mode=DIFFERENCES)
+    return distances
 
 
 def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:
@@ -478,7 +479,7 @@ def _count_rows(
     counts = np.zeros(low.shape, dtype=np.int64)
     reach, sure = (np.empty(keys.shape, dtype=np.bool_) for _ in range(2))
     doubt = np.zeros(keys.shape, dtype=np.bool_)
-    found: list[Doubtful] = []
+    doubtful: list[Doubtful] = []
     left = low.shape[1]  # positives still to be counted
     while left:
         np.less_equal(keys, high[:, left - 1, None], out=reach)
@@ -491,7 +492,7 @@ def _count_rows(
         left -= 1
     if left < low.shape[1]:
         row, column = np.divmod(np.flatnonzero(doubt), keys.shape[1])  # in one dimension numpy skips what is false
-        found.append((row + first, column, left, low.shape[1]))
+        doubtful.append((row + first, column, left, low.shape[1]))
     if left:
         row, column = np.divmod(np.flatnonzero(reach), keys.shape[1])
         key = keys[row, column, None]
@@ -499,8 +500,8 @@ def _count_rows(
         for place in range(left):
             counts[:, place] = np.bincount(row[nearer[:, place]], minlength=len(keys))
         some = (nearer != (key <= high[row, :left])).any(axis=1)
-        found.append((row[some] + first, column[some], 0, left))
-    return counts, found
+        doubtful.append((row[some] + first, column[some], 0, left))
+    return counts, doubtful
 
 
 def _count(mask: npt.NDArray[np.bool_]) -> Integers:
@@ -519,8 +520,8 @@ def _count(mask: npt.NDArray[np.bool_]) -> Integers:
 
 def _places(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Row and column of each true entry; numpy skips false ones fastest."""
-    found = torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return found // mask.shape[1], found % mask.shape[1]
+    places = torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return places // mask.shape[1], places % mask.shape[1]
 
 
 def _columns(queries: int, width: int) -> int:

@@ -85,11 +85,11 @@ class Verification:
         if self.pairs is None:
             return {}
         overs: tuple[Over, ...] = ("queries", "classes")
-        found = {
+        by_over = {
             over: self.pairs.intervals(over, average, resamples=resamples, level=level, seed=seed) for over in overs
         }
         missing = Interval(math.nan, math.nan)
-        return {name: {over: found[over].get(name, missing) for over in overs} for name in self.measures()}
+        return {name: {over: by_over[over].get(name, missing) for over in overs} for name in self.measures()}
 
 
 def verify(
@@ -157,18 +157,19 @@ def verify(
     ]
     left, right = (np.concatenate(side) for side in zip(*pairs, strict=True))
     half = half[order]
-    found, group, accepted = _verification(
+    verification, group, accepted = _verification(
         _distances(points, order[left], points, order[right], distance),
         np.arange(len(left)) < counts[0],
         np.where(half[left] == half[right], half[left], NEITHER),
         fars,
         sampled=counts != totals,
     )
-    resolved = tuple(far for far, share in found.tar_at_far.items() if share is not None)
+    resolved = tuple(far for far, share in verification.tar_at_far.items() if share is not None)
     # Positions of at most 2^31 items, as there are many pairs.
     sides = left.astype(np.int32), right.astype(np.int32)
     return replace(
-        found, pairs=Pairs(*sides, counts[0], group.astype(np.int32), accepted, order, sizes, half == 1, resolved)
+        verification,
+        pairs=Pairs(*sides, counts[0], group.astype(np.int32), accepted, order, sizes, half == 1, resolved),
     )
 
 
@@ -237,7 +238,7 @@ def _verification(
         threshold = Roc.of(distances[choosing], positive[choosing]).best_threshold()
         accepted = distances <= threshold * (1 + TIE)
         accuracy = float(accepted[judging & positive].mean() + (~accepted[judging & ~positive]).mean()) / 2
-    found = Verification(
+    verification = Verification(
         roc_auc=curve.area,
         # The slack is for a rate like 1 / 49, of which 49 make less than 1 in floating point.
         tar_at_far={far: curve.true_at(far) if far * negatives > 1 - 1e-9 else None for far in fars},
@@ -247,20 +248,20 @@ def _verification(
         negative_pairs=negatives,
         sampled=sampled,
     )
-    return found, curve.group, accepted
+    return verification, curve.group, accepted
 
 
 def _distances(left: Tensor, rows: Integers, right: Tensor, columns: Integers, distance: Metric) -> Floats:
     """Distances `(P,)` of rows of `left` to rows of `right`, by differences: equal rows are at exactly 0."""
-    found = torch.empty(len(rows), dtype=torch.float64, device=left.device)
+    distances = torch.empty(len(rows), dtype=torch.float64, device=left.device)
     step = max(1, ENTRIES // left.shape[1])
     for start in range(0, len(rows), step):
         pairs = slice(start, start + step)
         i, j = (torch.from_numpy(part[pairs]).to(left.device) for part in (rows, columns))
         apart = left.index_select(0, i) - right.index_select(0, j)
-        torch.linalg.vector_norm(apart, dim=1, out=found[pairs])
+        torch.linalg.vector_norm(apart, dim=1, out=distances[pairs])
     # Between unit rows D = 2 - 2 S.
-    values: Floats = (found if distance == "euclidean" else found.square() / 2).cpu().numpy()
+    values: Floats = (distances if distance == "euclidean" else distances.square() / 2).cpu().numpy()
     return values
 
 

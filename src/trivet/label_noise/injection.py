@@ -318,13 +318,13 @@ def _scaled_to_mean(share: Floats, mean: float) -> Floats:
 
 
 def _labels(values: npt.ArrayLike) -> Integers:
-    found = np.asarray(values)
-    if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu" or found.min() < 0:
+    labels = np.asarray(values)
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise ValueError(
-            f"labels must be integers of at least 0, one per item, at least one: got {found.dtype} of shape "
-            f"{found.shape}; number the classes with np.unique(labels, return_inverse=True)[1]."
+            f"labels must be integers of at least 0, one per item, at least one: got {labels.dtype} of shape "
+            f"{labels.shape}; number the classes with np.unique(labels, return_inverse=True)[1]."
         )
-    return found.astype(np.int64)
+    return labels.astype(np.int64)
 
 
 def _classes(labels: npt.ArrayLike, num_classes: int | None) -> int:
@@ -344,12 +344,12 @@ def _check_rate(rate: float, classes: int, *, among: str = "in the labels") -> N
 
 
 def _transition(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1]:
-        raise ValueError(f"transition must have shape (C, C): got {found.shape}; give a row for each true class.")
-    if not ((found >= 0) & (found <= 1)).all() or not (abs(found.sum(axis=1) - 1) <= 1e-8).all():
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"transition must have shape (C, C): got {matrix.shape}; give a row for each true class.")
+    if not ((matrix >= 0) & (matrix <= 1)).all() or not (abs(matrix.sum(axis=1) - 1) <= 1e-8).all():
         raise ValueError(
             "transition must hold probabilities in [0, 1] whose rows add up to 1 within 1e-8: got sums from "
-            f"{found.sum(axis=1).min():g} to {found.sum(axis=1).max():g}; divide each row of counts by its sum."
+            f"{matrix.sum(axis=1).min():g} to {matrix.sum(axis=1).max():g}; divide each row of counts by its sum."
         )
-    return found
+    return matrix

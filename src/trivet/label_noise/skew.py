@@ -198,12 +198,12 @@ def counted(
     # Bin b holds the ranks from b m / 10, rounded up, to (b + 1) m / 10.
     edges = -(-torch.arange(RANK_BINS + 1, device=picked.device) * number[:, None] // RANK_BINS)
     share = edges.diff(dim=1).double() / number.clamp_min(1)[:, None]  # (B, 10)
-    found = [picks, (rows[:, None] * share).sum(dim=0), active.sum()[None]]
+    sums = [picks, (rows[:, None] * share).sum(dim=0), active.sum()[None]]
     if wrong is not None:
         mistaken = (wrong & negative).double()
         part = mistaken.sum(dim=1) / number.clamp_min(1)
-        found.append(torch.stack([(picked * mistaken).sum(), (rows * part).sum(), (active * mistaken).sum()]))
-    values = torch.cat(found).cpu().numpy()
+        sums.append(torch.stack([(picked * mistaken).sum(), (rows * part).sum(), (active * mistaken).sum()]))
+    values = torch.cat(sums).cpu().numpy()
     return PickCounts(
         picks=values[:RANK_BINS],
         expected=values[RANK_BINS : 2 * RANK_BINS],
@@ -266,7 +266,7 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
     weights = np.concatenate([np.ones((1, len(batches))), times])  # the first row is the sample itself
 
     def total(part: Callable[[PickCounts], Floats | None]) -> Floats | None:
-        parts = [found for batch in batches if (found := part(batch)) is not None]
+        parts = [counts for batch in batches if (counts := part(batch)) is not None]
         return None if len(parts) < len(batches) else np.tensordot(weights, np.stack(parts), axes=1)
 
     picks, expected = total(lambda batch: batch.picks), total(lambda batch: batch.expected)

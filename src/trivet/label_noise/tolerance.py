@@ -78,16 +78,16 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
     def rate(skew: float) -> float:
         return math.nan if math.isnan(skew) else min(uniform, float(noise_rate_bound(max(1.0, skew))))
 
-    found = estimate.skew
+    skewness = estimate.skew
     if estimate.gamma is not None:
         gamma = estimate.gamma
-        found = Estimate(*(1 / one if one > 0 else math.inf for one in (gamma.value, gamma.high, gamma.low)))
-    if found is None:
+        skewness = Estimate(*(1 / one if one > 0 else math.inf for one in (gamma.value, gamma.high, gamma.low)))
+    if skewness is None:
         return None
     return Tolerance(
         by="skew" if estimate.gamma is None else "gamma",
-        skew=found,
-        rate=Estimate(rate(found.value), rate(found.high), rate(found.low)),
+        skew=skewness,
+        rate=Estimate(rate(skewness.value), rate(skewness.high), rate(skewness.low)),
         uniform=uniform,
     )
 

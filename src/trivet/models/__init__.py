@@ -1,7 +1,8 @@
-"""Networks: images in, `(N, d)` embeddings out."""
+"""Networks: images or texts in, `(N, d)` embeddings out."""
 
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.store import load_model, save
+from trivet.models.texts import encoder_vectors, ngram_vectors
 
-__all__ = ["Embedder", "ModelConfig", "build", "load_model", "save"]
+__all__ = ["Embedder", "ModelConfig", "build", "encoder_vectors", "load_model", "ngram_vectors", "save"]

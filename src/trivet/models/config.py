@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from trivet.config import Config, nearest
+from trivet.config import NamedConfig, nearest
+from trivet.plugins import is_reference
 
 WIDTHS = {"conv2": 32, "conv3": 16, "conv4": 32, "mlp": 256}
 NAMES = (*WIDTHS, "linear")
 
 
-class ModelConfig(Config):
-    """The network that turns an image into an embedding."""
+class ModelConfig(NamedConfig):
+    """The network that turns an input into an embedding.
+
+    `ModelConfig.parse` gives the settings of the network that `name` names; one outside Trivet adds its own.
+    """
 
     name: str = Field(
         "conv4",
-        description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", or "timm:NAME" for a '
-        'backbone of the timm library, such as "timm:resnet18".',
+        description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", "timm:NAME" for a '
+        'backbone of the timm library, such as "timm:resnet18", or "python:FILE.py:NAME" for a class of your own.',
     )
     embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
     normalize: bool = Field(True, description="Scale each embedding to Euclidean length 1.")
@@ -31,12 +36,25 @@ class ModelConfig(Config):
         description="Channels of the first layer of conv2 (32), conv3 (16) and conv4 (32), hidden units of mlp (256).",
     )
 
+    @classmethod
+    def names(cls) -> Collection[str]:
+        """Of the networks of Trivet, but for backbones of timm."""
+        return NAMES
+
+    @classmethod
+    def named(cls, name: str) -> type[ModelConfig]:
+        """The settings of a network: these, and for one outside Trivet its own."""
+        from trivet.models.outside import settings  # here: these settings are part of those of every network
+
+        return settings(name) if is_reference(name) else ModelConfig
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.name.startswith("timm:"):
             _check_timm_name(self.name.removeprefix("timm:"))
-        elif self.name not in NAMES:
-            raise ValueError(f"name = {self.name!r} is not a model; {nearest(self.name, [*NAMES, 'timm:NAME'])}")
+        elif self.name not in NAMES and not is_reference(self.name):
+            known = nearest(self.name, [*NAMES, "timm:NAME", "python:FILE.py:NAME"])
+            raise ValueError(f"name = {self.name!r} is not a model; {known}")
         elif self.pretrained:
             raise ValueError(
                 f"pretrained weights exist for timm models only: {self.name} has none; set pretrained = false."

@@ -1,4 +1,4 @@
-"""Networks that turn images into embeddings."""
+"""Networks that turn inputs into embeddings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from trivet.geometry import unit_rows
+from trivet.models import outside
 from trivet.models.config import WIDTHS, ModelConfig
+from trivet.plugins import is_reference
 
 
 class Embedder(nn.Module):
-    """A network from images `(B, C, H, W)` in [0, 1] to embeddings `(B, d)`.
+    """A network from inputs `(B, *input_shape)`, such as images `(B, C, H, W)` in [0, 1], to embeddings `(B, d)`.
 
     Args:
-        body: images in, `(B, d)` out.
-        input_shape: the (C, H, W) that it takes.
+        body: inputs in, `(B, d)` out.
+        input_shape: that of one input.
         normalize: scale each embedding to length 1.
         mean, std: `(C,)` of the images the backbone was trained on: the body gets (image - mean) / std.
         on_backbone: the body is a sequence of a backbone, which may have been trained elsewhere, and a new last layer.
@@ -59,34 +61,42 @@ class Embedder(nn.Module):
         part = cast("nn.Sequential", self.body)[0]
         return Embedder(part, input_shape=self.input_shape, normalize=self.normalize, mean=self.mean, std=self.std)
 
-    def forward(self, images: Tensor) -> Tensor:
-        if tuple(images.shape[1:]) != self.input_shape:
+    def forward(self, inputs: Tensor) -> Tensor:
+        if tuple(inputs.shape[1:]) != self.input_shape:
             raise ValueError(
-                f"this model takes images of shape {('B', *self.input_shape)}: got {tuple(images.shape)}; "
-                "resize them as in training."
+                f"this model takes inputs of shape {('B', *self.input_shape)}: got {tuple(inputs.shape)}; "
+                "prepare them as in training."
             )
-        embeddings: Tensor = self.body((images - self.mean[:, None, None]) / self.std[:, None, None])
+        first = (-1, *[1] * (len(self.input_shape) - 1))  # the channels of an image
+        embeddings: Tensor = self.body((inputs - self.mean.reshape(first)) / self.std.reshape(first))
         return unit_rows(embeddings) if self.normalize else embeddings
 
 
 def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embedder:
-    """A new network for images of shape (C, H, W), on the CPU, in training mode.
+    """A new network for inputs of a shape, (C, H, W) for images, on the CPU, in training mode.
 
     Its weights follow from `seed` alone (and the published ones, if pretrained); the global generator is not touched.
 
     Raises:
-        ValueError: if the images are too small for the network, or pretrained weights cannot be had.
+        ValueError: if the inputs do not fit the network, or pretrained weights cannot be had.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         if config.name.startswith("timm:"):
             return _build_timm(config, input_shape)
-        return Embedder(_small_body(config, input_shape), input_shape=input_shape, normalize=config.normalize)
+        make = outside.body if is_reference(config.name) else _small_body
+        return Embedder(make(config, input_shape), input_shape=input_shape, normalize=config.normalize)
 
 
 def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequential:
-    channels, height, width = input_shape
     d, w = config.embedding_dim, config.width or WIDTHS.get(config.name, 0)
+    if config.name == "mlp":
+        inputs = math.prod(input_shape)
+        hidden = (nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU())
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(w, d))
+    if config.name == "linear":
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), d))
+    channels, height, width = _image_shape(config, input_shape)
     if config.name == "conv2":
         if min(height, width) < 6:
             raise ValueError(
@@ -102,12 +112,6 @@ def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequent
             nn.Flatten(),
             *(nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, d)),
         )
-    if config.name == "mlp":
-        inputs = math.prod(input_shape)
-        hidden = (nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU())
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(w, d))
-    if config.name == "linear":
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), d))
     layers: list[nn.Module] = []
     for out in (w, 2 * w, 4 * w) if config.name == "conv3" else (w, w, 2 * w, 2 * w):
         layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
@@ -115,11 +119,20 @@ def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequent
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, d))
 
 
+def _image_shape(config: ModelConfig, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"{config.name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use mlp, linear or a "
+            "network of your own."
+        )
+    return input_shape
+
+
 def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
     import timm  # here: it takes seconds to load
 
     name = config.name.removeprefix("timm:")
-    channels = input_shape[0]
+    channels, _, _ = _image_shape(config, input_shape)
     if config.pretrained:
         try:
             backbone = _with_published_weights(name, channels)

@@ -46,8 +46,8 @@ def load_model(folder: Path) -> Embedder:
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         values, shape = description["model"], tuple(description["input_shape"])
-        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in shape):
-            raise ValueError(f"input_shape is {list(shape)}, not three sizes")
+        if not shape or not all(isinstance(side, int) and side > 0 for side in shape):
+            raise ValueError(f"input_shape is {list(shape)}, not sizes")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{folder / DESCRIPTION} must describe a Trivet model: {type(error).__name__}: {error}; save it again."

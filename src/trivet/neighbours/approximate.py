@@ -84,9 +84,9 @@ def retrieve_approximately(
     for start, stop in spans(len(task.queries), QUERIES):
         block = torch.arange(start, stop)
         without = None if task.own is None else task.own[block].numpy()
-        found = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
+        listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
         for number, one in enumerate(same):
-            hits, positives, left_out = _hits(task, number, one, block, torch.from_numpy(found))
+            hits, positives, left_out = _hits(task, number, one, block, torch.from_numpy(listed_rows))
             values[number, block] = _measured(hits, positives, names)
             counts[0, number, block], counts[1, number, block] = positives, len(task.gallery) - left_out
     levels = {
@@ -96,7 +96,7 @@ def retrieve_approximately(
     return ApproximateRetrieval(levels, index.info, listed)
 
 
-def _hits(task: Task, level: int, same: SameClass, block: Tensor, found: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _hits(task: Task, level: int, same: SameClass, block: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Which of the found `(B, k)` are positives, those that may not be retrieved moved behind; and counts `(B,)`.
 
     The counts are of the positives in the gallery, and of the items of the class that may not be retrieved.
@@ -107,9 +107,9 @@ def _hits(task: Task, level: int, same: SameClass, block: Tensor, found: Tensor)
     members = same.members(classes, sizes)
     allowed = may_retrieve(task.own, task.groups, block[rows], members)
     positives = torch.bincount(rows[allowed], minlength=len(block))
-    there = found >= 0
-    relevant = there & (task.levels[level].gallery[found.clamp_min(0)] == classes[:, None])
-    kept = there & ~(relevant & ~may_retrieve(task.own, task.groups, block[:, None], found.clamp_min(0)))
+    there = nearest >= 0
+    relevant = there & (task.levels[level].gallery[nearest.clamp_min(0)] == classes[:, None])
+    kept = there & ~(relevant & ~may_retrieve(task.own, task.groups, block[:, None], nearest.clamp_min(0)))
     order = torch.argsort((~kept).byte(), dim=1, stable=True)
     return (relevant & kept).gather(1, order), positives, sizes - positives
 

@@ -17,6 +17,7 @@ import torch
 
 from trivet.arguments import check_count, check_name
 from trivet.evaluation.inputs import Metric, Points
+from trivet.extras import load
 from trivet.geometry import Array
 
 Kind = Literal["exact", "hnsw", "ivf"]
@@ -152,11 +153,11 @@ class Index:
             return indices, squared
         for start in range(0, len(queries), QUERIES):
             block = slice(start, start + QUERIES)
-            _, found = self.faiss.search(queries[block], min(k + 1 + SPARE, len(self)))
-            found[found == without[block, None]] = -1
-            far = self._squared(queries[block], found)
-            order = np.lexsort((found, far))[:, :k]
-            indices[block] = np.take_along_axis(found, order, axis=1)
+            _, rows = self.faiss.search(queries[block], min(k + 1 + SPARE, len(self)))
+            rows[rows == without[block, None]] = -1
+            far = self._squared(queries[block], rows)
+            order = np.lexsort((rows, far))[:, :k]
+            indices[block] = np.take_along_axis(rows, order, axis=1)
             squared[block] = np.take_along_axis(far, order, axis=1)
         return indices, squared
 
@@ -166,10 +167,10 @@ class Index:
             return Nearest(indices, squared * (self.scale**2 / 2))
         return Nearest(indices, np.sqrt(squared) * self.scale)
 
-    def _squared(self, queries: npt.NDArray[np.float32], found: Integers) -> Floats:
+    def _squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
         """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
-        squared = np.full(found.shape, np.inf)
-        for place, rows in enumerate(found):
+        squared = np.full(nearest.shape, np.inf)
+        for place, rows in enumerate(nearest):
             real = rows >= 0
             points = self.faiss.reconstruct_batch(rows[real]).astype(np.float64)
             squared[place, real] = np.square(points - queries[place]).sum(axis=1)
@@ -181,8 +182,7 @@ class Index:
         Raises:
             OSError: if they cannot be written.
         """
-        import faiss
-
+        faiss = load("faiss")
         description = {"format": FORMAT, **asdict(self.info), "scale": self.scale, "centre": self.centre.tolist()}
         folder.mkdir(parents=True, exist_ok=True)
         vectors, text = (folder / f".{name}.{os.getpid()}" for name in (VECTORS, DESCRIPTION))
@@ -205,8 +205,7 @@ class Index:
         Raises:
             ValueError: if the folder holds none, a broken one, or one of a newer format.
         """
-        import faiss
-
+        faiss = load("faiss")
         info, description = _read_description(folder)
         # Inverted lists are mapped by the older flag; the newer one, of faiss 1.11, maps the other kinds.
         mapped = faiss.IO_FLAG_MMAP if info.kind == "ivf" else getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
@@ -297,8 +296,7 @@ def _centre(points: Points) -> tuple[Floats, float]:
 
 def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
     """The faiss index of all points, and its parameters."""
-    import faiss
-
+    faiss = load("faiss")
     width, items, kind = points.width, len(points), index.info.kind
     inner: Any
     parameters: dict[str, int] = {}
@@ -345,15 +343,14 @@ def _tune(index: Index, points: Points) -> IndexInfo:
 
 def _reach(index: Index, points: Points, sample: Integers) -> Floats:
     """Squared distance `(Q,)` from each sampled row to the last of its nearest others, by comparing with every row."""
-    import faiss
-
+    faiss = load("faiss")
     queries = index.faiss.reconstruct_batch(sample)
     best = np.full((len(sample), index.info.recall_at), np.inf)
     for start, stop in points.pieces():
         rows = index._inside(points.rows(slice(start, stop)))
-        _, found = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
-        found = np.where(found + start == sample[:, None], -1, found + start)
-        best = np.sort(np.concatenate([best, index._squared(queries, found)], axis=1), axis=1)[:, : best.shape[1]]
+        _, nearest = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
+        nearest = np.where(nearest + start == sample[:, None], -1, nearest + start)
+        best = np.sort(np.concatenate([best, index._squared(queries, nearest)], axis=1), axis=1)[:, : best.shape[1]]
     return best[:, -1]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,28 +15,17 @@ import torch
 
 import trivet
 from trivet.config import nearest
-from trivet.data import (
-    Dataset,
-    Splits,
-    Vectors,
-    class_numbers,
-    encoder_vectors,
-    load,
-    ngram_vectors,
-    read_texts,
-    read_vectors,
-    write_decisions,
-)
+from trivet.data import Dataset, Splits, load
+from trivet.data.shown import Shown, as_json
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
 from trivet.label_noise import Suspects, find_suspects
-from trivet.models import Embedder
+from trivet.models import Embedder, encoder_vectors, ngram_vectors
 from trivet.records import AuditRecord, complete
-from trivet.tasks.measure import thumbnail
+from trivet.tables import Vectors, class_numbers, read_texts, read_vectors, write_decisions
+from trivet.tables.csv import csv_text
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.fit import fit
-from trivet.training.parts import first_task
 from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -64,7 +51,7 @@ class Request:
         text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
             the column that is judged.
         encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
-            for `trivet.data.ngram_vectors`.
+            for `trivet.models.ngram_vectors`.
         distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
         neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
         folds: of a run, see `audit_path`; 0 to judge by the model of the run itself; None for 3,
@@ -117,8 +104,7 @@ class Items:
         embeddings: `(N, d)` floating point.
         fold: `(N,)` which network made each row, one that was not trained on the fold; None if one made all.
         distance: how the embeddings are compared, within a fold.
-        picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
-        texts: what is shown of each item instead, N texts, or None.
+        show: position of an item -> what a page shows of it; None where there is nothing to show.
         notes: what a reader must know.
     """
 
@@ -130,8 +116,7 @@ class Items:
     embeddings: npt.NDArray[Any]
     fold: Integers | None
     distance: Metric
-    picture: Callable[[int], str] | None = None
-    texts: Sequence[str] | None = None
+    show: Callable[[int], Shown] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -171,11 +156,12 @@ def audit_path(
         progress("judging", 1, 1)
     result = summary(items, found)
     if outputs.out is not None:
-        write_whole(outputs.out, _csv(result["suspects"]).encode())
+        rows = ([one[column] for column in COLUMNS] for one in result["suspects"])
+        write_whole(outputs.out, csv_text([COLUMNS, *rows]).encode())
         result["out"] = str(outputs.out)
     if outputs.decisions is not None:
-        rows = _decided(result["suspects"], outputs.relabel_above)
-        write_whole(outputs.decisions, write_decisions(rows).encode())
+        decided = _decided(result["suspects"], outputs.relabel_above)
+        write_whole(outputs.decisions, write_decisions(decided).encode())
         result["decisions"] = str(outputs.decisions)
     if outputs.report is not None:
         from trivet.reports import write_audit_report  # here: few audits have a report
@@ -307,14 +293,6 @@ def _evidence(found: Suspects, classes: Integers, names: Sequence[str]) -> Calla
     return words
 
 
-def _csv(suspects: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows([one[column] for column in COLUMNS] for one in suspects)
-    return text.getvalue()
-
-
 def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iterable[tuple[str, str, str]]:
     for one in suspects:
         wrong = above is not None and one["probability_wrong"] > above and one["proposed_label"] != one["label"]
@@ -325,18 +303,13 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
     """The most suspect items with their nearest neighbours, as a page shows them."""
     (classes,), names = class_numbers(items.labels)
     evidence = _evidence(found, classes, names)
-    pictures: dict[int, str] = {}
+    shown: dict[int, dict[str, str | None]] = {}
     points = as_points(items.embeddings, distance=items.distance)
 
     def item(i: int) -> dict[str, Any]:
-        if items.picture is not None and i not in pictures:
-            pictures[i] = items.picture(i)
-        return {
-            "id": items.ids[i],
-            "label": str(items.labels[i]),
-            "thumbnail": pictures.get(i),
-            "text": None if items.texts is None else items.texts[i],
-        }
+        if i not in shown:
+            shown[i] = as_json(items.show and items.show(i))
+        return {"id": items.ids[i], "label": str(items.labels[i]), **shown[i]}
 
     def beside(i: int) -> list[dict[str, Any]]:
         near = found.neighbours[i, :PAGE_NEIGHBOURS]
@@ -400,7 +373,7 @@ def _of_file(path: Path, request: Request) -> Items:
         embeddings=vectors.embeddings,
         fold=None,
         distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
-        texts=texts,
+        show=None if texts is None else lambda i: texts[i],
         notes=tuple(notes),
     )
 
@@ -488,7 +461,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         embeddings=embeddings,
         fold=fold,
         distance=request.distance or config.evaluation.distance,
-        picture=lambda i: thumbnail(train, i),
+        show=train.show,
         notes=tuple(notes),
     )
 
@@ -551,6 +524,9 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
 
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    from trivet.training.fit import fit  # here: an audit of a file does without Lightning
+    from trivet.training.parts import first_task
+
     steps = config.training.steps
 
     def say() -> None:

@@ -15,12 +15,14 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
-from trivet.data import Dataset, Splits, Vectors, class_numbers, load, read_vectors
+from trivet.data import Dataset, Splits, load
+from trivet.data.shown import Shown, as_json
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import Metric, as_points, spans
 from trivet.models import build
 from trivet.records import DiagnosisRecord, complete
-from trivet.tasks.measure import plane_coordinates, thumbnail
+from trivet.tables import Vectors, class_numbers, read_vectors
+from trivet.tasks.measure import plane_coordinates
 from trivet.training.checkpoint import load_loss
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
@@ -55,7 +57,7 @@ class Subject:
         reference: what it is, and `(N, d')` another embedding of the same items; or None.
         strategy: how training chooses.
         fine: levels inside `level`; None for all that are.
-        picture: position of an item -> its thumbnail as a data URI; None where there are no pictures.
+        show: position of an item -> what a page shows of it; None where there is nothing to show.
         notes: what a reader must know beside the verdicts.
     """
 
@@ -69,7 +71,7 @@ class Subject:
     reference: tuple[str, npt.NDArray[Any]] | None = None
     strategy: Strategy | None = None
     fine: Sequence[str] | None = None
-    picture: Callable[[int], str] | None = None
+    show: Callable[[int], Shown] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -290,7 +292,7 @@ def of_dataset(
         distance=config.evaluation.distance,
         reference=("untrained network", untrained),
         strategy=strategy,
-        picture=lambda i: thumbnail(dataset, i),
+        show=dataset.show,
         notes=notes,
     )
 
@@ -529,12 +531,12 @@ def _class_table(found: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
 def _map(subject: Subject, most: int, seed: int) -> dict[str, Any]:
     (finest,), _ = class_numbers(_finest(subject.labels))
     sample = class_sample(finest, most, least=20, seed=seed)
-    picture = subject.picture
+    show = subject.show
     return {
         "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
         "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
         "ids": [subject.ids[i] for i in sample.tolist()],
-        "thumbnails": [] if picture is None else [picture(i) for i in sample.tolist()],
+        "thumbnails": [] if show is None else [as_json(show(i))["thumbnail"] for i in sample.tolist()],
     }
 
 
@@ -558,7 +560,7 @@ def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
         names = {level: str(column[i]) for level, column in subject.labels.items()}
         return {
             "id": subject.ids[i],
-            "thumbnail": None if subject.picture is None else subject.picture(i),
+            **as_json(subject.show and subject.show(i)),
             "labels": names,
         }
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import DataConfig, available, load, load_images
+from trivet.data import DATA_SETS, load, load_images, settings_for
+from trivet.plugins import absolute, is_reference
+from trivet.tables import write_embeddings
 from trivet.tasks.display import Display
 from trivet.training.embedding import embed, label_names
 from trivet.training.run_folder import (
     RunFolder,
     trained_model,
-    write_embeddings,
 )
 
 
@@ -30,29 +31,21 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run)
-    channels, size, _ = model.input_shape
-    known = [one.name for one in available() if one.name != "folder"]
+    names = [name for name in DATA_SETS if name != "folder"]
     with Display(show=progress) as display:
 
         def reading(done: int, total: int) -> None:
             display.update("reading images", done, total)
 
-        if data in known:
-            same = config.data.name == data
-            settings = (
-                config.data
-                if same
-                else DataConfig.parse(
-                    {"name": data, "image_size": size, "channels": channels}, source=f"{data} as this model takes it"
-                )
-            )
-            splits = load(settings, data_root, reading)
+        if data in names or is_reference(data):
+            same = config.data.name == absolute(data)
+            splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
             parts = {"train": splits.train, **splits.evaluation}
         elif Path(data).is_dir():
-            parts = {"": load_images(Path(data), size=size, channels=channels, progress=reading)}
+            parts = {"": load_images(Path(data), model.input_shape, reading)}
         else:
             raise ValueError(
-                f"DATA must be a folder of images or one of {', '.join(known)}: {data} is neither; check the path."
+                f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
             )
         embeddings = [
             embed(model, part.inputs, lambda done, total: display.update("embedding", done, total))
@@ -63,7 +56,7 @@ def embed_data(
         level: tuple(name for part in parts.values() for name in label_names(part)[level])
         for level in next(iter(parts.values())).labels
     }
-    if data in known:
+    if "" not in parts:
         columns["split"] = tuple(name for name, part in parts.items() for _ in range(len(part)))
     write_embeddings(output, np.concatenate(embeddings), ids, columns)
     skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]

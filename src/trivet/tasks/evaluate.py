@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +15,6 @@ import numpy as np
 import torch
 
 import trivet
-from trivet.data import Vectors, class_numbers, read_vectors
 from trivet.evaluation import ALL, LevelResult, evaluate
 from trivet.evaluation.folds import class_folds
 from trivet.evaluation.inputs import Metric
@@ -29,6 +26,8 @@ from trivet.files import write_whole
 from trivet.neighbours.approximate import retrieve_approximately
 from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
+from trivet.tables import Vectors, class_numbers, read_vectors
+from trivet.tables.csv import csv_text
 from trivet.training.run_folder import RunFolder
 
 Progress = Callable[[str, int, int], None]
@@ -202,8 +201,6 @@ def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     rows = [
         (one.record["embeddings"], level, row)
         for one in found
@@ -211,10 +208,11 @@ def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
         for row in class_rows(one, level)
     ]
     measures = list(dict.fromkeys(name for _, _, row in rows for name in row if name not in ("class", "queries")))
-    writer.writerow(["embeddings", "level", "class", "queries", *measures])
-    for name, level, row in rows:
-        writer.writerow([name, level, row["class"], row["queries"], *(row.get(measure, "") for measure in measures)])
-    write_whole(path, text.getvalue().encode())
+    cells = (
+        [name, level, row["class"], row["queries"], *(row.get(measure, "") for measure in measures)]
+        for name, level, row in rows
+    )
+    write_whole(path, csv_text([["embeddings", "level", "class", "queries", *measures], *cells]).encode())
 
 
 def class_rows(found: Evaluated, level: str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from trivet.data import Splits, load
 from trivet.models import Embedder, build
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
+from trivet.tables import write_embeddings
 from trivet.tasks.diagnose import diagnosis_section, of_dataset, some_items
 from trivet.tasks.display import Display
 from trivet.tasks.measure import measure_splits
@@ -30,7 +31,6 @@ from trivet.training.run_folder import (
     REPORT,
     RunFolder,
     trained_model,
-    write_embeddings,
 )
 
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trivet
-from trivet.data.vectors import Vectors, read_vectors
 from trivet.evaluation.inputs import Metric
 from trivet.files import new_folder, write_whole
 from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
+from trivet.tables import Vectors, read_vectors
 from trivet.tasks.display import Display
 from trivet.training.run_folder import RunFolder, trained_model
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 
 from trivet.collapse import fine_coarse_index
 from trivet.data import Dataset
+from trivet.data.shown import as_json
 from trivet.evaluation import evaluate, nearest_pairs, neighbours, retrieve_levels, standard
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
@@ -120,7 +119,7 @@ def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, 
         "coordinates": plane_coordinates(embeddings[sample], seed=seed),
         "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
         "ids": [dataset.ids[i] for i in sample.tolist()],
-        "thumbnails": [thumbnail(dataset, i) for i in sample.tolist()],
+        "thumbnails": [as_json(dataset.show(i))["thumbnail"] for i in sample.tolist()],
     }
 
 
@@ -172,7 +171,7 @@ def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) 
 
     def item(i: int) -> dict[str, Any]:
         labels = {key: values[i] for key, values in names.items()}
-        return {"id": dataset.ids[i], "thumbnail": thumbnail(dataset, i), "labels": labels}
+        return {"id": dataset.ids[i], **as_json(dataset.show(i)), "labels": labels}
 
     return {
         "level": level,
@@ -182,14 +181,3 @@ def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) 
             for query, near, far in zip(queries.tolist(), found.indices.tolist(), found.distances.tolist(), strict=True)
         ],
     }
-
-
-def thumbnail(dataset: Dataset, index: int) -> str:
-    """A small picture of an item as a data URI."""
-    sink = io.BytesIO()
-    picture = dataset.inputs.thumbnail(index)
-    if picture.mode == "L":
-        picture.save(sink, "PNG")
-        return f"data:image/png;base64,{base64.b64encode(sink.getvalue()).decode()}"
-    picture.save(sink, "JPEG", quality=80)
-    return f"data:image/jpeg;base64,{base64.b64encode(sink.getvalue()).decode()}"

@@ -16,15 +16,14 @@ import pyarrow.parquet as pq
 import trivet
 from trivet.arguments import check_count
 from trivet.data import DataConfig, Dataset, load
-from trivet.data.images import decode_files
-from trivet.data.inputs import FileInputs
-from trivet.data.texts import load_encoder
-from trivet.data.vectors import read_vectors
+from trivet.data.inputs import image_file
+from trivet.data.shown import Shown, as_json
+from trivet.models.texts import load_encoder
 from trivet.neighbours.index import Index
 from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
+from trivet.tables import read_vectors
 from trivet.tasks.index import ITEMS, model_hash
-from trivet.tasks.measure import thumbnail
 from trivet.training.embedding import embed
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 
@@ -143,7 +142,7 @@ class IndexFolder:
                 "index it again."
             )
         model = trained_model(run)
-        inputs = _readable(path, model.input_shape)
+        inputs = image_file(path, model.input_shape)
         found = self.index.search(embed(model, inputs), k)
         return self._answers([Query(str(path), "image", {})], found.indices, found.distances)
 
@@ -267,12 +266,11 @@ class IndexFolder:
         }
 
         def shown(query: Query) -> dict[str, Any]:
-            picture = pictures.of_query(query) if pictures else None
-            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), "thumbnail": picture}
+            one = pictures.of_query(query) if pictures else None
+            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **as_json(one)}
 
         def found(item: Neighbour) -> dict[str, Any]:
-            picture = pictures.of_item(item.id, item.split) if pictures else None
-            return item.as_json() | {"thumbnail": picture}
+            return item.as_json() | as_json(pictures.of_item(item.id, item.split) if pictures else None)
 
         record = {
             "trivet": trivet.__version__,
@@ -292,7 +290,7 @@ class IndexFolder:
 
 
 class _Pictures:
-    """Thumbnails of the items of a run's evaluation splits, and of image queries."""
+    """What is shown of the items of a run's evaluation splits, and of image queries."""
 
     def __init__(self, folder: IndexFolder, data_root: Path | None) -> None:
         run = folder._run_for("a picture")
@@ -303,39 +301,26 @@ class _Pictures:
         self._positions: dict[tuple[str, str], int] = {}
         self.side = max(self._shape[1:])
 
-    def of_query(self, query: Query) -> str | None:
+    def of_query(self, query: Query) -> Shown | None:
         if query.kind == "image":
-            return self._of_file(Path(query.name))
+            return image_file(Path(query.name), self._shape).show(0)
         if query.row is None:
             return None
         item = self._folder._read_items([query.row])[query.row]
         return self.of_item(item["id"], item["split"])
 
-    def of_item(self, id: str, split: str | None) -> str | None:
+    def of_item(self, id: str, split: str | None) -> Shown | None:
         assert split is not None, "an index of a run knows the split of each item"
-        if self._config.name == "folder":  # a few files instead of the whole data set
-            assert self._config.root is not None
-            path = self._config.root / id
-            return self._of_file(path) if path.is_file() else None
+        path = self._config.path_of(id)
+        if path is not None:  # a few files instead of the whole data set
+            return image_file(path, self._shape).show(0) if path.is_file() else None
         if self._splits is None:
             self._splits = load(self._config, self._data_root).evaluation
             self._positions = {
                 (name, id): place for name, part in self._splits.items() for place, id in enumerate(part.ids)
             }
         place = self._positions.get((split, id))
-        return None if place is None else thumbnail(self._splits[split], place)
-
-    def _of_file(self, path: Path) -> str:
-        return thumbnail(Dataset("file", _readable(path, self._shape), {}, {}, (str(path),)), 0)
-
-
-def _readable(path: Path, shape: Sequence[int]) -> FileInputs:
-    """One image file as the input of a model; ValueError if it cannot be decoded."""
-    channels, size, _ = shape
-    broken = decode_files([path], size=size, channels=channels, into=None)
-    if broken:
-        raise ValueError(f"{path} must be an image that can be read: it cannot ({broken[0]}); repair or convert it.")
-    return FileInputs([path], size, channels, np.arange(1))
+        return None if place is None else self._splits[split].show(place)
 
 
 def search_folder(

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from trivet.data import DataConfig, load
-from trivet.data.decisions import write_decisions
 from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import write_json, write_whole
 from trivet.models import save
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
+from trivet.tables import write_decisions
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved

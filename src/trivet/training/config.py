@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
 
 from trivet.batching import BatchConfig
 from trivet.config import Config
 from trivet.data import DataConfig
 from trivet.models import ModelConfig
+from trivet.plugins import absolute
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.loss import LossConfig
 
@@ -68,9 +70,9 @@ class RunConfig(Config):
     """A whole run: everything its result depends on, but for the versions of the software."""
 
     seed: int = Field(0, ge=0, le=2**63 - 1, description="Of the weights, the batches and every random choice.")
-    data: DataConfig
+    data: SerializeAsAny[DataConfig]
     batch: BatchConfig = BatchConfig()
-    model: ModelConfig = ModelConfig()
+    model: SerializeAsAny[ModelConfig] = ModelConfig()
     loss: LossConfig
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -82,9 +84,10 @@ class RunConfig(Config):
 
 def resolved(config: RunConfig) -> RunConfig:
     """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere."""
-    paths = {name: getattr(config.data, name) for name in ("root", "decisions")}
-    whole = {name: path.resolve() for name, path in paths.items() if path is not None}
-    return config.model_copy(update={"data": config.data.model_copy(update=whole), "loss": config.loss.absolute()})
+    whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
+    data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
+    model = config.model.model_copy(update={"name": absolute(config.model.name)})
+    return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AllowInfNan, Field, SerializeAsAny, ValidationError, model_validator
 
-from trivet.config import ByName, Config, derived_settings, nearest
+from trivet.config import Config, NamedConfig, derived_settings, nearest
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
 from trivet.plugins import absolute, is_reference, python_object
@@ -26,13 +26,22 @@ _NO_SETTINGS = (
 )  # the run gives the first three
 
 
-class StrategyConfig(Config):
+class StrategyConfig(NamedConfig):
     """What the settings of every loss have: whom it compares. The rest are the arguments of its constructor."""
 
     loss: ClassVar[type[RowLoss]]
-    name: str
     positives: Selector = Field("all", description="Not chosen by this loss.")
     negatives: Selector = Field("all", description="Not chosen by this loss.")
+
+    @classmethod
+    def names(cls) -> Collection[str]:
+        """Of the losses of Trivet."""
+        return LOSSES
+
+    @classmethod
+    def named(cls, name: str) -> type[StrategyConfig] | None:
+        """See `loss_settings`."""
+        return loss_settings(name) if name in LOSSES or is_reference(name) else None
 
     def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> RowLoss:
         """The loss; `num_classes` counts the labels it may meet, `embedding_dim` is the length of an embedding."""
@@ -77,7 +86,7 @@ def loss_settings(name: str) -> type[StrategyConfig]:
     return _derived(name, python_object(name, kind="losses", base=RowLoss) if is_reference(name) else LOSSES[name])
 
 
-LossConfig = Annotated[StrategyConfig, SerializeAsAny(), ByName(loss_settings, LOSSES, is_reference)]
+LossConfig = SerializeAsAny[StrategyConfig]
 
 
 @functools.cache

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+from importlib import metadata
 from typing import Any
 
-import lightning
 import numpy as np
 import torch
 
@@ -48,7 +48,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "lightning": lightning.__version__,
+        "lightning": metadata.version("lightning"),
         "numpy": np.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "processor": platform.machine(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from trivet.data import Splits
 from trivet.files import new_folder, write_json, write_whole
 from trivet.models import Embedder, load_model
 from trivet.records import RunRecord, read_run
+from trivet.tables.csv import csv_rows, csv_text
 from trivet.training.config import RunConfig
 from trivet.training.guard import with_changes
 
@@ -27,19 +24,6 @@ NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv
 NAMES = frozenset(
     (CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, CLEANING, "checkpoints", "model", "embeddings")
 )
-
-
-def write_embeddings(
-    path: Path, embeddings: np.ndarray, ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
-) -> None:
-    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
-    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
-    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
-    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
-    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    write_whole(path, sink.getvalue().to_pybytes())
 
 
 def write_noise(path: Path, splits: Splits) -> None:
@@ -51,13 +35,9 @@ def write_noise(path: Path, splits: Splits) -> None:
     if splits.noise is None:
         return
     names, labels, truth = splits.train.names[splits.level], splits.train.labels[splits.level], splits.noise.true_labels
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("id", "label", "true_label"))
-    table.writerows(
-        (splits.train.ids[i], names[labels[i]], names[truth[i]]) for i in np.flatnonzero(labels != truth).tolist()
-    )
-    data = text.getvalue().encode()
+    wrong = np.flatnonzero(labels != truth).tolist()
+    rows = ((splits.train.ids[i], names[labels[i]], names[truth[i]]) for i in wrong)
+    data = csv_text([("id", "label", "true_label"), *rows]).encode()
     if path.is_file() and path.read_bytes() != data:
         raise ValueError(
             f"a run must go on with the labels it began with: {path} lists other wrong labels than the settings give "
@@ -164,32 +144,31 @@ class Metrics:
         self.rows = (
             [row for row in self._read() if (row["attempt"], row["step"]) <= (attempt, upto)] if upto or attempt else []
         )
-        write_whole(path, "\n".join([",".join(self.columns), *map(self._line, self.rows), ""]).encode())
+        write_whole(path, csv_text([self.columns, *map(self._cells, self.rows)]).encode())
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Append a row."""
         row = {"step": step, "attempt": self.attempt, **values}
         self.rows.append(row)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(self._line(row) + "\n")
+            file.write(csv_text([self._cells(row)]))
 
     def series(self, *columns: str) -> dict[str, list[float | None]]:
         """The rows that have the first column: one list per column, step and attempt too; None where a row has none."""
         rows = [row for row in self.rows if columns[0] in row]
         return {column: [row.get(column) for row in rows] for column in ("step", "attempt", *columns)}
 
-    def _line(self, row: Mapping[str, float]) -> str:
-        return ",".join(repr(row[column]) if column in row else "" for column in self.columns)
+    def _cells(self, row: Mapping[str, float]) -> list[str]:
+        return [repr(row[column]) if column in row else "" for column in self.columns]
 
     def _read(self) -> list[dict[str, float]]:
         whole = self.columns[:2]
         try:
-            with self._path.open(encoding="utf-8", newline="") as file:
-                return [
-                    {"attempt": 0}  # of a file from before there were attempts
-                    | {key: int(text) if key in whole else float(text) for key, text in row.items() if text}
-                    for row in csv.DictReader(file)
-                ]
+            return [
+                {"attempt": 0}  # of a file from before there were attempts
+                | {key: int(text) if key in whole else float(text) for key, text in row.items() if text}
+                for _, row in csv_rows(self._path)[1]
+            ]
         except (FileNotFoundError, ValueError, TypeError) as error:
             raise ValueError(
                 f"{self._path} must hold the metrics of the run so far: {error}; restore it, or start a new run."

@@ -20,7 +20,8 @@ import torch
 import trivet
 from trivet.batching import PKBatches
 from trivet.collapse import fine_coarse_index
-from trivet.data import DataConfig, Dataset, Splits, load
+from trivet.data import Dataset, DigitsConfig, Splits, load
+from trivet.data.shown import as_json
 from trivet.evaluation import evaluate, recall_at_k
 from trivet.files import new_folder, write_json, write_whole
 from trivet.losses import TripletLoss
@@ -29,7 +30,6 @@ from trivet.papers.figure import COLOURS, encode, panels, style
 from trivet.records import DemoRecord, complete
 from trivet.reports import write_demo_report
 from trivet.tasks.display import Display
-from trivet.tasks.measure import thumbnail
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
 from trivet.training.fit import Batches, Task, fit, step_seed
@@ -95,7 +95,7 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
 
 def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any]:
     began = time.perf_counter()
-    splits = load(DataConfig(name="digits"), None)
+    splits = load(DigitsConfig(), None)
     total = len(ARMS) * (len(SEEDS) + 1)
     with Display(show=progress) as display:
         networks: list[Network] = []
@@ -205,7 +205,7 @@ def plane(dataset: Dataset, network: Network) -> dict[str, Any]:
         "index": fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE]),
         FINE: dataset.labels[FINE].tolist(),
         COARSE: dataset.labels[COARSE].tolist(),
-        "thumbnails": [thumbnail(dataset, i) for i in range(len(dataset))],
+        "thumbnails": [as_json(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
     }
 
 

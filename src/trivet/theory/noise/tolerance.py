@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
 
 from trivet.arguments import check_at_least, check_count, check_name
 from trivet.theory.arrays import Booleans, Floats, Integers
@@ -344,6 +343,8 @@ def one_to_one_factor(noise_rate: npt.ArrayLike, *, num_classes: int, samples_pe
 
 def _one_to_one_factor(p: float, classes: int, samples: int) -> float:
     """The coefficient of d(a, j) for two items of one class, by the label a is observed with: its own or another."""
+    from scipy.stats import binom  # takes a second to load
+
     kept, moved = 1 - p, p / (classes - 1)
     outside = (classes - 1) * samples
     # How many of the other items have which chance of the label of a.

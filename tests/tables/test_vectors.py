@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trivet.data import Vectors, class_numbers, read_vectors
-from trivet.data.vectors import BATCH
-from trivet.training.run_folder import write_embeddings
+from trivet.tables import Vectors, class_numbers, read_vectors, write_embeddings
+from trivet.tables.parquet import BATCH
 
 ROWS = [[0.5, -1.0, 2.0], [3.0, 0.25, 1.0], [7.0, 8.0, -9.5], [0.0, 0.0, 1e-3]]
 EMBEDDINGS = np.array(ROWS, np.float32)
@@ -624,7 +623,7 @@ def test_class_numbers_are_shared_and_in_natural_order(query: list[str], gallery
 
 
 def test_a_file_too_large_for_memory_is_not_called_broken() -> None:
-    from trivet.data.vectors import _whole
+    from trivet.tables.source import whole
 
-    with pytest.raises(ValueError, match="must fit into memory"), _whole(Path("a.npz"), "npz"):
+    with pytest.raises(ValueError, match="must fit into memory"), whole(Path("a.npz"), "npz"):
         raise MemoryError

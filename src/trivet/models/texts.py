@@ -3,69 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trivet.data.vectors import CsvTable, Vectors, check_columns, select_rows
-
 DIMENSIONS = 256
-TEXT = "text"
-
-
-def read_texts(
-    path: Path,
-    encode: Callable[[list[str]], npt.NDArray[Any]],
-    *,
-    text: str = TEXT,
-    levels: Sequence[str] | None = None,
-    split: str | None = None,
-) -> tuple[Vectors, list[str]]:
-    """Read a csv file of texts with their labels; the file is encoded as UTF-8, and its first line names the columns.
-
-    Args:
-        path: the file.
-        encode: N texts -> `(N, d)` floating point.
-        text: the column that holds the texts; all others are as in `trivet.data.read_vectors`.
-        levels, split: as in `trivet.data.read_vectors`.
-
-    Returns:
-        The vectors with what is known of each row, and the texts `(N,)`.
-
-    Raises:
-        ValueError: if the file is broken or empty, a row has no text, or as `trivet.data.read_vectors` and `encode`.
-    """
-    if not path.is_file():
-        raise ValueError(f"texts must be read from a csv file: {path} does not exist; check the path.")
-    table = CsvTable.read(path)
-    check_columns(path, table.columns)
-    if text not in table.columns:
-        raise ValueError(
-            f"a csv file of texts must have a column {text!r}: {path} has {', '.join(map(repr, table.columns))}; name "
-            "the one that holds the texts with --text."
-        )
-    if text in (levels or ()):
-        raise ValueError(f"a label level must be another column than the texts: got {text!r} for both; name another.")
-    if len(table) == 0:
-        raise ValueError(f"{path} must hold at least one text: it has no row below its header; add some.")
-    # The numbers of the rows stand for their vectors until it is known which rows are asked for.
-    rows = np.arange(len(table), dtype=np.float64)[:, None]
-    found = select_rows(path, table.source(rows, without=text), levels, split)
-    chosen = found.embeddings[:, 0].astype(np.int64).tolist()
-    column = table.texts(text)
-    texts = [column[row] or "" for row in chosen]
-    empty = [row for row, one in zip(chosen, texts, strict=True) if not one.strip()]
-    if empty:
-        shown = ", ".join(map(str, empty[:8])) + (", ..." if len(empty) > 8 else "")
-        raise ValueError(
-            f"every row of {path} must have a text: {len(empty)} of {len(texts)} have none, rows {shown} counted from "
-            "0; fill them in, or leave out these rows."
-        )
-    return replace(found, embeddings=encode(texts)), texts
 
 
 def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.float32]:

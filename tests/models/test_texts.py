@@ -1,4 +1,4 @@
-"""Texts of a csv file: their vectors against the definition, and one sentence for each mistake."""
+"""Vectors of texts against the definition; an encoder that cannot be had is one sentence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 import sys
 import types
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trivet.data import encoder_vectors, ngram_vectors, read_texts
+from trivet.models import encoder_vectors, ngram_vectors
 
 TEXTS = [
     "my card is lost",
@@ -76,43 +75,6 @@ def test_equal_texts_have_one_vector_and_blank_ones_none() -> None:
         ngram_vectors(["card"])
 
 
-def lengths(texts: list[str]) -> np.ndarray[Any, Any]:
-    return np.array([[float(len(text))] for text in texts])
-
-
-def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_path: Path) -> None:
-    file = tmp_path / "texts.csv"
-    long = "word " * 400
-    file.write_text(f'id,text,kind,split\nx,"one, two",a,train\ny,three,b,test\nz,"{long}\nline",a,train\n')
-    found, texts = read_texts(file, lengths, split="train")
-    assert texts == ["one, two", f"{long}\nline"]
-    assert found.embeddings.tolist() == [[8.0], [2005.0]]
-    assert found.ids is not None
-    assert (found.name, found.ids.tolist(), list(found.labels)) == ("texts.csv", ["x", "z"], ["kind"])
-    assert found.labels["kind"].tolist() == ["a", "a"]
-    assert len(read_texts(file, lengths)[1]) == 3
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("words,kind\nx,a\n", "must have a column 'text': .* has 'words', 'kind'; name the one .* with --text"),
-        ("text,kind\n", "at least one text"),
-        ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, rows 1, 2 counted from 0"),
-        ("text,kind\nx,a\ny\n", "must be a whole csv file"),
-        ("text,text\nx,a\n", "'text' occurs twice"),
-        ("text,kind\nx,a\ny,\n", "class name of level 'kind': 1 of 2"),
-        ("id,text,kind\n1,x,a\n1,y,a\n", "ids of .* must be different"),
-        ("", "must be a whole csv file"),
-    ],
-)
-def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
-    (tmp_path / "texts.csv").write_text(content)
-    with pytest.raises(ValueError, match=sentence) as error:
-        read_texts(tmp_path / "texts.csv", lengths)
-    assert "\n" not in str(error.value)
-
-
 def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ValueError, match=r"run pip install 'trivet\[text\]'"):
@@ -125,7 +87,7 @@ def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPat
             assert model_kwargs == {"use_safetensors": True}
 
         def encode(self, texts: list[str], show_progress_bar: bool) -> np.ndarray[Any, Any]:
-            return lengths(texts)
+            return np.array([[float(len(text))] for text in texts])
 
     library = types.ModuleType("sentence_transformers")
     library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a new module stands in for the library, and has no names yet

@@ -1,0 +1,96 @@
+"""What `trivet train` and `trivet evaluate RUN` print of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from trivet.cli.output import per_cent, print_table, say
+
+
+def run_summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The JSON of `train` and `evaluate`: "evaluation" is that of the first split, "splits" holds all."""
+    splits = {
+        split: {row["name"]: row["levels"] for row in rows} for split, rows in record.get("evaluation", {}).items()
+    }
+    first = next(iter(splits), None)
+    return {
+        "run": str(folder),
+        "status": record["status"],
+        "split": first,
+        "evaluation": splits[first]["trained"] if first else {},
+        "splits": {split: rows["trained"] for split, rows in splits.items()},
+        "references": {
+            split: {name: levels for name, levels in rows.items() if name != "trained"}
+            for split, rows in splits.items()
+        },
+        "intervals": record.get("intervals", {}).get(first, {}),
+        "collapse": record.get("collapse", {}),
+        "events": [
+            {"attempt": number} | event
+            for number, attempt in enumerate((record.get("monitor") or {}).get("attempts", []))
+            for event in attempt["events"]
+        ],
+        "guard": record.get("guard", {}),
+        "label_noise": record.get("label_noise", {}),
+        "seconds": record["seconds"],
+        "warnings": record["warnings"],
+        "report": str(folder / "report.html"),
+    }
+
+
+def print_run(record: Mapping[str, Any], folder: Path) -> None:
+    """The evaluation of a run as tables on standard output."""
+    for split, rows in record.get("evaluation", {}).items():
+        known = next(iter(rows[0]["levels"].values()))
+        measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
+        print_table(
+            f"{split}: per cent",
+            ("level", "network"),
+            measures,
+            [
+                (level, row["name"], *(per_cent(row["levels"][level].get(key)) for key in measures))
+                for level in rows[0]["levels"]
+                for row in rows
+            ],
+        )
+    from trivet.records import read_run
+    from trivet.reports.tolerance import noise_lines  # here: it loads what draws, which `--help` does not need
+
+    for note in [*record["warnings"], *_happened(record), *noise_lines(read_run(record), run=str(folder))]:
+        say(f"Note: {note}")
+    typer.echo(f"Run: {folder}\nReport: {folder / 'report.html'}")
+
+
+def _happened(record: Mapping[str, Any]) -> list[str]:
+    """What the monitor of a run saw, and what its guard did, a line each."""
+    from trivet.training.guard import Repair, changes_said  # here: `--help` needs no settings
+
+    guard: Mapping[str, Any] = record.get("guard") or {}
+    lines = []
+    for number, attempt in enumerate((record.get("monitor") or {}).get("attempts", [])):
+        for event in attempt["events"]:
+            lines.append(f"{event['kind'].replace('-', ' ')} seen at step {event['step']}: {event['rule']}")
+        for repair in guard.get("repairs", [])[number : number + 1]:
+            changed = changes_said(Repair.from_json(repair))
+            lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")
+    kinds = (f"{left['kind'].replace('-', ' ')} not repaired: {left['why']}" for left in guard.get("not_repaired", []))
+    return [*lines, *kinds]
+
+
+def print_folds(result: Mapping[str, Any]) -> None:
+    """What the runs of a cross-validation say together, as tables on standard output."""
+    for level, measures in result.get("evaluation", {}).items():
+        print_table(
+            f"{level}: validation on {result['folds']} folds; per cent",
+            ("measure",),
+            ("mean", "95 %, Student-t", *(f"fold {number}" for number in range(result["folds"]))),
+            [
+                (name, per_cent(found["mean"]), per_cent(found["interval"]), *map(per_cent, found["values"]))
+                for name, found in measures.items()
+            ],
+        )
+    typer.echo("Runs: " + ", ".join(result["runs"]))

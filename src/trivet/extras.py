@@ -1,0 +1,33 @@
+"""Libraries beyond torch, numpy and scipy: loaded where they are used; one that is missing is named with its extra."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+EXTRAS = {"sentence_transformers": "text", "optuna": "sweep"}  # module -> extra; all others are of the extra `train`
+
+
+def installed(*modules: str) -> bool:
+    """Whether all of the modules can be imported."""
+    return all(find_spec(module) is not None for module in modules)
+
+
+def load(module: str) -> Any:
+    """A module of an extra.
+
+    Raises:
+        ModuleNotFoundError: if it is not installed; the sentence names the extra.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(missing(error.name or module), name=error.name) from None
+
+
+def missing(module: str) -> str:
+    """The sentence for a module that is not installed."""
+    library = module.partition(".")[0]
+    extra = EXTRAS.get(library, "train")
+    return f"this needs {library}, which is not installed: run pip install 'trivet[{extra}]'."

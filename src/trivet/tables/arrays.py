@@ -1,0 +1,109 @@
+"""Embeddings in npz files, and in npy files with a csv file beside them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.tables.csv import CsvTable
+from trivet.tables.source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, whole
+from trivet.tables.vectors import CAMERA, ID, SPLIT
+
+
+def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
+    """The embeddings of an npz file, and its one-dimensional arrays as columns."""
+    headers = {}
+    with whole(path, "npz"), zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            if member.endswith(".npy"):
+                with archive.open(member) as file:
+                    headers[member.removesuffix(".npy")] = _header(file)
+
+    def load(name: str) -> npt.NDArray[Any]:
+        _check_no_objects(path, repr(name), headers[name][1])
+        with whole(path, "npz"), np.load(path, allow_pickle=False) as arrays:
+            return np.asarray(arrays[name])
+
+    key = next((name for name in EMBEDDINGS if name in headers), None)
+    if key is None:
+        found = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
+        if len(found) != 1:
+            raise ValueError(
+                f"{path} must hold the embeddings as 'embeddings', or as its only (N, d) floating-point array: it has "
+                f"{listed(found)} of that kind among {listed(list(headers))}; name one 'embeddings'."
+            )
+        key = found[0]
+    _check_no_objects(path, repr(key), headers[key][1])
+    check_embeddings(path, *headers[key])
+    count = headers[key][0][0]
+
+    others = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMmO"}
+    columns = [name for name, shape in others.items() if shape == (count,)]
+    asked = [*ID, *SPLIT, *CAMERA, *(levels or ())]
+    if levels is None and not any(name not in asked for name in columns):
+        asked += [name for name, shape in others.items() if len(shape) == 1]  # one of them was meant as the labels
+    for name in asked:
+        if name in others and name not in columns:
+            raise ValueError(
+                f"{path} must hold one {name!r} per embedding: got shape {others[name]} for {count} embeddings; "
+                f"save it with shape ({count},)."
+            )
+
+    def column(name: str) -> Column:
+        values = load(name)
+        missing: npt.NDArray[np.bool_] = np.zeros(count, np.bool_)
+        plain = True
+        if values.dtype.kind == "S":
+            with whole(path, "npz"):  # bytes that are not UTF-8
+                values = np.char.decode(values, "utf-8")
+        elif values.dtype.kind in "Mm":
+            missing, plain, values = np.isnat(values), False, values.astype(np.str_)
+        elif values.dtype.kind == "f":
+            missing = np.isnan(values)
+            plain = integral(values)
+        return Column(values, missing, plain)
+
+    return Source(load(key), columns, column)
+
+
+def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
+    """The csv file beside an npy file, which errors about columns name, and the source of both."""
+    with whole(path, "npy"), path.open("rb") as file:
+        shape, dtype = _header(file)
+    _check_no_objects(path, "it", dtype)
+    check_embeddings(path, shape, dtype)
+    with whole(path, "npy"):
+        embeddings = np.lib.format.open_memmap(path, mode="r")
+    if not table.is_file():
+        raise ValueError(
+            f"an npy file must have a csv file beside it that says what its rows are: {table} does not exist; "
+            "write it with a header and one row per embedding, or name another table."
+        )
+    columns = CsvTable.read(table)
+    if len(columns) != len(embeddings):
+        raise ValueError(
+            f"{table} must hold one row per embedding: it has {len(columns)} rows below its header and {path} "
+            f"{len(embeddings)}; write both from the same items."
+        )
+    return table, columns.source(embeddings)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of an npy file, which tell objects before anything is unpickled."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _check_no_objects(path: Path, what: str, dtype: np.dtype[Any]) -> None:
+    if dtype.hasobject:
+        raise ValueError(
+            f"{path} must hold numbers and texts only: {what} holds Python objects, which are never loaded; "
+            "save texts with .astype(str)."
+        )

@@ -1,0 +1,74 @@
+"""Decisions on the labels of items in a csv file: each label is kept, changed, or its item left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from trivet.config import nearest
+from trivet.tables.csv import csv_rows, csv_text
+
+COLUMNS = ("id", "decision", "label")
+DECISIONS = ("keep", "relabel", "drop")
+UNDECIDED = "undecided"  # what an empty decision counts as
+
+
+class Decision(NamedTuple):
+    """A row of a decision file.
+
+    Attributes:
+        decision: "keep", "relabel", "drop", or "undecided", which keeps the label.
+        label: the new class name; of any decision but "relabel" it says nothing.
+        line: of the file, counted from 1.
+    """
+
+    id: str
+    decision: str
+    label: str
+    line: int
+
+
+def read_decisions(path: Path) -> list[Decision]:
+    """Read a csv file with the columns `id` and `decision`, and `label` if there is anything to relabel.
+
+    Other columns are for people and are not read. An empty decision is none, and the label stays.
+
+    Raises:
+        ValueError: if the file is missing, is no csv file in UTF-8 or lacks a column; if a row has no id, a decision
+            that is not known or nothing to relabel to; or if two rows decide on one id.
+    """
+    try:
+        columns, rows = csv_rows(path)
+    except (FileNotFoundError, IsADirectoryError):
+        raise ValueError(f"a decision file must be a csv file: {path} is none; check the path.") from None
+    lacking = [column for column in COLUMNS[:2] if column not in columns]
+    if lacking:
+        raise ValueError(
+            f"{path} must have the columns {', '.join(COLUMNS)}: it has no {lacking[0]!r}; write the names in its "
+            "first line."
+        )
+    found: dict[str, Decision] = {}
+    for line, row in rows:
+        row_id, decision, label = (row.get(column) or "" for column in COLUMNS)
+        decision = decision.strip()
+        if not row_id:
+            raise ValueError(f"every row of {path} must have an id: that of line {line} has none; fill it in.")
+        if decision and decision not in DECISIONS:
+            raise ValueError(
+                f"a decision must be keep, relabel or drop, or empty: line {line} of {path} has {decision!r}; "
+                f"{nearest(decision, DECISIONS)}"
+            )
+        if decision == "relabel" and not label:
+            raise ValueError(f"relabel needs a label: line {line} of {path} has none for {row_id!r}; fill it in.")
+        if row_id in found:
+            raise ValueError(
+                f"{path} must decide once on an id: lines {found[row_id].line} and {line} have {row_id!r}; remove one."
+            )
+        found[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
+    return list(found.values())
+
+
+def write_decisions(rows: Iterable[Sequence[str]]) -> str:
+    """The text of a decision file of rows (id, decision, label)."""
+    return csv_text([COLUMNS, *rows])

@@ -1,0 +1,159 @@
+"""Embeddings in parquet files, read and written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from trivet.files import write_whole
+from trivet.tables.source import EMBEDDINGS, Column, Source, arrow_column, check_embeddings, is_text, listed, whole
+
+BATCH = 16384  # rows of a parquet file that are decoded at once
+
+
+def read_parquet(path: Path) -> Source:
+    """The embeddings of a parquet file, in a list column or in numbered ones, and its other columns."""
+    with whole(path, "parquet"):
+        file = pa.parquet.ParquetFile(path, memory_map=True)
+        schema = file.schema_arrow
+    key = next((name for name in EMBEDDINGS if name in schema.names and _is_list(schema.field(name).type)), None)
+    own = [key] if key else _numbered(path, schema)
+    embeddings = _fill_lists(path, file, key) if key else _fill_columns(path, file, own)
+    columns = [field.name for field in schema if field.name not in own and _is_readable(field.type)]
+
+    def column(name: str) -> Column:
+        with whole(path, "parquet"):
+            values = file.read([name]).column(name)
+            _check_count(file, len(values))
+        return arrow_column(path, name, values)
+
+    return Source(embeddings, columns, column)
+
+
+def write_embeddings(
+    path: Path, embeddings: npt.NDArray[Any], ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
+    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
+    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
+    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.table(columns), sink)
+    write_whole(path, sink.getvalue().to_pybytes())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_readable(kind: pa.DataType) -> bool:
+    """Whether the values have texts."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    dated = pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+    return bool(is_text(kind) or numeric or dated or pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+
+def _batches(path: Path, file: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The first row and the rows of parts of the file, as many in all as its footer says."""
+    start = 0
+    with whole(path, "parquet"):
+        for batch in file.iter_batches(BATCH, columns=columns):
+            end = start + len(batch)
+            if end <= file.metadata.num_rows:
+                yield start, batch
+            start = end
+        _check_count(file, start)
+
+
+def _check_count(file: pa.parquet.ParquetFile, count: int) -> None:
+    if count != file.metadata.num_rows:
+        raise ValueError(f"it holds {count} rows where its footer says {file.metadata.num_rows}")
+
+
+def _fill_lists(path: Path, file: pa.parquet.ParquetFile, name: str) -> npt.NDArray[Any]:
+    count = file.metadata.num_rows
+    dtype = _dtype(file.schema_arrow.field(name).type.value_type)
+    embeddings: npt.NDArray[Any] = np.empty((count, 0), dtype)
+    for start, batch in _batches(path, file, [name]):
+        lists = batch.column(name)
+        _check_no_null(path, name, start, lists)
+        lengths = pc.list_value_length(lists).to_numpy()
+        if start == 0:
+            check_embeddings(path, (count, int(lengths[0])), dtype)
+            embeddings = np.empty((count, lengths[0]), dtype)
+        dimension = embeddings.shape[1]
+        wrong = np.flatnonzero(lengths != dimension)
+        if len(wrong):
+            raise ValueError(
+                f"the embeddings of {path} must be of one length: row {start + wrong[0]} has {lengths[wrong[0]]} "
+                f"values, row 0 has {dimension}; embed all rows with one model."
+            )
+        values = lists.flatten()
+        _check_no_null(path, name, start, values, per_row=dimension)
+        embeddings[start : start + len(batch)] = values.to_numpy().reshape(-1, dimension)
+    check_embeddings(path, embeddings.shape, dtype)
+    return embeddings
+
+
+def _fill_columns(path: Path, file: pa.parquet.ParquetFile, names: list[str]) -> npt.NDArray[Any]:
+    dtypes = [_dtype(file.schema_arrow.field(name).type) for name in names]
+    for dtype in dtypes:
+        check_embeddings(path, (file.metadata.num_rows, len(names)), dtype)
+    embeddings = np.empty((file.metadata.num_rows, len(names)), np.result_type(*dtypes))
+    for start, batch in _batches(path, file, names):
+        for place, name in enumerate(names):
+            values = batch.column(name)
+            _check_no_null(path, name, start, values)
+            embeddings[start : start + len(batch), place] = values.to_numpy()
+    return embeddings
+
+
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return dtype
+
+
+def _check_no_null(path: Path, name: str, start: int, values: pa.Array, *, per_row: int = 1) -> None:
+    if values.null_count:
+        row = start + values.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
+        raise ValueError(
+            f"the embeddings of {path} must have a number in every place: row {row} (from 0) has none in column "
+            f"{name!r}; leave out this row, or embed it again."
+        )
+
+
+def _numbered(path: Path, schema: pa.Schema) -> list[str]:
+    """The columns that hold one dimension each, first dimension first."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    floating = set()
+    for field in schema:
+        match = re.fullmatch("(.*?)([0-9]+)", field.name, re.DOTALL)
+        if match and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type)):
+            found.setdefault(match[1], []).append((int(match[2]), field.name))
+            if pa.types.is_floating(field.type):
+                floating.add(match[1])
+    families = {}
+    for prefix, columns in found.items():
+        numbers = [number for number, _ in sorted(columns)]
+        if len(numbers) > 1 and numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1))):
+            families[prefix] = [name for _, name in sorted(columns)]
+    # Integer columns level1, level2 beside e0, e1, ... are labels; alone they are embeddings to be converted.
+    families = {prefix: names for prefix, names in families.items() if prefix in floating} or families
+    if len(families) != 1:
+        got = f"it has {listed([f'{names[0]} to {names[-1]}' for names in families.values()])} of that kind among "
+        raise ValueError(
+            f"{path} must hold the embeddings as a list column 'embedding', or as one set of columns e0, e1, ...: "
+            f"{got}{listed(schema.names)}; name the list column 'embedding'."
+        )
+    return next(iter(families.values()))

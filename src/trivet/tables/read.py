@@ -1,0 +1,94 @@
+"""Embeddings made anywhere: npz, npy with csv, parquet, or the folder of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from trivet.config import nearest
+from trivet.tables.arrays import read_npy, read_npz
+from trivet.tables.parquet import read_parquet
+from trivet.tables.vectors import Vectors, select_rows
+
+
+def read_vectors(
+    path: Path, *, levels: Sequence[str] | None = None, table: Path | None = None, split: str | None = None
+) -> Vectors:
+    """Read embeddings and what is known of each row.
+
+    * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors", else the only
+      two-dimensional floating-point one; every one-dimensional array of length N is a column.
+    * `.npy`: the embeddings; the columns are in a csv file with a header and N rows. A csv holds texts, kept as
+      written; an empty field is a missing value, and so is "nan" in a column of numbers.
+    * `.parquet`: the embeddings are a list column of one of the names above, else floating-point columns with one
+      prefix, numbered from 0 or 1 (e0, e1, ...); all others that are not nested or binary are columns.
+    * the folder of a run: its `embeddings/SPLIT.parquet`.
+
+    The column "id" names the rows, "split" their split, "camera" ("cam", "camid") their camera. The others are label
+    levels, apart from the row numbers pandas writes (a csv column without a name, `__index_level_0__`).
+    Class names are texts: integers "7", also where stored as 7.0; bools "false" and "true".
+
+    Args:
+        path: the file or folder.
+        levels: the columns that are label levels, in this order, of any type; by default those that hold texts,
+            integers, bools or floats that are all integral, in the order of the file.
+        table: the csv file of an npy file; by default the one beside it of the same stem.
+        split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
+
+    Raises:
+        ValueError: if a file is missing, broken or of another kind; if embeddings are not `(N, d)` floating point with
+            N, d >= 1, or lengths disagree; if a level or split is not there; if one of the rows read has no class name,
+            id, split or camera, or the id of another.
+    """
+    if table is not None and path.suffix.lower() != ".npy":
+        raise ValueError(f"only an npy file has a table beside it: got {path} and the table {table}; leave it out.")
+    if path.is_dir():
+        file = _run_file(path, split)
+        return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None)
+    if not path.is_file():
+        raise ValueError(f"embeddings must be read from a file or a run folder: {path} does not exist; check the path.")
+    return _read(path, path.name, levels, table, split)
+
+
+def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | None, split: str | None) -> Vectors:
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        source = read_npz(path, levels)
+    elif suffix == ".npy":
+        path, source = read_npy(path, table or path.with_suffix(".csv"))
+    elif suffix == ".parquet":
+        source = read_parquet(path)
+    else:
+        raise ValueError(
+            f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
+        )
+    return select_rows(path, source, levels, split, name=name)
+
+
+def _run_file(path: Path, split: str | None) -> Path:
+    """The file of the embeddings of a split of a run."""
+    if not (path / "config.toml").is_file():
+        raise ValueError(
+            f"a folder of embeddings must be a run, with a config.toml: {path} has none; give the folder "
+            "`trivet train` made, or a .npz, .npy or .parquet file."
+        )
+    files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
+    if not files:
+        raise ValueError(
+            f"a run must hold embeddings: {path} has no embeddings/*.parquet; write them with `trivet evaluate {path}`."
+        )
+    if split is None:
+        return files.get(_main_split(path), next(iter(files.values())))
+    if split not in files:
+        raise ValueError(f"the run {path} has no embeddings of the split {split!r}; {nearest(split, files)}")
+    return files[split]
+
+
+def _main_split(path: Path) -> str:
+    """The first split of the record; empty where there is no record, or not one that can be read."""
+    try:
+        record = json.loads((path / "record.json").read_text(encoding="utf-8"))
+        return str(next(iter(record["evaluation"])))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # missing, no JSON, or of another form
+        return ""

@@ -1,0 +1,107 @@
+"""A file of embeddings that is open: what every format gives, and what it must hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+EMBEDDINGS = ("embeddings", "embedding", "features", "vectors")
+LONGEST = 1000  # characters of a text: numpy gives every row the room of the longest
+
+
+class Column(NamedTuple):
+    """A column of a file.
+
+    Attributes:
+        values: `(N,)` bool, integer, float or text.
+        missing: `(N,)` where there is no value.
+        plain: whether it is a label level where none is named.
+    """
+
+    values: npt.NDArray[Any]
+    missing: npt.NDArray[np.bool_]
+    plain: bool
+
+
+class Source(NamedTuple):
+    """A file that is open: its embeddings, the names of its columns in order, and how to read one."""
+
+    embeddings: npt.NDArray[Any]
+    columns: Sequence[str]
+    column: Callable[[str], Column]
+
+
+def check_embeddings(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Raise ValueError unless they are `(N, d)` floating point with N, d >= 1."""
+    if dtype.kind != "f":
+        raise ValueError(
+            f"the embeddings of {path} must be floating point: got {dtype}; convert them with .astype(np.float32)."
+        )
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"the embeddings of {path} must have shape (N, d) with N, d >= 1: got {tuple(shape)}; "
+            "write one row for each item."
+        )
+
+
+@contextmanager
+def whole(path: Path, kind: str) -> Iterator[None]:
+    """Say in one sentence that a file cannot be read, whatever the library that reads it raises."""
+    try:
+        yield
+    except MemoryError:  # the file is whole: say what it is, not that it should be written again
+        raise ValueError(
+            f"{path} must fit into memory: it does not; give an .npy file, which is read as needed."
+        ) from None
+    except Exception as error:  # broken bytes make numpy, zipfile and pyarrow raise anything, TokenError to KeyError
+        reason = re.split(r"\.? *\n|\.(?: |$)", str(error), maxsplit=1)[0] or type(error).__name__
+        raise ValueError(f"{path} must be a whole {kind} file: {reason[:300]}; write it again.") from None
+
+
+def integral(values: npt.NDArray[Any]) -> bool:
+    """Whether there are numbers, and all are integers."""
+    numbers = values[~np.isnan(values)]
+    return bool(len(numbers) and (np.isfinite(numbers) & (numbers == np.floor(numbers))).all())
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first eight names, and whether there are more."""
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
+
+
+def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
+    """A column of any type that has texts; ValueError if one is too long."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    missing = column.is_null().to_numpy()
+    if pa.types.is_floating(kind):
+        values = column.to_numpy()
+        return Column(values, np.isnan(values), integral(values))
+    if pa.types.is_boolean(kind):
+        return Column(column.fill_null(False).to_numpy(), missing, True)
+    if pa.types.is_integer(kind):
+        return Column(column.fill_null(0).to_numpy(), missing, True)
+    with whole(path, path.suffix[1:]):  # texts that are not UTF-8
+        texts = column.cast(pa.large_string()).fill_null("")
+        lengths = pc.utf8_length(texts).to_numpy()
+        values = texts.to_numpy().astype(np.str_) if lengths.max(initial=0) <= LONGEST else None
+    if values is None:
+        raise ValueError(
+            f"a label must have at most {LONGEST} characters: that of column {name!r} of {path} in row "
+            f"{lengths.argmax()} has {lengths.max()}; shorten it, or name the columns that are label levels."
+        )
+    return Column(values, missing, is_text(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether the values are texts already."""
+    return str(kind) in ("string", "large_string", "string_view")

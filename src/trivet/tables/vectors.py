@@ -1,0 +1,220 @@
+"""Embeddings with what is known of each row, and the meaning of the columns of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trivet.config import nearest
+from trivet.tables.source import Column, Source, listed
+
+Names = npt.NDArray[np.str_]
+
+ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Embeddings made anywhere, with what is known of each row.
+
+    Attributes:
+        name: of the file, or "RUN (split)".
+        embeddings: `(N, d)` floating point, not checked for NaN; of an npy file, a read-only memory map.
+        labels: level -> `(N,)` class name of each row; may be empty.
+        ids: `(N,)` different texts, or None.
+        splits: `(N,)` the split each row belongs to, or None.
+        cameras: `(N,)` the camera each row was seen by, or None.
+    """
+
+    name: str
+    embeddings: npt.NDArray[Any]
+    labels: Mapping[str, Names]
+    ids: Names | None
+    splits: Names | None
+    cameras: Names | None
+
+    def __post_init__(self) -> None:
+        assert self.embeddings.ndim == 2
+        columns = [*self.labels.values(), self.ids, self.splits, self.cameras]
+        assert all(column.shape == (len(self),) for column in columns if column is not None)
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def select(self, rows: slice | npt.NDArray[Any]) -> Vectors:
+        """The rows of a slice, at the positions `(M,)`, or where a mask `(N,)` is true, in that order.
+
+        Rows that follow one another in the file are not copied.
+
+        Raises:
+            ValueError: if a mask is not of length N, or the positions are not different integers from 0 to N - 1.
+        """
+        if not isinstance(rows, slice):
+            rows = _joined(_positions(rows, len(self)))
+        return replace(
+            self,
+            embeddings=self.embeddings[rows],
+            labels={level: names[rows] for level, names in self.labels.items()},
+            ids=None if self.ids is None else self.ids[rows],
+            splits=None if self.splits is None else self.splits[rows],
+            cameras=None if self.cameras is None else self.cameras[rows],
+        )
+
+
+def _positions(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    if rows.dtype.kind == "b":
+        if rows.shape != (count,):
+            raise ValueError(f"a mask must hold a truth value for each of the {count} rows: got shape {rows.shape}.")
+        return np.flatnonzero(rows)
+    if rows.dtype.kind not in "iu" or rows.ndim != 1:
+        raise ValueError(
+            f"rows must be a slice, a mask or positions of shape (M,): got {rows.dtype} of shape {rows.shape}."
+        )
+    if len(rows) and (rows.min() < 0 or rows.max() >= count):
+        raise ValueError(f"rows must lie in 0 to {count - 1}: got {rows.min()} to {rows.max()}.")
+    if len(rows) and np.bincount(rows.astype(np.int64)).max() > 1:
+        raise ValueError("rows must be different, or an item would retrieve itself: one occurs twice; remove it.")
+    return rows
+
+
+def _joined(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
+    """A slice if the rows follow one another, which selects without a copy."""
+    if len(rows) and (np.diff(rows.astype(np.int64)) == 1).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+def class_numbers(*columns: Names) -> tuple[tuple[npt.NDArray[np.int64], ...], tuple[str, ...]]:
+    """Class numbers that several columns of class names share, such as those of query and gallery.
+
+    Args:
+        columns: `(N,)` texts each, of any lengths.
+
+    Returns:
+        For each column its numbers `(N,)` in 0 .. C - 1, and the C names that occur: in the order of the integers if
+        all are integers, else of their letters.
+    """
+    texts = pa.chunked_array([pa.array(column, pa.large_string()) for column in columns], pa.large_string())
+    coded = texts.combine_chunks().dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    integers = all(re.fullmatch("-?[0-9]+", name) for name in names)
+    order = sorted(range(len(names)), key=lambda i: (int(names[i]) if integers else 0, names[i]))
+    number = np.empty(len(names), np.int64)
+    number[order] = np.arange(len(names))
+    numbers = number[coded.indices.to_numpy()]
+    ends = np.cumsum([len(column) for column in columns])
+    return tuple(np.split(numbers, ends)[:-1]), tuple(names[i] for i in order)
+
+
+def select_rows(
+    path: Path, source: Source, levels: Sequence[str] | None, split: str | None, *, name: str | None = None
+) -> Vectors:
+    """The rows of an open file that are asked for, with their columns; errors name the path."""
+    check_columns(path, source.columns)
+    splits = _known(path, source, SPLIT)
+    rows: npt.NDArray[np.int64] = np.arange(len(source.embeddings))
+    if split is not None:
+        rows = _rows_of(path, splits, split)
+
+    def texts(column: Column | None, role: str) -> Names | None:
+        return None if column is None else _texts(path, column, rows, role)
+
+    if levels is None:
+        known = {*ID, *SPLIT, *CAMERA}
+        read = {level: source.column(level) for level in source.columns if level not in known and not _index(level)}
+        chosen = {level: column for level, column in read.items() if column.plain}
+    else:
+        for level in levels:
+            if level not in source.columns:
+                there = nearest(level, source.columns) if source.columns else "it has no columns; add one."
+                raise ValueError(f"each label level must be a column: {path} has no {level!r}; {there}")
+        chosen = {level: source.column(level) for level in levels}
+    ids = texts(_known(path, source, ID), "id")
+    if ids is not None:
+        _check_different(path, ids, rows)
+    return Vectors(
+        name=name or path.name,
+        embeddings=source.embeddings[_joined(rows)],
+        labels={
+            level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()
+        },
+        ids=ids,
+        splits=texts(splits, "split"),
+        cameras=texts(_known(path, source, CAMERA), "camera"),
+    )
+
+
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """ValueError if two columns have one name."""
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if list(columns).count(column) > 1)
+        raise ValueError(f"the columns of {path} must have different names: {twice!r} occurs twice; rename one.")
+
+
+def _index(column: str) -> bool:
+    """Whether pandas wrote the column to keep the numbers of the rows."""
+    return column == "" or re.fullmatch("__index_level_[0-9]+__", column) is not None
+
+
+def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
+    found = [name for name in names if name in source.columns]
+    if len(found) > 1:
+        raise ValueError(f"{path} must say once what the {names[0]} is: it has {' and '.join(found)}; remove one.")
+    return source.column(found[0]) if found else None
+
+
+def _rows_of(path: Path, splits: Column | None, split: str) -> npt.NDArray[np.int64]:
+    if splits is None:
+        raise ValueError(f"{path} must have a column 'split' to choose the split {split!r} from: it has none; add it.")
+    there = np.flatnonzero(~splits.missing)
+    (numbers,), names = class_numbers(_names(splits.values[there]))
+    if split not in names:
+        raise ValueError(f"{path} has no row of the split {split!r}; {nearest(split, names)}")
+    rows: npt.NDArray[np.int64] = there[numbers == names.index(split)]
+    return rows
+
+
+def _texts(path: Path, column: Column, rows: npt.NDArray[np.int64], role: str) -> Names:
+    """The texts of the chosen rows; ValueError if one is missing."""
+    missing = rows[column.missing[rows]]
+    if len(missing):
+        shown = listed([str(row) for row in missing[:9]])
+        raise ValueError(
+            f"every row of {path} must have a {role}: {len(missing)} of {len(rows)} have none, rows {shown} counted "
+            "from 0; fill them in, or leave out these rows or this column."
+        )
+    return _names(column.values[_joined(rows)])
+
+
+def _names(values: npt.NDArray[Any]) -> Names:
+    """The text of each value, which are few numbers many times, or texts."""
+    if values.dtype.kind == "U":
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    different, place = np.unique(values, return_inverse=True)
+    texts = different.astype(np.str_).tolist()
+    if values.dtype.kind == "b":
+        texts = [text.lower() for text in texts]
+    elif values.dtype.kind == "f":
+        texts = [str(int(value)) if value.is_integer() else text for value, text in zip(different, texts, strict=True)]
+    return np.array(texts, np.str_)[place]
+
+
+def _check_different(path: Path, ids: Names, rows: npt.NDArray[np.int64]) -> None:
+    if pc.count_distinct(pa.array(ids, pa.large_string())).as_py() == len(ids):
+        return
+    (numbers,), _ = class_numbers(ids)
+    first = np.unique(numbers, return_index=True)[1]
+    repeated = np.setdiff1d(np.arange(len(ids)), first)
+    again = int(repeated[0])
+    raise ValueError(
+        f"the ids of {path} must be different: {str(ids[again])!r} is that of rows {rows[first[numbers[again]]]} and "
+        f"{rows[again]}, and {len(repeated)} of {len(ids)} ids stood before; give each row its own."
+    )

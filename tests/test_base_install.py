@@ -1,0 +1,113 @@
+"""What `pip install .` gives: an interpreter of its own that sees torch, numpy, scipy and what they require."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import venv
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+
+
+def required(*names: str) -> set[str]:
+    """The distributions that these require, themselves included, as far as they are installed."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        try:
+            wanted = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        if name not in found:
+            found.add(name)
+            requirements = map(Requirement, wanted)
+            left += [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment; what it may see is linked into it, which takes no time."""
+    folder = tmp_path_factory.mktemp("base")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in required(*(Requirement(one).name for one in base())):
+        distribution = metadata.distribution(name)
+        for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())
+    (site / "trivet.pth").write_text(f"{SOURCE}\n")
+    return folder / "bin" / "python"
+
+
+def base() -> list[str]:
+    """What Trivet requires without extras."""
+    return [one for one in metadata.requires("trivet") or [] if "extra ==" not in one]
+
+
+def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-I", *arguments], capture_output=True, text=True, cwd=python.parent, env={"OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_the_environment_has_no_extra(python: Path) -> None:
+    assert sorted(Requirement(one).name for one in base()) == ["numpy", "scipy", "torch"]
+    find = "from importlib.util import find_spec; print([name for name in {} if find_spec(name)])"
+    extras = ["typer", "rich", "pydantic", "faiss", "sklearn", "lightning", "pyarrow", "torchvision", "plotly"]
+    assert run(python, "-c", find.format(extras)).stdout == "[]\n"
+    assert run(python, "-c", find.format(["torch", "numpy", "scipy"])).stdout == "['torch', 'numpy', 'scipy']\n"
+
+
+LIBRARY = """
+import numpy as np, torch, trivet
+from trivet import evaluation, label_noise
+labels = np.arange(400) % 4
+rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(400, 8))
+tight = np.eye(8)[labels] + 1e-4 * rows
+found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(400, 8)))
+print(found.verdicts[0].kind, found.measures.nmi, [note for note in found.notes if "pip install" in note])
+draws = np.random.default_rng(2)
+wrong = np.where(draws.random(400) < 0.25, (labels + draws.integers(1, 4, 400)) % 4, labels)
+print(trivet.diagnose(rows, wrong).verdicts[0].kind)
+print(evaluation.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
+print(label_noise.find_suspects(rows, wrong).probability_wrong.max() > 0.5)
+embeddings = torch.tensor(rows, requires_grad=True)
+loss = trivet.MarginLoss(positives="easy", negatives="distance-weighted", num_classes=4)
+loss(embeddings, torch.tensor(labels)).backward()
+monitor = trivet.CollapseMonitor()
+monitor.update(embeddings.detach(), torch.tensor(labels), 0.1)
+print(len(trivet.mine(embeddings.detach(), torch.tensor(labels)).anchor) > 0, bool(embeddings.grad.any()))
+try:
+    evaluation.cluster(rows, 4, seed=0)
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_the_library_does_with_torch_numpy_and_scipy(python: Path) -> None:
+    done = run(python, "-c", LIBRARY)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    note = "nmi and nmi+ were not measured: they need faiss and scikit-learn, pip install 'trivet[train]'."
+    assert lines[0] == f'class-collapse None ["{note}"]'
+    assert lines[1] == "noisy-labels"
+    assert lines[2:] == [
+        "1.0",
+        "True",
+        "True True",
+        "this needs faiss, which is not installed: run pip install 'trivet[train]'.",
+    ]
+
+
+@pytest.mark.parametrize("program", [["-m", "trivet"], ["-c", "from trivet.cli import main; main()"]])
+def test_the_command_line_names_its_extra(python: Path, program: list[str]) -> None:
+    done = run(python, *program, "--help")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "trivet: this needs typer, which is not installed: run pip install 'trivet[train]'.\n"
