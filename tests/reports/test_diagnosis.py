@@ -530,7 +530,8 @@ def test_hostile_names_do_nothing_and_a_phone_need_not_scroll_sideways(tmp_path:
     sections = [section(names=names, verdict=COLLAPSED), section("b", names=names, pictures=False)]
     write_diagnosis_report({"sections": sections}, tmp_path / "page.html")
     page, offences = watch(tmp_path / "page.html")
-    assert page.locator(".js-plotly-plot").count() == 9
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    expect(page.locator(".js-plotly-plot")).to_have_count(9)
     assert page.locator(".plot a, .plot img, main script").count() == 0
     legend = page.locator("[data-overlay=within] .legendtext").all_text_contents()
     assert [text[:20] for text in legend] == [HOSTILE[3][:20]] * 2
