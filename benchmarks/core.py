@@ -1,14 +1,14 @@
-"""Time and memory of every strategy x loss, forward and backward, beside the floor and pytorch-metric-learning.
+"""Time and memory of every strategy x loss, forward and backward, against the floor and pytorch-metric-learning.
 
     .venv/bin/python benchmarks/core.py                 # the named cases: time, peak memory, memory of past batches
     .venv/bin/python benchmarks/core.py --cases all     # and every positives x negatives x loss
     .venv/bin/python benchmarks/core.py --filter EPHN --sizes 1024 --no-peers --no-memory --output /tmp/core.json
 
 The floor is the matrix products that no exact method avoids: all similarities forward, two products backward. Floor,
-Trivet and the peer take turns in one process; a ratio is the median over rounds of two times of the same round.
-Rows are random directions (an untrained network, the worst case for hinges: most of them are active), labels shuffled.
-Every finished measurement is written at once, as JSON and as a table; `--resume` keeps what is there and goes on.
-Needs a quiet machine, and for the peers pytorch-metric-learning.
+Trivet and the peer alternate in one process. A ratio of times is taken within each round; the median over rounds
+counts. Rows are random directions, as of an untrained network: the worst case for hinges, most of which are active.
+Labels are shuffled. Every measurement is written as soon as it is finished, as JSON and as a table; `--resume` keeps
+finished rows. Needs a quiet machine, and pytorch-metric-learning for the peers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compared: `anchors` rows with each other, and with `references` rows of past batches without gradient."""
+    """Sizes: `anchors` rows compared with each other, and with `references` rows of past batches without gradient."""
 
     anchors: int
     dimension: int
@@ -160,7 +160,7 @@ OTHER_LOSSES: dict[str, Builder] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A strategy and a loss under a name people use."""
+    """A strategy and a loss under their common name."""
 
     name: str
     loss: str
@@ -419,7 +419,7 @@ def seconds(call: Callable[[], None], calls: int, device: str) -> float:
 
 
 def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int, device: str) -> Row:
-    """Floor, Trivet and peer in turn, the first of a round rotating."""
+    """Floor, Trivet and peer in turn; the first of each round rotates."""
     data = Data.of(shape, device)
     actors = {
         "floor": floor_of(shape, data, proxies=case.proxies),
@@ -641,7 +641,7 @@ KEY = ("part", "case", "anchors", "references", "dimension", "samples")
 
 
 class Results:
-    """Rows that are on disk as soon as they are known."""
+    """Rows, written to disk as soon as they are known."""
 
     def __init__(self, path: Path, device: str, *, resume: bool) -> None:
         self.path, self.device = path, device
@@ -673,7 +673,7 @@ class Results:
         return any(all(old[key] == row[key] for key in KEY) for old in self.rows)
 
     def add(self, row: Row) -> None:
-        """Keep a row, and judge all of them again."""
+        """Add a row, and judge all of them again."""
         self.rows.append(row)
         for each in self.rows:
             judged = [(goal, goal.value(each, self.rows)) for goal in GOALS]
@@ -730,14 +730,15 @@ def page(record: dict[str, Any]) -> str:
     place, rows = record["environment"], record["rows"]
     text = [
         "# Time and memory of strategies and losses",
-        f"Written by `benchmarks/core.py`, begun {record['created']} at a load of {record['load']:.2f}. "
+        f"Written by `benchmarks/core.py`, started {record['created']} at load {record['load']:.2f}. "
         + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in place.items())
         + ".",
         "Forward and backward, float32, random directions, shuffled labels. Floor: the bare matrix products, "
-        f"in blocks of {FLOOR_NUMBERS} similarities. A ratio is the median over rounds of two times of one round. "
-        "Times as fast: the peer's time divided by Trivet's. Values and gradients were compared with the peer's at "
-        f"N = {CHECK_SIZE} before anything was timed, to {VALUE_TOLERANCE:g} and {GRADIENT_TOLERANCE:g}, "
-        f"except where it differs. A peer that needs more than {PEER_MEMORY / 2**30:g} GiB is left out.",
+        f"in blocks of {FLOOR_NUMBERS} similarities. A ratio of times is taken within each round; the median over "
+        "rounds is shown. Times as fast: the peer's time divided by Trivet's. Values and gradients were compared with "
+        f"the peer's at N = {CHECK_SIZE} before anything was timed, to {VALUE_TOLERANCE:g} and {GRADIENT_TOLERANCE:g}, "
+        "except where the notes give a difference. A peer that needs more than "
+        f"{PEER_MEMORY / 2**30:g} GiB is left out.",
     ]
     judged = [goal for row in rows for goal in row["goals"]]
     if judged:
@@ -787,9 +788,9 @@ def page(record: dict[str, Any]) -> str:
             ]
             for row in memory
         ]
-        text += ["## Peak memory beyond the input", "Each in a process of its own.", table(head, lines)]
+        text += ["## Peak memory beyond the input", "Each was measured in a process of its own.", table(head, lines)]
     text += product_tables([row for row in rows if row["part"] == "product"])
-    for key, title in (("refused", "Combinations that the library refuses"), ("failed", "Failed")):
+    for key, title in (("refused", "Combinations that the library rejects"), ("failed", "Failed")):
         if record[key]:
             reasons: dict[str, list[str]] = {}
             for one in record[key]:
@@ -826,7 +827,7 @@ def product_tables(rows: Sequence[Row]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row to come."""
+    """A row to be measured."""
 
     part: str
     case: Case | None  # None: the floor
@@ -880,7 +881,7 @@ def plan(options: argparse.Namespace) -> list[Measurement]:
 
 
 def measure(measurements: Sequence[Measurement], results: Results, options: argparse.Namespace) -> None:
-    """Take every measurement that is not there yet."""
+    """Make every measurement that is missing."""
     beside = peers() if options.peers else {}
     for name in dict.fromkeys(one.name for one in measurements if one.part == "named"):
         peer = beside.get(name)

@@ -1,26 +1,26 @@
-"""How well collapse is seen: modes, what a network forgot, verdicts on embeddings of known fate, and time.
+"""How well collapse is detected: modes, what a network forgot, verdicts on embeddings of known condition, and time.
 
     TRIVET_DATA=... .venv/bin/python benchmarks/diagnosis.py                 # about 30 minutes on one busy core
     .venv/bin/python benchmarks/diagnosis.py --parts mode-calibration
 
 mode-calibration: how often trivet.collapse.count_modes finds one mode in one Gaussian, two in two Gaussians whose means
-lie 4 standard deviations apart, and what it finds in shapes that are no Gaussian; and its time.
+lie 4 standard deviations apart, and what it finds in shapes that are not Gaussian; and its time.
 
 class-collapse: networks trained on a coarse label alone (parity of digits, alphabet of characters), with and without
 easy positives, with several losses and batch shapes; and networks trained on the fine label, which are healthy. For
-each, recall@1 of the fine level, beside measures that do not know it, and over the runs of a data set the rank
-correlation of the two. The methods were chosen on the runs of seed 0; the other seeds are the test. The embeddings are
-kept in the folder of --runs as RUN.SPLIT.npz, and not made twice.
+each, recall@1 of the fine level and measures that do not use it, with the rank correlation of the two over the runs of
+a data set. The methods were chosen on the runs of seed 0; the other seeds are the test. The embeddings are
+kept in the folder of --runs as RUN.SPLIT.npz and reused.
 
-trained-verdicts: trivet.diagnose on the training items of the networks of class-collapse, with what it is given beside
+trained-verdicts: trivet.diagnose on the training items of the networks of class-collapse, given, besides
 the labels: nothing, the raw inputs, the untrained network, or the fine label.
 
-verdicts: trivet.diagnose on the embeddings of known fate of fates.py. The thresholds were chosen on the first half, the
-cases of even number within their kind; the second half is the test.
+verdicts: trivet.diagnose on the embeddings of known condition of fates.py. The thresholds were chosen on the first
+half, the cases with an even number within their kind; the second half is the test.
 
 large: trivet.diagnose of 100,000 x 128 in 1,000 classes, on all cores; needs a quiet machine.
 
-Results go to benchmarks/results/diagnosis.json and .md; parts that are not run keep what was measured before.
+Results go to benchmarks/results/diagnosis.json and .md; parts that are not run keep their former results.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _omniglot(background: Dataset, evaluation: Dataset) -> dict[str, Dataset]:
 
 
 def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
-    """The trained network and the one it began as."""
+    """The trained network and its initial state."""
     level = LEVELS[run.data][run.level == "fine"]
     classes, items = run.shape
     steps, rate = TRAINING[run.data]
@@ -189,7 +189,7 @@ def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
 
 
 def make(folder: Path) -> None:
-    """Train what the folder does not hold, and keep the embeddings of every split."""
+    """Train what is missing from the folder, and store the embeddings of every split."""
     folder.mkdir(parents=True, exist_ok=True)
     loaded: dict[tuple[str, bool], dict[str, Dataset]] = {}
     for run in runs():
@@ -250,7 +250,7 @@ def retained(run: Run, folder: Path) -> list[Row]:
 
 
 def pair_ratio(embeddings: np.ndarray, labels: np.ndarray) -> float:
-    """Mean distance inside the classes over mean distance between them, of all pairs."""
+    """Mean distance within classes over mean distance between them, over all pairs."""
     distances = squareform(pdist(embeddings.astype(np.float64)))
     same = labels[:, None] == labels
     return float((distances[same].sum() / (same.sum() - len(labels))) / distances[~same].mean())
@@ -462,7 +462,7 @@ def page(record: Row) -> str:
             "",
             f"`benchmarks/diagnosis.py --parts {part}`, {found['created'][:10]}; shared "
             f"{about['machine']} server, torch {about['torch']}, numpy {about['numpy']}, scikit-learn "
-            f"{about['scikit-learn']}. How it is measured stands in that file.",
+            f"{about['scikit-learn']}. The method is described in that file.",
             "",
             *TABLES[part](found),
             "",
@@ -490,7 +490,7 @@ def _calibration_tables(found: Row) -> list[str]:
         "standard deviations of that direction.",
         "",
         *table(["n", "d", "standard deviations", "one", "two", "two, random direction"], cells),
-        "Shapes of one piece that are no Gaussian.",
+        "Shapes in one piece that are not Gaussian.",
         "",
         *table(["shape", "n", "one mode, %", "mean count"], shapes),
         *(f"{t['classes']:,} classes of {t['items']} x {t['d']}: {t['seconds']:.1f} s.\n" for t in found["times"]),
@@ -527,7 +527,7 @@ def _collapse_tables(found: Row) -> list[str]:
         for data, split, index in product(LEVELS, ("train", "seen"), ("mode index, raw", "within/between"))
     ]
     return [
-        "From least to most, of runs on the coarse label with the loss's usual positives, with easy positives, and of "
+        "Range over the runs on the coarse label with the loss's usual positives, with easy positives, and over the "
         "runs on the fine label.",
         "",
         *table(["data", "split", "measure", "usual positives", "easy positives", "fine label"], levels),
@@ -536,7 +536,7 @@ def _collapse_tables(found: Row) -> list[str]:
         "",
         *table(["data", "split", "seeds", "runs", *MEASURES], related),
         "How often a run with easy positives has the larger value than one with the loss's usual positives, over all "
-        "seeds; 1 or 0: the measure tells them apart, 0.5: it does not.",
+        "seeds; 1 or 0: the measure separates them; 0.5: it does not.",
         "",
         *table(["data", "split", "runs", *MEASURES], apart),
         "All runs; the name says data, level trained on, loss, positives, batch and seed; recall in per cent.",
@@ -585,7 +585,7 @@ def _verdict_tables(found: Row) -> list[str]:
     lines += ["Not as expected:", ""] if wrong else ["All as expected.", ""]
     lines += (
         table(
-            ["half", "fate", "expected", "found", "by"],
+            ["half", "case", "expected", "verdict", "rule"],
             (
                 [
                     row["half"],
@@ -616,7 +616,7 @@ def _trained_tables(found: Row) -> list[str]:
         + ".",
         "",
         *table(
-            ["data", "given beside labels", "usual positives", "easy positives", "fine label trained on"],
+            ["data", "given besides labels", "usual positives", "easy positives", "fine label trained on"],
             (
                 [data, given, *(share(data, arm, given) for arm in arms)]
                 for data in LEVELS

@@ -1,10 +1,10 @@
-"""Easy positives against a loss's usual positives: trains every arm with every seed and writes a table.
+"""Easy positives against the usual positives of a loss: trains both variants with every seed and writes a table.
 
     TRIVET_DATA=... .venv/bin/python benchmarks/easy_positives.py examples/omniglot.toml --usual random
 
-Both arms of a seed share initial weights, batches and negative rule. Runs go to runs/easy_positives/NAME/ARM-SEED and
-are kept: one that is already finished is not trained again. The table goes to standard output and, as
-JSON, to benchmarks/results/easy_positives_NAME.json.
+For each seed both variants share initial weights, batches and negative rule. Runs go to
+runs/easy_positives/NAME/ARM-SEED and are kept: a finished one is not trained again. The table goes to standard output
+and, as JSON, to benchmarks/results/easy_positives_NAME.json.
 """
 
 from __future__ import annotations

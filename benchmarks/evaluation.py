@@ -1,20 +1,19 @@
-"""Time and memory of exact evaluation, beside the bare products, pytorch-metric-learning and faiss.
+"""Time and memory of exact evaluation, against the bare products, pytorch-metric-learning and faiss.
 
     .venv/bin/python benchmarks/evaluation.py                      # about 25 minutes on two cores
     .venv/bin/python benchmarks/evaluation.py --parts clusters stream --rounds 3 --output /tmp/evaluation.json
 
 clusters, random directions: 60,502 x 512 in 11,316 classes (the sizes of the Stanford Online Products test set), each
 item against all others, all retrieval measures. The vectors are synthetic: "clusters", a random centre for each class
-and noise around it, as far as to leave some 6 % of the nearest neighbours wrong; "random directions", which hold
-nothing to be found, so that positives stand anywhere in the ranking and every similarity has to be counted against each
-of them.
-The floor is the bare float32 products of the same blocks of 1024 x 4096, written to one block of memory. Floor and
-Trivet take turns in one process; a ratio is the median over rounds of two times of one round. The peers, which do less
-(their lists end after the largest class), take part in the first round. Peak memory is that of a process of its own.
+and noise around it, so that about 6 % of the nearest neighbours are wrong; "random directions" have no classes, so that
+positives are anywhere in the ranking and every similarity must be counted against each of them. The floor is the bare
+float32 products of the same blocks of 1024 x 4096, written to one block of memory. Floor and Trivet alternate in one
+process. A ratio of times is taken within each round; the median over rounds counts. The peers, which do less (their
+lists end after the largest class), run in the first round only. Peak memory is that of a process of its own.
 
 stream: 1,000,000 x 128 in a memory-mapped file, 2,000 random items against all. k-means: NMI with k = 1,000 on
-60,000 x 128. Every result is written as soon as it is there, as JSON and as a table; parts that are not run keep what
-was measured before. Needs a quiet machine.
+60,000 x 128. Every result is written as soon as it is finished, as JSON and as a table; parts that are not run keep
+their former results. Needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -199,17 +198,17 @@ def page(record: Row) -> str:
         "",
         f"`benchmarks/evaluation.py`, {max(row['created'] for row in record['rows'])[:10]}; {about['threads']} threads "
         f"of a shared {about['machine']} server, torch {about['torch']}, numpy {about['numpy']}, "
-        f"faiss {about['faiss-cpu']}, pytorch-metric-learning {about['pytorch-metric-learning']} (PML). How it is "
-        "measured stands in that file.",
+        f"faiss {about['faiss-cpu']}, pytorch-metric-learning {about['pytorch-metric-learning']} (PML). The method "
+        "is described in that file.",
         "",
-        "| what | bare products | Trivet | ratio | PML | faiss top-k | memory beyond the input | in all |",
+        "| what | bare products | Trivet | ratio | PML | faiss top-k | memory beyond the input | total |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in record["rows"]:
         if row["part"] == "k-means":
             continue
         what = f"{row['items']:,} x {row['width']}, {row['classes']:,} classes"
-        what += f", {row['asked']:,} asked, from a file" if "asked" in row else f", {row['part']}"
+        what += f", {row['asked']:,} queries, from a file" if "asked" in row else f", {row['part']}"
         peers = [f"{row[key]:.1f} s" if key in row else "" for key in ("peer_seconds", "faiss_seconds")]
         lines.append(
             f"| {what} | {row['floor_seconds']:.1f} s | {row['seconds']:.1f} s | {row['ratio']:.2f} | {peers[0]} | "

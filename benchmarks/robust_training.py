@@ -1,4 +1,4 @@
-"""Training with wrong labels: which positives, negatives and losses stand them, and what may be done besides.
+"""Training with wrong labels: which positives, negatives and losses tolerate them, and what else helps.
 
     TRIVET_DATA=... .venv/bin/python benchmarks/robust_training.py --runs FOLDER --features FOLDER2 \\
         --sets fashion-mnist cifar-10n
@@ -8,13 +8,13 @@
 
 A run: a small network, batches of 60 by their observed labels, recall@1 of clean test items among themselves. Its
 topline is the same run on a random share 1 - p of the items with their true labels (Le and Odobez, 2018). FOLDER keeps
-a line for each run that is done, which is not done again; `--share 1/2` takes half of the runs. Without --sets, the
-lines are made into results. FOLDER2 holds cifar-NAME.npy, (20000, d) in the order of the original indices, and
+a line for each finished run, which is not repeated; `--share 1/2` takes half of the runs. Without --sets, the lines are
+turned into results. FOLDER2 holds cifar-NAME.npy, (20000, d) in the order of the original indices, and
 cifar-NAME-test.npy with cifar-NAME-test-labels.npy, of any network that has not seen these labels.
 
-Seeds 0 to 2 choose the strategy that is recommended, on Fashion-MNIST and CIFAR-10N: that whose worst distance to the
-best over all p is least. Seeds 3 to 5 (--report, with the best strategies and plain ones), and Omniglot, which have no
-say, tell how good it is.
+Seeds 0 to 2 of Fashion-MNIST and CIFAR-10N choose the recommended strategy: the one whose largest distance from the
+best over all p is smallest. Seeds 3 to 5 (--report, with the best strategies and plain ones) and Omniglot, which are
+not used to choose, show how good it is.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def run(task: Task, strategy: Strategy, rate: float, seed: int, *, clean: bool) 
 
 
 def _cleaning(task: Task, strategy: Strategy, *, clean: bool) -> CleaningConfig | None:
-    """Looks at the labels from a share of the steps on, and after each third of the steps, until another share."""
+    """Checks of the labels from a share of the steps on, after each third of the steps, until another share."""
     if strategy.clean is None or clean:
         return None
     action, start, stop = strategy.clean
@@ -237,7 +237,7 @@ class Cell:
 
 
 def cells(name: str, rates: tuple[float, ...], strategies: tuple[Strategy, ...], seeds: tuple[int, ...]) -> list[Cell]:
-    """Every run of a task, with a topline for the first seed; a strategy that cleans has that of the same without."""
+    """Every run of a task, with a topline for the first seed; cleaning ones share the topline without cleaning."""
     found = []
     for seed, rate, strategy in itertools.product(seeds, rates, strategies):
         found.append(Cell(name, strategy, rate, seed, False))
@@ -281,7 +281,7 @@ def behind(results: Table, task: str, seeds: Sequence[int]) -> dict[str, dict[fl
 
 
 def ranking(results: Table) -> list[tuple[str, float]]:
-    """Strategies by their worst distance to the best, on the tasks and seeds that choose."""
+    """Strategies by their largest distance from the best, on the tasks and seeds used to choose."""
     gaps = [behind(results, task, CHOOSE) for task in CHOSEN_ON if task in results]
     names = set.intersection(*(set(gap) for gap in gaps)) if gaps else set()
     worst = {name: max(value for gap in gaps for value in gap[name].values()) for name in names}
@@ -289,7 +289,7 @@ def ranking(results: Table) -> list[tuple[str, float]]:
 
 
 def reported(results: Table, rates: Mapping[str, Sequence[float]]) -> list[str]:
-    """What is run on the seeds that report: the best of each task and rate, the first of all, and plain choices."""
+    """Strategies for the reporting seeds: the best of each task and rate, the overall first, and plain ones."""
     names = [name for name, _ in ranking(results)[:3]]
     for task, some in rates.items():
         if task in CHOSEN_ON:
@@ -310,23 +310,23 @@ def page(results: Table) -> str:
         "`benchmarks/robust_training.py --runs FOLDER --sets ...`, with --report, and without --sets.",
         "",
         f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, numpy "
-        f"{np.__version__}, {platform.machine()} CPU, {os.cpu_count()} cores, one thread a run.",
+        f"{np.__version__}, {platform.machine()} CPU, {os.cpu_count()} cores, one thread per run.",
         "",
-        "Recall@1 in per cent of 2,000 clean test items among themselves, mean over seeds; p is the share of wrong "
-        "labels: symmetric, exact, for Fashion-MNIST (10,000 images, mlp, 300 steps of 10 x 6) and Omniglot (964 "
-        "characters, tested on 100 others; conv4, 500 steps of 12 x 5), human for CIFAR-10N (10,000 images as features "
-        "of an ImageNet network, 128 axes, mlp, 200 steps of 10 x 6; .17 random1, .4 worst). 64 "
-        "dimensions, Adam at 0.001. Ratio: to the topline of seed 0, the same on a share 1 - p of the items with true "
-        "labels; of a strategy that cleans, to the topline without cleaning.",
+        "Recall@1 in per cent of 2,000 clean test items among themselves, mean over seeds. p is the share of wrong "
+        "labels: exact symmetric noise for Fashion-MNIST (10,000 images, mlp, 300 steps of 10 x 6) and Omniglot (964 "
+        "characters, tested on 100 others; conv4, 500 steps of 12 x 5); human noise for CIFAR-10N (10,000 images as "
+        "features of an ImageNet network, 128 axes, mlp, 200 steps of 10 x 6; .17 random1, .4 worst). 64 "
+        "dimensions, Adam at 0.001. Ratio: to the topline of seed 0, the same run on a share 1 - p of the items with "
+        "true labels; for a strategy that cleans, to the topline without cleaning.",
         "",
-        f"**Recommended: {chosen}.** Chosen on seeds 0 to 2 of Fashion-MNIST and CIFAR-10N of {len(order)} strategies, "
-        "for its worst distance to the best at any p: "
+        f"**Recommended: {chosen}.** Chosen among {len(order)} strategies on seeds 0 to 2 of Fashion-MNIST and "
+        "CIFAR-10N, by the largest distance from the best over all p: "
         + ", ".join(f"{name} {value:.1f} points" for name, value in order[:5])
         + ".",
         "",
-        "## On seeds that had no say",
+        "## On seeds that were not used to choose",
         "",
-        "Recall@1 and, in brackets, points behind the best at that p of the strategies that were run; goal for the "
+        "Recall@1 and, in brackets, points behind the best of the strategies that were run at that p; goal for the "
         "recommended one: 2.",
         "",
     ]
@@ -347,7 +347,7 @@ def page(results: Table) -> str:
         "## Easy positives: the rule, or the number of triplets?",
         "",
         "Mean difference of recall@1, points, over losses and negatives, with its 95 % interval over seeds "
-        "(Student's t). As many triplets: the nearest positive against one drawn at random. Five times as many: all "
+        "(Student's t). Equally many triplets: the nearest positive against a random one. Five times as many: all "
         "five against one.",
         "",
         "| task | seeds | p | easy - random | all - random | all - easy | easiest 3 - random 3 | all - easiest 3 |",
@@ -373,7 +373,12 @@ def page(results: Table) -> str:
     for task in CHOSEN_ON:
         rows = results[task]
         rates = sorted({rate for row in rows.values() for rate in row})
-        lines += ["", f"## {task}, all strategies, seeds 0 to 2", "", "Recall@1, its deviation over seeds, ratio."]
+        lines += [
+            "",
+            f"## {task}, all strategies, seeds 0 to 2",
+            "",
+            "Recall@1 ± standard deviation over seeds, and the ratio.",
+        ]
         lines += ["", "| strategy | " + " | ".join(f"p {rate:g}" for rate in rates) + " |"]
         lines.append("|---" * (len(rates) + 1) + "|")
         for name, row in rows.items():
@@ -392,7 +397,7 @@ def page(results: Table) -> str:
 
 
 def _plain(name: str) -> str:
-    """The name of a strategy without what it does besides."""
+    """The name of a strategy without trimming and cleaning."""
     return ", ".join(name.split(", ")[:3])
 
 
@@ -447,8 +452,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--sets", nargs="*", default=[], choices=["fashion-mnist", "cifar-10n", "omniglot"])
     parser.add_argument("--features", type=Path, help="folder of the features of CIFAR-10")
-    parser.add_argument("--report", action="store_true", help="run the seeds that report, once the others are done")
-    parser.add_argument("--share", default="1/1", help="make only these of the runs, such as 1/2")
+    parser.add_argument("--report", action="store_true", help="train the reporting seeds, after the others")
+    parser.add_argument("--share", default="1/1", help="train only this part of the runs, such as 1/2")
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
     if not options.sets:
@@ -476,7 +481,7 @@ def main() -> None:
 
 
 def make(task: Task, planned: Sequence[Cell], path: Path) -> None:
-    """Make the runs that FOLDER lacks, each kept as soon as it is done."""
+    """Train the runs missing from FOLDER; each is stored as soon as it is finished."""
     known = done(path.parent)
     with path.open("a") as file:
         for cell in planned:

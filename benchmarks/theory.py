@@ -8,8 +8,8 @@ strengths of entanglement and both of its forms: 54 fields. isometry: the distan
 two classes to the nearest separated ones, from 8 starts, for 4 seeds; the slowest counts, and each distance is compared
 with one that 3 starts of another search reached. checks: `trivet simulate --check`, all four papers, in a process of
 its own.
-Times are the median of the rounds, the checks of one. Every result is written as soon as it is there, as JSON and as a
-table; parts that are not run keep what was measured before. Needs a quiet machine.
+Times are the median of the rounds, the checks of one. Every result is written as soon as it is finished, as JSON and as
+a table; parts that are not run keep their former results. Needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def page(record: Row) -> str:
     what = {
         "dynamics": lambda row: f"{row['fields']} fields of 200 x 200 triplets, with their areas",
         "isometry": lambda row: (
-            f"distance to separation of 20 points of the plane, 8 starts, the slowest of {len(row['rounds'])}; "
-            f"{100 * row['over']:+.1f} % at most beside the reference"
+            f"distance to separation of 20 points in the plane, 8 starts, the slowest of {len(row['rounds'])} seeds; "
+            f"at most {100 * row['over']:+.1f} % from the reference"
         ),
         "checks": lambda row: f"`trivet simulate --check`: {row['held']} of {row['checks']} statements hold",
     }
@@ -109,8 +109,8 @@ def page(record: Row) -> str:
         "# Theory: time",
         "",
         f"`benchmarks/theory.py`, {max(row['created'] for row in record['rows'])[:10]}; {about['threads']} threads of "
-        f"a shared {about['machine']} server, torch {about['torch']}, numpy {about['numpy']}. How it is measured "
-        "stands in that file.",
+        f"a shared {about['machine']} server, torch {about['torch']}, numpy {about['numpy']}. The method "
+        "is described in that file.",
         "",
         "| what | time | goal |",
         "|---|---|---|",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,12 +12,16 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from trivet.batching import BatchConfig
+from trivet.config import arguments_help
 from trivet.data import DataConfig, NoiseConfig
+from trivet.losses import LOSSES
+from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import ModelConfig
+from trivet.rows import RowLoss
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.config import GuardConfig
-from trivet.training.loss import LossConfig
+from trivet.training.loss import Selector, loss_settings
 
 HEAD = """# Settings
 
@@ -25,6 +30,26 @@ section.key=value` changes one. Paths are relative to the current folder. See `e
 
 `seed` (default 0), at the top: of the weights, the batches and every random choice.
 """
+
+LOSS = """## [loss]
+
+`name` chooses the loss: one of those below, or one of your own, see [strategies.md](strategies.md#your-own).
+Other keys are the arguments of its constructor. These are shared; what they do is described in
+[strategies.md](strategies.md):
+"""
+
+
+def rules(names: Iterable[str], example: str) -> str:
+    """The help of a setting that takes a rule."""
+    known = ", ".join(f'"{name}"' for name in names)
+    return f"A name, or a table with a name and options, such as {{{example}}}: {known}, or one of your own."
+
+
+RULES = {
+    "positives": rules(POSITIVES, 'name = "easy", k = 2, max_positive_similarity = 0.9999'),
+    "negatives": rules(NEGATIVES, 'name = "semihard", k = 2, otherwise = "drop"'),
+}
+SHARED = ("positives", "negatives", "distance", "normalize", "trim", "trim_positives_only", "disjoint")
 
 
 def kind(field: FieldInfo) -> str:
@@ -35,6 +60,8 @@ def kind(field: FieldInfo) -> str:
         return " or ".join(sorted({json.dumps(v) for v in values if isinstance(v, str | int)}))
     if "NoiseConfig" in text:
         return "section"
+    if field.annotation == Selector:
+        return "text or table"
     names = {"str": "text", "float": "number", "int": "whole number", "bool": "true or false", "Path": "path"}
     for name, word in names.items():
         if text == name:
@@ -55,10 +82,12 @@ def default(field: FieldInfo) -> str:
     return f"`{json.dumps(field.default)}`"
 
 
-def table(model: type[BaseModel]) -> str:
+def table(model: type[BaseModel], without: Container[str] = ()) -> str:
     """A table of the settings of a section."""
     lines = ["| key | type | default | |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
+        if name in without:
+            continue
         text = " ".join((field.description or "").split()).replace("|", "\\|")
         lines.append(f"| `{name}` | {kind(field)} | {default(field)} | {text} |")
     return "\n".join(lines)
@@ -74,9 +103,32 @@ def settings() -> str:
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")
-    parts.append("## [loss]\n\n`name` chooses the loss. Strategies are described in [strategies.md](strategies.md).\n")
-    for model in get_args(get_args(LossConfig)[0]):
-        parts.append(f'### name = "{model.model_fields["name"].default}"\n\n{table(model)}\n')
+    parts.append(losses())
+    return "\n".join(parts)
+
+
+def losses() -> str:
+    """The section of the losses: what they share once, then the rest of each."""
+    models = {name: loss_settings(name) for name in LOSSES}
+    said = arguments_help(RowLoss) | RULES
+    fields = {key: {name: model.model_fields.get(key) for name, model in models.items()} for key in SHARED}
+    shared, differ = ["| key | type | default | |", "|---|---|---|---|"], []
+    for key, by_loss in fields.items():
+        having = [field for field in by_loss.values() if field is not None]
+        without = [name for name, field in by_loss.items() if field is None]
+        one = len({field.default for field in having}) == 1
+        if not one:
+            differ.append(key)
+        text = said[key] + (f" Not of {', '.join(without)}." if one and without else "")
+        shared.append(f"| `{key}` | {kind(having[0])} | {default(having[0]) if one else 'see below'} | {text} |")
+    defaults = ["| loss |" + "".join(f" `{key}` |" for key in differ), "|---|" + "---|" * len(differ)]
+    for name in models:
+        cells = [fields[key][name] for key in differ]
+        defaults.append(f"| `{name}` |" + "".join(f" {'–' if cell is None else default(cell)} |" for cell in cells))
+    between = "\nDefaults that differ; a dash means that the loss has no such key:\n"
+    parts = [LOSS, "\n".join(shared), between, "\n".join(defaults) + "\n"]
+    for name, model in models.items():
+        parts.append(f'### name = "{name}"\n\n{table(model, without=("name", *SHARED))}\n')
     return "\n".join(parts)
 
 

@@ -45,10 +45,10 @@ def test_the_diagnosis_of_the_readme_is_real(tmp_path: Path) -> None:
 
 def test_every_strategy_and_loss_is_described() -> None:
     text = (ROOT / "docs" / "strategies.md").read_text()
-    for name in [*trivet.mining.POSITIVES, *trivet.mining.NEGATIVES]:
-        assert f"`{name}`" in text
-    for name in trivet.losses.__all__:
-        assert f"`{name}`" in text
+    for name, rule in [*trivet.mining.POSITIVES.items(), *trivet.mining.NEGATIVES.items()]:
+        assert f"| `{name}`, `{rule.__name__}" in text
+    for name, loss in trivet.losses.LOSSES.items():
+        assert f"| `{loss.__name__}`, `{name}` |" in text
 
 
 def test_every_command_is_described() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
 ROOMS = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_rooms.py"))
 LEVEL = {name: level for level, names in enumerate(ROOMS["LAYERS"]) for name in names}
@@ -56,3 +58,12 @@ def test_import_needs_torch_and_numpy_only() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) <= {"torch", "numpy"}
+
+
+@pytest.mark.parametrize("room", ["batching", "collapse", "evaluation", "label_noise", "neighbours", "theory"])
+def test_a_room_is_loaded_when_it_is_read(room: str) -> None:
+    code = (
+        f"import sys, trivet; assert 'trivet.{room}' not in sys.modules; "
+        f"assert trivet.{room} is sys.modules['trivet.{room}']; assert not hasattr(trivet, '{room}s_')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,3 +116,13 @@ def test_wrong_labels_seed_or_step_are_said() -> None:
     for epoch, step in [(0, 1), (0, -1), (-1, 0)]:
         with pytest.raises(ValueError, match="step 0 to 0"):
             batches.batch(epoch, step)
+
+
+def test_labels_as_a_tensor_or_a_list_are_those_of_an_array() -> None:
+    labels = np.repeat(np.arange(4), 5)
+    kinds = (labels, torch.from_numpy(labels), torch.from_numpy(labels).to(torch.int32), labels.tolist())
+    made = [PKBatches(kind, num_classes=2, samples_per_class=3, seed=1) for kind in kinds]
+    assert len({tuple(batches.batch(2, 1).tolist()) for batches in made}) == 1
+    for wrong in (torch.ones(4), ["a", "b"]):
+        with pytest.raises(ValueError, match=r"labels must be integers of shape \(N,\): got"):
+            PKBatches(wrong, num_classes=2, samples_per_class=2, seed=0)

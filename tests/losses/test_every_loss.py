@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import reference
 import trivet
+from every_loss import EVERY_LOSS
 
 BAND = {"positives": "random", "negatives": "semihard"}
 ALL = {"positives": "all", "negatives": "all"}
 MINED = {"positives": "multi-similarity", "negatives": "multi-similarity"}
 PAIRED = {"positives": "all", "negatives": "random"}
-LOSSES: dict[str, Callable[..., trivet.RowLoss]] = {
+LOSSES: dict[str, Callable[..., trivet.RowLoss]] = EVERY_LOSS | {
+    "contrastive": lambda **o: trivet.ContrastiveLoss(margin=20.0, **o),  # above most distances
     "soft triplet": lambda **o: trivet.TripletLoss(soft=True, **{**ALL, **o}),
     "soft triplet, hard": lambda **o: trivet.TripletLoss(soft=True, positives="hard", negatives="hard", **o),
     "soft triplet, pn": lambda **o: trivet.TripletLoss(soft=True, variant="pn", **{**ALL, **o}),
-    "nca": trivet.NCATripletLoss,
     "nca, all": lambda **o: trivet.NCATripletLoss(temperature=0.5, **ALL, **o),
     "nca, band": lambda **o: trivet.NCATripletLoss(**BAND, **o),
-    "second-order": trivet.SecondOrderTripletLoss,
     "second-order, all": lambda **o: trivet.SecondOrderTripletLoss(**ALL, **o),
     "second-order, mined": lambda **o: trivet.SecondOrderTripletLoss(**MINED, **o),
-    "selectively contrastive": trivet.SelectivelyContrastiveLoss,
     "selectively contrastive, all": lambda **o: trivet.SelectivelyContrastiveLoss(hard_weight=0.7, **ALL, **o),
-    "n-pair": trivet.NPairLoss,
     "n-pair, all": lambda **o: trivet.NPairLoss(positives="all", l2_weight=0.1, temperature=2.0, **o),
     "n-pair, unit rows": lambda **o: trivet.NPairLoss(normalize=True, temperature=0.1, **MINED, **o),
-    "proxy-nca": lambda **o: trivet.ProxyNCALoss(4, 3, **o),
-    "unhinged triplet": trivet.UnhingedTripletLoss,
     "unhinged triplet, mined": lambda **o: trivet.UnhingedTripletLoss(**MINED, **o),
     "unhinged triplet, 1-1": lambda **o: trivet.UnhingedTripletLoss(**PAIRED, **o),
-    "unhinged margin": trivet.UnhingedMarginLoss,
     "unhinged margin, 1-1": lambda **o: trivet.UnhingedMarginLoss(**PAIRED, **o),
 }
 
@@ -154,6 +151,50 @@ def test_a_direction_of_descent(name: str) -> None:
     loss = LOSSES[name]()
     value, slope = gradients(loss, embeddings, labels, None)[:2]
     assert gradients(loss, embeddings - 1e-5 * slope, labels, None)[0] < value
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_an_array_is_named_for_what_it_is(name: str) -> None:
+    rows, labels = np.ones((4, 3), np.float32), np.array([0, 0, 1, 1])
+    loss = EVERY_LOSS[name]()
+    for embeddings in (rows, rows.tolist()):
+        kind = type(embeddings).__name__
+        with pytest.raises(
+            ValueError, match=rf"^embeddings must be a tensor: got {kind}; convert them with torch\.as_"
+        ):
+            loss(embeddings, labels)
+    with pytest.raises(ValueError, match=r"^labels must be a tensor: got ndarray; convert them with torch\.as_tensor"):
+        loss(torch.from_numpy(rows), labels)
+    assert loss.last is None
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_a_loss_shows_its_options(name: str) -> None:
+    loss = EVERY_LOSS[name]()
+    shown = repr(loss)
+    assert shown.startswith(f"{type(loss).__name__}(")
+    assert "\n" not in shown
+    for key, argument in inspect.signature(type(loss)).parameters.items():
+        if argument.default is not None:
+            assert f"{key}=" in shown, key
+    again = copy.copy(loss)
+    again.trim = 0.375
+    assert "trim=0.375" in repr(again)
+
+
+def test_what_a_loss_shows_of_rules_and_boundaries() -> None:
+    assert "negatives=HardNegative(k=3)" in repr(trivet.TripletLoss(negatives=trivet.HardNegative(k=3)))
+    assert "beta=1.25" in repr(trivet.MarginLoss(beta=1.25))
+    assert "beta=<98 numbers>, num_classes=98" in repr(trivet.MarginLoss(num_classes=98))
+
+
+def test_a_record_shows_its_numbers() -> None:
+    loss = trivet.TripletLoss(margin=1.0, distance="euclidean", positives="all", negatives="all")
+    loss(torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]]), torch.tensor([7, 7, 1]))
+    assert repr(loss.last) == (
+        "StepRecord(anchors=3, terms=2, active_fraction=0.5, hard_fraction=0, mean_to_positive=5, "
+        "mean_to_negative=7.5, dropped={'no positive': 1, 'no negative': 0, 'no match': 0})"
+    )
 
 
 ROWS, LABELS = torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from trivet.reports import write_diagnosis_report, write_run_report
+from pages import write_diagnosis_report, write_run_report
+from trivet.records import DiagnosisSection, complete
 from trivet.reports.diagnosis import named_sections
 from watched import Watched
 
@@ -217,8 +218,8 @@ def test_a_verdict_card_says_what_was_found_by_which_rule_why_and_what_to_change
         "Likely cause. The loss was lowered by drawing all items together.",
         "What to change Take semi-hard negatives. Lower the learning rate.",
         "relative spread 0: all items equal; 1: spread around the origin 0.0512",
-        "recall@1 by digit at a level inside the classes, which training did not see 48.0 %",
-        "fine–coarse index of digit 0: the finer classes lie on one another –",
+        "recall@1 by digit at a finer level that training did not see 48.0 %",
+        "fine–coarse index of digit 0: the finer classes have merged –",
         "odd one 12.5",
     ]
     places = [card.index(part) for part in parts]
@@ -290,21 +291,19 @@ def test_the_class_table_begins_with_the_tightest_and_hides_what_is_beyond_fifty
     assert 'aria-sort="ascending"><button type="button">spread' in page
 
 
-def test_parts_that_are_absent_are_said_to_be_absent(tmp_path: Path) -> None:
-    assert "No section in the record" in diagnosis_words([], tmp_path)
-    text = diagnosis_words([{}], tmp_path)
-    for part in ("No verdict", "No distances and no spectrum", "No classes", "No map", "No triplet scatter",
-                 "No nearest neighbours", "No measures"):  # fmt: skip
-        assert f"{part} in the record" in text
-    text = diagnosis_words([section(), {"histograms": None, "queries": {"best": []}}], tmp_path)
-    assert "No distances in the record." in text
-    assert "No spectrum in the record." in text
+def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
+    assert "There is nothing to show." in diagnosis_words([], tmp_path)
+    whole, text = (diagnosis_words(sections, tmp_path) for sections in ([section()], [{}]))
+    for part in ("Distances", "Classes", "Embedding map", "Triplet scatter", "Nearest neighbours", "Measures"):
+        assert part in whole
+        assert part not in text
     assert "No spectrum: all items are equal." in diagnosis_words([{"spectrum": {"values": [0.0, 0.0]}}, {}], tmp_path)
 
 
 def test_embeddings_of_one_name_are_told_apart() -> None:
     sections = [{"name": "a"}, {"name": "a", "split": "test"}, {"name": "a"}, {"name": "a"}, {}]
-    assert list(named_sections(sections)) == ["a", "a, test", "a (2)", "a (3)", "embeddings"]
+    whole = [complete(DiagnosisSection, section) for section in sections]
+    assert list(named_sections(whole)) == ["a", "a, test", "a (2)", "a (3)", "embeddings"]
 
 
 @pytest.mark.parametrize(
@@ -384,9 +383,9 @@ def test_a_run_shows_its_training_moment_by_moment(tmp_path: Path, watch: Watch)
     write_run_report(record, tmp_path / "run.html")
     page, offences = watch(tmp_path / "run.html")
     body = page.inner_text("main")
-    assert body.index("Network collapse, partial") < body.index("recall@1 by digit (level trained on")
+    assert body.index("recall@1 by digit (level trained on") < body.index("Network collapse, partial")
     assert "(best)" not in body  # splits are not rivals
-    assert page.locator("#gallery").inner_text().count("No queries in the record.") == 1  # of "other" alone
+    assert page.locator("#gallery > details > summary").all_inner_texts() == ["On unseen", "On train"]  # not "other"
     assert page.locator("[data-overlay] .plot-container").count() == 3
 
     def wrong(moment: dict[str, Any]) -> int:
@@ -398,10 +397,16 @@ def test_a_run_shows_its_training_moment_by_moment(tmp_path: Path, watch: Watch)
         settle(page)
         assert f"{wrong(moment)} of 199 wrong" in page.inner_text("#history-said")
         marks = page.evaluate(TRACES, "history-scatter")[-2:]
-        names = ["right: same class nearer", "wrong: another class nearer"]
+        names = ["right: same class closer", "wrong: another class closer"]
         assert marks == [[names[0], 199 - wrong(moment)], [names[1], wrong(moment)]]
         heights = page.evaluate("document.getElementById('history-distances').data[0].y")
-        assert heights[:-1] == pytest.approx([100 * share for share in moment["within"]], rel=1e-4)
+        # A density over distances in the mean distance of the moment itself, up to the last bin that holds a pair.
+        wide = (
+            record["history"]["edges"][1] * record["history"]["moments"][0]["mean_distance"] / moment["mean_distance"]
+        )
+        densities = [share / wide for share in moment["within"]]
+        assert heights[:-1] == pytest.approx(densities[: len(heights) - 1], rel=2e-3)
+        assert sum(densities[len(heights) - 1 :]) == 0
         assert page.get_attribute("#history-step", "aria-valuetext") == f"step {moment['step']}"
 
     shown(7)
@@ -525,7 +530,8 @@ def test_hostile_names_do_nothing_and_a_phone_need_not_scroll_sideways(tmp_path:
     sections = [section(names=names, verdict=COLLAPSED), section("b", names=names, pictures=False)]
     write_diagnosis_report({"sections": sections}, tmp_path / "page.html")
     page, offences = watch(tmp_path / "page.html")
-    assert page.locator(".js-plotly-plot").count() == 9
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    expect(page.locator(".js-plotly-plot")).to_have_count(9)
     assert page.locator(".plot a, .plot img, main script").count() == 0
     legend = page.locator("[data-overlay=within] .legendtext").all_text_contents()
     assert [text[:20] for text in legend] == [HOSTILE[3][:20]] * 2
@@ -536,3 +542,99 @@ def test_hostile_names_do_nothing_and_a_phone_need_not_scroll_sideways(tmp_path:
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert offences == []
+
+
+def whole_run(points: int = 1000, weight: int = 0) -> dict[str, Any]:
+    """A run with all that a page shows, names as long as those of real data, and thumbnails of `weight` more bytes."""
+    names = ["Inuktitut_(Canadian_Aboriginal_Syllabics)", "Atemayar_Qelisayer/character", "Mongolian", "Old_Slavonic-"]
+    draw = random.Random(2)
+
+    def heavy(uri: str) -> str:
+        head, _, data = uri.partition(",")
+        return f"{head},{base64.b64encode(base64.b64decode(data) + draw.randbytes(weight)).decode()}"
+
+    sections = {
+        split: section(split=split, classes=60, points=points, names=names) for split in ("train", "seen", "unseen")
+    }
+    for one in sections.values():
+        one["map"]["thumbnails"] = list(map(heavy, one["map"]["thumbnails"]))
+        one["queries"] = {group: 6 * found[:1] for group, found in one["queries"].items()}
+    share = {"recall@1": 0.9, "recall@2": 0.95, "map@r": 0.5, "chance_recall@1": 0.1, "items": 1000, "classes": 60}
+    rows = [
+        {"name": name, "levels": {"coarse": share, "fine": share}}
+        for name in ("trained", "untrained network", "raw inputs")
+    ]
+    steps = list(range(0, 1000, 10))
+    series = dict.fromkeys(("loss", "active", "hard", "d_ap", "d_an", "dropped"), [0.5] * len(steps))
+    return {
+        "run": "whole",
+        "status": "finished",
+        "evaluation": {"seen": rows, "unseen": rows},
+        "curves": {"step": steps, **series},
+        "validation": {"step": steps, "recall@1": {"coarse": [0.5] * len(steps)}},
+        "monitor": {"attempts": [{"series": {"step": [1.0]}}]},
+        "diagnosis": sections,
+        "history": history(),
+        "data": {"train": {"items": 1000, "classes": {"coarse": 60}}},
+        "settings": {"data": {"level": "coarse"}, "loss": {"name": "triplet"}},
+        "environment": {"python": "3.11"},
+    }
+
+
+@pytest.mark.parametrize("weight", [0, 3000], ids=["small thumbnails", "large thumbnails"])
+def test_the_page_of_a_run_stays_below_four_megabytes(weight: int, tmp_path: Path) -> None:
+    write_run_report(whole_run(weight=weight), tmp_path / "run.html")
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert len(text.encode()) < 4_000_000
+    maps = re.findall(r'"thumbnails":\[([\dnul,]*)\]', text)
+    assert len(maps) == 3
+    shown = [sum(number != "null" for number in found.split(",")) for found in maps]
+    assert all(count == 1000 if not weight else 50 < count < 500 for count in shown)
+    uris = re.findall(r"data:image/png;base64,[\w+/=]+", text)
+    assert len(uris) == len(set(uris))  # each is on the page once
+
+
+def test_the_page_of_a_run_has_at_most_ten_screens_before_details_unfold(tmp_path: Path, watch: Watch) -> None:
+    write_run_report(whole_run(), tmp_path / "run.html")
+    page, offences = watch(tmp_path / "run.html")
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    assert page.locator("section[id]").count() == 10
+    assert page.evaluate("document.documentElement.scrollHeight") < 10_000
+    assert page.locator("#gallery > details[open] > summary").all_inner_texts() == ["On unseen"]
+    # What lies in closed details is drawn once they are opened.
+    assert page.locator("#history-curves .plot-container").count() == 0
+    page.locator("#history summary").click()
+    page.locator("#history-curves .plot-container").wait_for()
+    assert page.locator("img[data-picture]:not([src])").count() == 0
+    assert offences == []
+
+
+def test_names_do_not_break_inside_words_on_a_phone(tmp_path: Path, watch: Watch) -> None:
+    write_run_report(whole_run(points=100), tmp_path / "run.html")
+    page, _ = watch(tmp_path / "run.html")
+    page.set_viewport_size({"width": 390, "height": 800})
+    broken = page.evaluate(
+        """() => {
+            const found = [];
+            for (const element of document.querySelectorAll("#classes th.name, #gallery .item .name")) {
+                const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+                for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+                    for (const word of node.data.matchAll(/[A-Za-z]+/g)) {
+                        const range = document.createRange();
+                        range.setStart(node, word.index);
+                        range.setEnd(node, word.index + word[0].length);
+                        if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word[0]);
+                    }
+                }
+            }
+            return [document.querySelectorAll("#classes th.name").length > 50, found];
+        }"""
+    )
+    assert broken == [True, []]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_spectrum_has_ticks_that_can_be_read(tmp_path: Path, watch: Watch) -> None:
+    write_run_report({"diagnosis": {"train": section()}}, tmp_path / "run.html")
+    page, _ = watch(tmp_path / "run.html")
+    assert page.locator("[data-spectrum='0'] .ytick").count() >= 4

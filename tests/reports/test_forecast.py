@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trivet.reports import write_forecast_report
+from pages import write_forecast_report
 from trivet.reports.forecast import forecast_parts, heat_maps, shade
 from watched import HOSTILE, Watched
 
@@ -164,7 +164,7 @@ def test_a_cell_says_everything_when_pointed_at(tmp_path: Path, watch: Callable[
     unknown = cells.nth(4)
     assert unknown.inner_text() == "–"
     assert unknown.get_attribute("title") == "64 classes × 3 samples, 4 dimensions: too few of <b>them</b>."
-    assert "vacuous in 2 of 8" in page.inner_text("main")
+    assert "vacuous (it excludes nothing) in 2 of 8" in page.inner_text("main")
 
     page.locator("summary").click()
     rows = page.locator(".forecasts tbody tr").evaluate_all(
@@ -223,7 +223,7 @@ def test_one_run_has_a_verdict_its_bound_and_the_curves_of_its_steps(
     assert places == sorted(places)
     spreads = watched.plot("Relative spread")
     assert [trace["name"] for trace in spreads] == ["seed 0", "seed 1"]
-    assert spreads[0]["y"] == pytest.approx(record["seeds"][0]["series"]["relative_spread"], rel=1e-5)
+    assert spreads[0]["y"] == pytest.approx(record["seeds"][0]["series"]["relative_spread"], rel=1e-3)
     assert spreads[1]["y"][15:] == [None] * 5
     (loss,) = watched.plot("Loss")
     assert loss["x"] == list(range(20))
@@ -247,7 +247,7 @@ def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path, watch: Callable[
         assert watched.offences == []
 
 
-def test_what_is_absent_is_said_to_be_absent(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
+def test_what_is_absent_is_left_out(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
     assert forecast_parts(None) is None
     none = {"forecast": None, "outlook": None, "verdict": "No forecast: nothing to measure."}
     write_forecast_report(single() | none, tmp_path / "none.html")
@@ -255,4 +255,4 @@ def test_what_is_absent_is_said_to_be_absent(tmp_path: Path, watch: Callable[[Pa
     page = watch(tmp_path / "none.html").page
     assert "No forecast: nothing to measure." in page.inner_text("main")
     assert page.locator(".chance").count() == 0
-    assert "No forecast in the record." in watch(tmp_path / "empty.html").page.inner_text("main")
+    assert watch(tmp_path / "empty.html").page.locator("section").count() == 0

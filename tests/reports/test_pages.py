@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import random
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from trivet.reports import write_demo_report, write_run_report
+from pages import write_demo_report, write_run_report
+from trivet import reports
 from watched import HOSTILE, Watched
 
 
@@ -204,7 +206,7 @@ def tags(page: Page) -> dict[str, int]:
     return page.evaluate(
         """() => {
             const counts = {};
-            for (const element of document.querySelectorAll("*:not(.plot *)")) {
+            for (const element of document.querySelectorAll("*:not(.plot *, wbr)")) {
                 const risky = element.getAttributeNames().some((name) => name.startsWith("on") || name === "href");
                 const key = element.tagName + (risky ? " with a handler or link" : "");
                 counts[key] = (counts[key] || 0) + 1;
@@ -286,9 +288,9 @@ def test_run_page(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
     assert texts(page, "#map-plot .legendtext") == ["even", "odd"]
     first = "document.querySelector('#map-plot').data[0].x[0]"
     x, y = record["maps"]["unseen"]["coordinates"]["PCA"][0]
-    assert page.evaluate(first) == pytest.approx(y, rel=1e-5)  # t-SNE: here the axes swapped
+    assert page.evaluate(first) == pytest.approx(y, rel=1e-3)  # t-SNE: here the axes swapped
     page.locator("#map-controls select").nth(1).select_option("PCA")
-    assert page.evaluate(first) == pytest.approx(x, rel=1e-5)
+    assert page.evaluate(first) == pytest.approx(x, rel=1e-3)
 
     hover(page, "#map-plot")
     shown = page.locator("#tip img").get_attribute("src")
@@ -301,8 +303,10 @@ def test_run_page(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
     dots = record["scatter"]["unseen"]["digit"]
     wrong = sum(an is not None and an > ap for ap, an in zip(dots["s_ap"], dots["s_an"], strict=True))
     assert page.evaluate("document.querySelector('#scatter-plot').data[2].x.length") == wrong > 0
-    counted = f"unseen, by digit: {wrong} of 299 items lie above the diagonal; 1 without a partner"
-    assert counted in page.inner_text("#scatter")
+    counted = (
+        f"unseen, by digit: {wrong} of 299 items lie above the diagonal; 1 without a same-class or other-class item"
+    )
+    assert counted in page.locator("#scatter").text_content()
 
     strip = page.locator(".strip").first  # neighbours 3 and 6 are of another digit
     assert strip.locator(".mark").all_text_contents() == ["✓", "✓", "✗", "✓", "✓", "✗", "✓", "✓"]
@@ -340,10 +344,22 @@ def test_demo_page(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
     assert watched.offences == []
 
 
-def test_a_large_map_without_images_stays_below_six_megabytes(tmp_path: Path) -> None:
+def test_a_large_map_without_images_stays_below_four_megabytes(tmp_path: Path) -> None:
     record = run_record(classes=300, items=1000)
     for part in record["maps"].values():
         part["thumbnails"] = []
     record["neighbours"] = {}
     write_run_report(record, tmp_path / "run.html")
-    assert (tmp_path / "run.html").stat().st_size < 6e6
+    assert (tmp_path / "run.html").stat().st_size < 4e6
+
+
+def test_the_plots_are_drawn_by_the_smallest_bundle_of_plotly_with_its_licence(tmp_path: Path) -> None:
+    folder = Path(reports.__file__).parent / "plotly"
+    (bundle,) = folder.glob("*.js")
+    version = re.fullmatch(r"plotly-basic-([\d.]+)\.min\.js", bundle.name)
+    assert version is not None
+    head = bundle.read_text(encoding="utf-8")[:200]
+    assert f"plotly.js (basic - minified) v{version[1]}\n" in head
+    assert "MIT" in (folder / "LICENSE").read_text(encoding="utf-8")
+    write_run_report({}, tmp_path / "run.html")
+    assert head in (tmp_path / "run.html").read_text(encoding="utf-8")

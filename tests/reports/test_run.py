@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from trivet.reports import write_run_report
+from pages import write_run_report
+from trivet.records import read_run
 from trivet.reports.page import duration, image, moment, number, percent, points
 from trivet.reports.tolerance import noise_lines
 from watched import HOSTILE, Watched
@@ -83,7 +84,8 @@ def test_the_best_of_each_column_is_bold(tmp_path: Path) -> None:
     rows = [row("trained", 0.91234, 0.5, None), row("raw inputs", 0.91241, 0.5, 0.3), row("other", 0.5, 0.5, 0.4)]
     write_run_report({"evaluation": {"seen": rows}}, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    table = text[text.index("<table>") : text.index("</table>")]
+    start = text.index("<table")
+    table = text[start : text.index("</table>", start)]
     assert re.findall(r'<th scope="col">(.*?)</th>', table) == ["embedding", "R@2", "R@10", "NMI", "NMI+"]
     trained, raw, other = (re.findall(r"<td>(.*?)</td>", row) for row in re.split("<tr>", table)[2:])
     assert trained == ["<b>91.2</b>", "<b>91.2</b>", "50.0", "–"]
@@ -91,13 +93,62 @@ def test_the_best_of_each_column_is_bold(tmp_path: Path) -> None:
     assert other == ["50.0", "50.0", "50.0", "<b>40.0</b>"]
 
 
-def test_missing_parts_are_said_to_be_missing(tmp_path: Path) -> None:
+def test_missing_parts_are_left_out(tmp_path: Path) -> None:
     text = page_text({}, tmp_path)
-    for part in (
-        *("evaluation", "training curves", "map", "triplet scatter", "nearest neighbours", "data", "settings"),
-        *("environment", "history of training", "distances and no spectrum", "classes", "measures"),
-    ):
-        assert f"No {part} in the record" in text
+    assert text.split() == [
+        "Trivet",
+        "training",
+        "run",
+        "unnamed",
+        "run",
+        "This",
+        "run",
+        "was",
+        "not",
+        "evaluated,",
+        "so",
+        "there",
+        "is",
+        "no",
+        "result",
+        "to",
+        "show.",
+        "Written",
+        "by",
+        "Trivet.",
+        "This",
+        "file",
+        "is",
+        "self-contained",
+        "and",
+        "loads",
+        "nothing",
+        "from",
+        "the",
+        "network.",
+    ]
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r"<section|<h2|<details|<li>", html[html.index("<main>") : html.index("</main>")]) == []
+    one = page_text({"curves": {"step": [1, 2], "loss": [0.1, 0.2]}}, tmp_path)
+    assert "Training Training Loss" in one  # in the contents, then the section with its only plot
+
+
+@pytest.mark.parametrize(
+    ("rows", "ends", "said"),
+    [
+        ((0.9, 0.8, 0.7), [0.88, 0.92], "Training helped: unseen by digit."),
+        ((0.9, 0.8, 0.95), [0.88, 0.92], "Training helped, but the raw inputs did better: unseen by digit."),
+        ((0.9, 0.89, 0.7), [0.88, 0.92], "Training made no clear difference: unseen by digit."),
+        ((0.9, 0.95, 0.96), [0.88, 0.92], "Training did not help, and the raw inputs did better: unseen by digit."),
+        ((0.25, 0.2, 0.2), [0.22, 0.28], "Training did not help: unseen by digit."),
+    ],
+)
+def test_the_page_begins_with_whether_training_helped(
+    rows: tuple[float, float, float], ends: list[float], said: str, tmp_path: Path
+) -> None:
+    record = evaluation(*rows) | {"intervals": {"unseen": {"digit": {"recall@1": {"queries": ends, "classes": None}}}}}
+    text = page_text(record | {"diagnosis": {"unseen": {"verdicts": [{"kind": "healthy"}]}}}, tmp_path)
+    assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
@@ -105,7 +156,7 @@ def test_an_unfinished_run_says_so(status: str, tmp_path: Path) -> None:
     record = {"status": status, "curves": {"step": [0, 1], "loss": [0.2, None], "d_ap": []}, "warnings": ["Hot."]}
     text = page_text(record, tmp_path)
     assert "the page shows what was recorded until then" in text
-    assert text.index("Hot.") < text.index("Evaluation")
+    assert text.index("Hot.") < text.index("Training Loss")
     assert "Loss" in text
     assert "Mean distance" not in text
 
@@ -147,9 +198,11 @@ def test_long_series_are_thinned_with_both_ends_and_the_counts_stay_whole(tmp_pa
         "scatter": {"s": {"a": {"s_ap": [0.5] * count, "s_an": [0.6] * 100 + [0.4] * (count - 100)}}},
     }
     text = page_text(record, tmp_path)
-    assert "Long curves show evenly spread steps" in text
+    assert "Long curves show a sample of the steps" in text
     assert (
-        "100 of 9\u202f000 items lie above the diagonal; the plot shows 2\u202f000 of them".replace("\u202f", " ")
+        "100 of 9\u202f000 items lie above the diagonal; the plot shows an evenly spaced sample of 2\u202f000".replace(
+            "\u202f", " "
+        )
         in text
     )
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -208,7 +261,7 @@ def test_intervals_stand_beside_the_main_result(tmp_path: Path) -> None:
     }
     write_run_report(record, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "95&nbsp;%: 85.0 to 95.0 over queries</p>" in page
+    assert "95&nbsp;% interval: 85.0 to 95.0 over queries</p>" in page
 
 
 def test_items_of_a_diagnosis_join_those_of_the_run(tmp_path: Path) -> None:
@@ -229,11 +282,11 @@ def test_items_of_a_diagnosis_join_those_of_the_run(tmp_path: Path) -> None:
     assert '"ids":["of the run"]' in page
 
 
-def test_verdicts_stand_on_top_of_the_results(tmp_path: Path) -> None:
+def test_verdicts_follow_the_results(tmp_path: Path) -> None:
     verdict = {"kind": "class-collapse", "severity": "full", "rule": "items of a class are 0.02 x as far apart"}
     record = evaluation(0.9, 0.8, 0.7) | {"diagnosis": {"train": {"verdicts": [verdict], "level": "digit"}}}
     text = page_text(record, tmp_path)
-    assert text.index("Class collapse, full") < text.index("After training, the nearest neighbour")
+    assert text.index("After training, the nearest neighbour") < text.index("Class collapse, full")
     assert "Items of a class are 0.02 × as far apart." in text
 
 
@@ -271,12 +324,10 @@ REPAIR = {
 
 def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
     text = page_text(watched([]), tmp_path)
-    said = (
-        "The monitor saw no collapse: 5 looks at the batches, the last at step 40. Its last forecast of a collapse of"
-    )
-    assert f"{said} the network: 3.0 %." in text
+    said = "The monitor detected no collapse in 5 checks, the last at step 40. Its last forecast of a network collapse:"
+    assert f"{said} 3.0 %." in text
+    assert "Events and repairs" not in text
     assert "What to change" not in text
-    assert "No events in the record: nothing watched this run." in page_text({}, tmp_path)
 
 
 def test_an_event_is_a_card(tmp_path: Path) -> None:
@@ -293,7 +344,7 @@ def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
     record = watched([event(30)], action="stop", stopped_by="network collapse seen at step 30: forecast of 89%")
     text = page_text(record | {"status": "stopped"}, tmp_path)
     top = "The guard stopped this training: network collapse seen at step 30: forecast of 89%."
-    assert text.index(top) < text.index("What happened")
+    assert text.index(top) < text.index("Events and repairs")
     assert "The guard stopped the training here." in text
 
 
@@ -310,7 +361,7 @@ def test_repairs_stand_beside_what_came_before(tmp_path: Path) -> None:
     assert text.index("Attempt 2") < text.index(unrepaired)
     rows = text[text.index("Before and after") :]
     assert "0 0 to 40 – 70.0 0.3 90.0 –" in rows
-    changes = "loss.negatives: hard → semihard-hardest loss.temperature: 1.0 → none"
+    changes = "loss.negatives: hard → semihard-hardest loss.temperature: 1.0 → not set"
     assert f"1 0 to 40 {changes} 70.0 0.3 90.0 –" in rows
     assert "2 0 to 40 training.learning_rate: 0.001 → 0.0001 80.0 0.2 90.0 –" in rows
 
@@ -391,8 +442,8 @@ def noise_record(
     }
 
 
-AUDIT = "see what trivet audit noisy says, which judges labels by networks that have not seen them"
-UNEVEN = 'or pick less unevenly: with loss.negatives = "random" the skew is 1'
+AUDIT = "run trivet audit noisy, which judges labels by networks that have not seen them"
+UNEVEN = 'or sample more evenly: with loss.negatives = "random" the skew is 1'
 
 
 @pytest.mark.parametrize(
@@ -400,55 +451,56 @@ UNEVEN = 'or pick less unevenly: with loss.negatives = "random" the skew is 1'
     [
         (noise_record(0.2, 0.02, 0.1), None),
         (noise_record(0.2, 0.02, None), None),
-        (noise_record(0.2, 0.05, 0.25), f"That may be more than the strategy stands: {AUDIT}; {UNEVEN}."),
-        (noise_record(0.2, 0.22, 0.25), f"That is more than the strategy stands: {AUDIT}; {UNEVEN}."),
+        (noise_record(0.2, 0.05, 0.25), f"That may be more than the strategy tolerates: {AUDIT}; {UNEVEN}."),
+        (noise_record(0.2, 0.22, 0.25), f"That is more than the strategy tolerates: {AUDIT}; {UNEVEN}."),
         (noise_record(0.2, 0.22, 0.25, put_in=0.1), None),
-        (noise_record(0.2, 0.0, 0.1, put_in=0.3), f"That is more than the strategy stands: {AUDIT}; {UNEVEN}."),
-        (noise_record(0.2, 0.3, 0.3, negatives="random"), f"That is more than the strategy stands: {AUDIT}."),
+        (noise_record(0.2, 0.0, 0.1, put_in=0.3), f"That is more than the strategy tolerates: {AUDIT}; {UNEVEN}."),
+        (noise_record(0.2, 0.3, 0.3, negatives="random"), f"That is more than the strategy tolerates: {AUDIT}."),
     ],
 )
 def test_a_run_says_what_its_strategy_stands(record: dict[str, Any], said: str | None) -> None:
-    first, *rest = noise_lines(record, run="noisy")
+    first, *rest = noise_lines(read_run(record), run="noisy")
     stands, labels = record["label_noise"]["strategy"]["tolerance"]["rate"]["value"], record["label_noise"]["labels"]
     assert first.startswith(
-        f"This strategy stands about p = {stands:.2f} [{stands - 0.02:.2f}, {stands + 0.02:.2f}] of wrong labels; your "
-        f"labels have about p = {labels['trained']['rate']:.2f} ["
+        f"This strategy tolerates about p = {stands:.2f} [{stands - 0.02:.2f}, {stands + 0.02:.2f}] of wrong labels; "
+        f"your labels have about p = {labels['trained']['rate']:.2f} ["
     )
     assert ("untrained" in first) == (labels["untrained"] is not None)
-    assert ("made wrong on purpose" in first) == (record["data"]["noise"] is not None)
+    assert ("corrupted on purpose" in first) == (record["data"]["noise"] is not None)
     assert rest == ([] if said is None else [said])
 
 
 def test_labels_as_given_are_not_those_that_a_cleaned_run_was_trained_on() -> None:
     look = {"step": 28, "suspects": 9, "noise_rate": 0.3, "left_out": 9, "relabelled": 0}
     cleaned = noise_record(0.2, 0.22, 0.25) | {"cleaning": [look]}
-    assert noise_lines(cleaned, run="noisy")[1:] == [
-        "These are the labels as given; the strategy was seen on those that it was trained on."
+    assert noise_lines(read_run(cleaned), run="noisy")[1:] == [
+        "This is about the labels as given; the strategy was measured on the cleaned labels."
     ]
     nothing = noise_record(0.2, 0.22, 0.25) | {"cleaning": [look | {"suspects": 0, "left_out": 0}]}
-    assert noise_lines(nothing, run="noisy") == noise_lines(noise_record(0.2, 0.22, 0.25), run="noisy")
+    plain = read_run(noise_record(0.2, 0.22, 0.25))
+    assert noise_lines(read_run(nothing), run="noisy") == noise_lines(plain, run="noisy")
 
 
 def test_random_negatives_are_no_advice_where_gamma_decides() -> None:
     record = noise_record(0.2, 0.22, 0.25)
     record["label_noise"]["strategy"]["tolerance"]["by"] = "gamma"
-    assert noise_lines(record, run="noisy")[1] == f"That is more than the strategy stands: {AUDIT}."
+    assert noise_lines(read_run(record), run="noisy")[1] == f"That is more than the strategy tolerates: {AUDIT}."
 
 
 def test_what_is_not_known_about_wrong_labels_is_said(tmp_path: Path) -> None:
     unpicked = {"label_noise": {"strategy": {"reason": "nothing was picked"}, "labels": {"reason": "too few items"}}}
-    assert noise_lines(unpicked, run="noisy") == [
-        "How many wrong labels this strategy stands is not known: nothing was picked; your labels were not judged: too "
-        "few items."
+    assert noise_lines(read_run(unpicked), run="noisy") == [
+        "How many wrong labels this strategy tolerates is unknown: nothing was picked; the share of wrong labels was "
+        "not estimated: too few items."
     ]
     assert "nothing was picked" in page_text(unpicked, tmp_path)
     interrupted = noise_record(0.2, 0.1, 0.1)
     del interrupted["label_noise"]["labels"]
-    assert noise_lines(interrupted, run="noisy") == [
-        "This strategy stands about p = 0.20 [0.18, 0.22] of wrong labels."
+    assert noise_lines(read_run(interrupted), run="noisy") == [
+        "This strategy tolerates about p = 0.20 [0.18, 0.22] of wrong labels."
     ]
-    assert noise_lines({}, run="noisy") == []
-    assert "Nothing about wrong labels in the record." in page_text({"run": "old"}, tmp_path)
+    assert noise_lines(read_run({}), run="noisy") == []
+    assert "Wrong labels" not in page_text({"run": "old"}, tmp_path)
 
 
 def test_the_skew_is_shown_over_training(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
@@ -470,5 +522,5 @@ def test_labels_judged_while_training_are_a_table(tmp_path: Path) -> None:
         {"step": 400, "suspects": 0, "noise_rate": None, "left_out": 0, "relabelled": 0},
     ]
     text = page_text({"cleaning": looks}, tmp_path)
-    assert "items left out with another label 200 1 234 20.0 % 1 240 0 400 0 – 0 0" in text
+    assert "dropped relabelled 200 1 234 20.0 % 1 240 0 400 0 – 0 0" in text
     assert "cleaning.csv" not in page_text({}, tmp_path)

@@ -95,6 +95,10 @@ def test_settings_are_the_arguments_of_the_constructor() -> None:
         ({"name": "python:my_losses.py:RankedNegative"}, "must be a class derived from trivet.RowLoss"),
         ({"name": "python:other.py:Untyped"}, "x: loss: the arguments of Untyped must be of types that settings can"),
         ({"name": "python:other.py:Failing"}, "python:other.py:Failing cannot be made: KeyError: 'no'; mend its code"),
+        (
+            {"name": "python:other.py:Shadowing"},
+            "an argument of Shadowing must not be named 'build', as another setting",
+        ),
         ({"name": "plugin:deviance"}, "'plugin:deviance' is no entry point of an installed package"),
     ],
 )
@@ -102,6 +106,7 @@ def test_a_wrong_setting_is_one_sentence(changes: dict[str, Any], said: str, fol
     (folder / "other.py").write_text(
         "import torch\nfrom my_losses import DevianceLoss\n"
         "class Untyped(DevianceLoss):\n    def __init__(self, *, weights: torch.nn.Module): ...\n"
+        "class Shadowing(DevianceLoss):\n    def __init__(self, *, build: int = 1): ...\n"
         "class Failing(DevianceLoss):\n    def __init__(self): {}['no']\n"
     )
     with pytest.raises(ValueError, match=r"^x: ") as error:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import tomllib
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from pydantic_core import PydanticUndefined
 
+from every_loss import needed
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.rows import RowLoss
 from trivet.training import RunConfig, TrainingConfig
 from trivet.training.fit import make_optimizer, rate_factor, step_seed
+from trivet.training.loss import loss_settings
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
@@ -92,9 +97,6 @@ def test_examples_read_and_read_back(example: Path, tmp_path: Path) -> None:
     assert RunConfig.read(tmp_path / "again.toml") == config
 
 
-NEEDED = {name: {key: 0.3 for key in ("margin",) if name == "contrastive"} for name in LOSSES}
-
-
 def build(loss: dict[str, object]) -> RowLoss:
     config = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss
     return config.build(num_classes=3, embedding_dim=5, generator=torch.Generator().manual_seed(0))
@@ -116,7 +118,7 @@ def test_every_strategy_can_be_named_in_settings(name: str) -> None:
     for positives, negatives in product(POSITIVES, NEGATIVES):
         loss = {"name": name, "positives": positives, "negatives": negatives}
         loss |= {"margin": 0.3} if name == "contrastive" else {}
-        if positives == "semihard" and negatives not in ("random", "easy", "hard", "distance-weighted"):
+        if positives == "semihard" and (NEGATIVES[negatives].given_positive or NEGATIVES[negatives].listed):
             with pytest.raises(ValueError, match=r"^x: loss: .* needs one negative that is chosen before the positive"):
                 build(loss)
             continue
@@ -226,13 +228,30 @@ def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
         assert built.normalize == loss["normalize"]
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_settings_of_a_loss_are_its_constructor(name: str) -> None:
+    fields = loss_settings(name).model_fields
+    arguments = dict(inspect.signature(LOSSES[name]).parameters)
+    of_the_run = {"num_classes", "embedding_dim", "num_samples", "block_size", "generator"}
+    assert fields.keys() - {"name", "positives", "negatives"} == arguments.keys() - of_the_run - {
+        "positives",
+        "negatives",
+    }
+    docs = " ".join(f"{LOSSES[name].__doc__} {RowLoss.__doc__}".split())
+    for key in fields.keys() & arguments.keys():
+        default = arguments[key].default
+        assert (PydanticUndefined if default is inspect.Parameter.empty else default) == fields[key].default
+        assert fields[key].description[1:] in docs
+        assert re.search(rf"\b{key}(, \w+)*: .?{re.escape(fields[key].description[1:])}", docs), key
+
+
 def test_proxies_are_as_long_as_embeddings() -> None:
     assert build({"name": "proxy-nca"}).proxies.shape == (3, 5)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_of_the_settings_takes_a_step(name: str) -> None:
-    loss = {"name": name} | NEEDED[name]
+    loss = {"name": name} | {key: 0.3 for key in needed(name) if key == "margin"}
     run = RunConfig.parse({**LEAST, "loss": loss}, source="x")
     built = build(loss)
     assert type(built) is LOSSES[name]

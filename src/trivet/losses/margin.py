@@ -61,10 +61,10 @@ class MarginLoss(RowLoss):
         margin: alpha of the papers, in the unit of D.
         beta: initial boundary, in the unit of D.
         num_classes: None for one global beta; else one per class, and labels must lie in [0, num_classes).
-        beta_per: "set" for one global beta, whatever num_classes is.
+        beta_per: "class" for one beta per class, if num_classes is given; "set" for one in all.
         num_samples: one beta per sample instead: then `ids` must be given, in [0, num_samples).
         learn_beta: whether beta is a parameter; otherwise it stays as given.
-        beta_learning_rate: of the group that `optimizer_groups` returns (no weight decay).
+        beta_learning_rate: of beta, which has no weight decay; of the group that `optimizer_groups` returns.
         beta_penalty: nu, weight of the penalty nu * sum(beta).
         distance: "euclidean" (Wu et al.), "squared_euclidean" or "cosine".
         positives, negatives: a selector, or the name of one.
@@ -155,6 +155,7 @@ class MarginLoss(RowLoss):
         self.check_reach(margin, name="margin")
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
+        self.learn_beta = learn_beta
         start = torch.full(() if number is None else (number,), float(beta))
         if learn_beta:
             self.beta = nn.Parameter(start)
@@ -199,6 +200,6 @@ class MarginLoss(RowLoss):
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""
-        if not isinstance(self.beta, nn.Parameter):
+        if not self.learn_beta:
             return []
         return [{"params": [self.beta], "lr": self.beta_learning_rate, "weight_decay": 0.0}]

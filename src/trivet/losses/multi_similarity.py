@@ -44,7 +44,8 @@ class MultiSimilarityLoss(RowLoss):
     An anchor without any positive or without any negative in the batch counts 0.
 
     Args:
-        positive_scale, negative_scale: a and b, > 0.
+        positive_scale: a, > 0: how much the least similar positives count.
+        negative_scale: b, > 0: how much the most similar negatives count.
         threshold: lambda of the paper, t above, a similarity. At 1 the weight of a negative is at most
             exp(b (S_an - 1)): with b = 50, less than a tenth below a similarity of 0.95.
         positives: "multi-similarity" (mined), "easy" (Levi et al.), "all" or another.

@@ -38,7 +38,8 @@ class NPairLoss(RowLoss):
     plus l2_weight times the mean over the batch of |x|^2.
 
     Args:
-        temperature: > 0; 1 in the paper. With normalize=True and 0.1 it is InfoNCE against all other classes.
+        temperature: of the difference of dot products, > 0; 1 in the paper. With normalize=True and 0.1 it is InfoNCE
+            against all other classes.
         l2_weight: >= 0; the paper keeps the norms small by such a penalty, of the embeddings as given.
         positives: a selector, or the name of one.
         negatives: "all" or another selector of a set.

@@ -39,8 +39,9 @@ class ProxyNCALoss(RowLoss):
         num_classes: at least 2; labels must lie in [0, num_classes).
         embedding_dim: d.
         scale: > 0; 1 is the paper's equation, 9 that of Teh et al., "ProxyNCA++", ECCV 2020 (temperature 1/9).
-        proxy_learning_rate: of the group that `optimizer_groups` returns (no weight decay). The paper names none. It
-            should be above that of the network (Teh et al.), as a proxy moves only with the items of a batch.
+        proxy_learning_rate: of the proxies, which have no weight decay; of the group that `optimizer_groups` returns.
+            The paper names none. It should be above that of the network (Teh et al.), as a proxy moves only with the
+            items of a batch.
         reduction: "mean" over the items or "sum".
         trim: share of the items, those with the largest loss, left out.
         block_size: see `RowLoss`.

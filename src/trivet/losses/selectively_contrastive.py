@@ -37,7 +37,7 @@ class SelectivelyContrastiveLoss(RowLoss):
 
     Args:
         hard_weight: lambda of the paper, >= 0.
-        temperature: > 0.
+        temperature: of the difference of similarities, > 0.
         positives, negatives: a selector, or the name of one; "easy" and "hard" is EPHN.
         margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
         reduction: "mean" over the triplets or "sum".

@@ -24,7 +24,7 @@ PAPERS = {"dynamics": "xuan2020", "isometry": "xu2024", "noise": "le2018", "risk
 _TITLES = {
     "dynamics": "How a triplet moves in one gradient step",
     "isometry": "How far an embedding is from separating its classes",
-    "noise": "How much label noise a loss stands",
+    "noise": "How much label noise a loss tolerates",
     "risk": "Collapsed or in two modes: which has the lower expected loss",
 }
 

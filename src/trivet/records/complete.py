@@ -41,7 +41,7 @@ def _record(kind: Any) -> Fill:
 
     def fill_in(values: Any) -> dict[str, Any]:
         if not isinstance(values, Mapping):
-            raise ValueError(f"a {kind.__name__} in a record must be an object: got {values!r}; write the record anew.")
+            raise ValueError(f"{_named(kind)} in a record must be an object: got {values!r}; write the record anew.")
         missing = {key: _absent(kind, key, hint) for key, hint in hints.items() if key not in values}
         return {**values, **{key: fill(values[key]) for key, fill in fills.items() if key in values}, **missing}
 
@@ -71,4 +71,8 @@ def _absent(kind: type[Any], key: str, hint: Any) -> Any:
         return _record(hint)({})
     if hint is str or get_origin(hint) in (list, dict):
         return (get_origin(hint) or hint)()
-    raise ValueError(f"a {kind.__name__} in a record must have {key!r}: it is missing; write the record anew.")
+    raise ValueError(f"{_named(kind)} in a record must have {key!r}: it is missing; write the record anew.")
+
+
+def _named(kind: type[Any]) -> str:
+    return f"a{'n' if kind.__name__[0] in 'AEIOU' else ''} {kind.__name__}"

@@ -25,10 +25,11 @@ class Estimate(TypedDict):
 
 
 class Item(TypedDict):
-    """An item that is shown: its thumbnail is a data URI, its labels level -> class name."""
+    """An item that is shown, by its thumbnail, a data URI, or its text; its labels are level -> class name."""
 
     id: str
     thumbnail: str | None
+    text: str | None
     labels: dict[str, str]
 
 

@@ -13,6 +13,7 @@ class FoundItem(TypedDict):
     distance: float
     labels: dict[str, str]
     thumbnail: str | None
+    text: str | None
 
 
 class SearchQuery(TypedDict):
@@ -22,6 +23,7 @@ class SearchQuery(TypedDict):
     kind: str
     labels: dict[str, str]
     thumbnail: str | None
+    text: str | None
     neighbours: list[FoundItem]
 
 

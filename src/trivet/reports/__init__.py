@@ -5,14 +5,11 @@ from trivet.reports.demo import write_demo_report
 from trivet.reports.diagnosis import write_diagnosis_report
 from trivet.reports.evaluation import write_evaluation_report
 from trivet.reports.forecast import write_forecast_report
-from trivet.reports.picture import Panel, scatter_svg
 from trivet.reports.run import write_run_report
 from trivet.reports.sheet import write_sheet
 from trivet.reports.simulation import write_simulation_report
 
 __all__ = [
-    "Panel",
-    "scatter_svg",
     "write_audit_report",
     "write_demo_report",
     "write_diagnosis_report",

@@ -52,42 +52,48 @@ _MEASURES = {
     "dimension": _Measure("dimension", _plain, "numbers per item"),
     "classes": _Measure("classes", _plain, ""),
     "recall": _Measure("recall@1", _share, "items whose nearest other item is of their class", "more"),
-    "chance": _Measure("recall@1 by chance", _share, "where all items are one point"),
+    "chance": _Measure("recall@1 by chance", _share, "if all items were at one point"),
     "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
-    "effective_rank": _Measure("effective rank", _plain, "directions that are in use"),
-    "first_axis": _Measure("first axis", _share, "of the variance that lies along one line"),
-    "occupied": _Measure("spots", _plain, "places of items that lie apart, counted as if equally full"),
-    "occupied_widely": _Measure("spots, widely", _plain, "the same with larger spots"),
-    "effective_classes": _Measure("effective classes", _plain, "classes, counted as if equally large"),
-    "class_spread": _Measure("class spread", _plain, "distances inside a class over those to others; 0: a point"),
+    "effective_rank": _Measure("effective rank", _plain, "number of directions in use"),
+    "first_axis": _Measure("first axis", _share, "share of the variance along one line"),
+    "occupied": _Measure("spots", _plain, "effective number of distinct places"),
+    "occupied_widely": _Measure("spots, widely", _plain, "the same at a coarser scale"),
+    "effective_classes": _Measure("effective classes", _plain, "effective number of classes"),
+    "class_spread": _Measure("class spread", _plain, "distances within a class over those to others; 0: a point"),
     "modes": _Measure("modes of a class", _plain, "separate blobs that its items form, mean over the classes"),
     "nmi": _Measure("NMI", _share, "agreement with as many clusters as classes"),
     "nmi_plus": _Measure("NMI+", _share, "agreement with ten times as many clusters"),
     "reference_class_spread": _Measure("class spread of the reference", _plain, "the same of the reference"),
-    "reference_split": _Measure("split in the reference", _share, "classes that have two modes or more there"),
-    "reference_modes": _Measure("modes in the reference", _plain, "mean over the classes, counted more strictly"),
-    "mode_index": _Measure("mode index", _plain, "distances of the reference's modes over those of classes; 0: merged"),
-    "retention": _Measure("neighbours kept", _share, "of those inside classes in the reference; 0: as by chance"),
-    "strangers": _Measure("strangers", _share, "items that lie among items of one other label", "less"),
-    "reference_shrinkage": _Measure("mean distance ÷ reference", _plain, "below 1 the embedding shrank"),
-    "reference_spread": _Measure("relative spread ÷ reference", _plain, "below 1 it lost spread"),
+    "reference_split": _Measure(
+        "classes split in the reference", _share, "share of classes with at least two modes there"
+    ),
+    "reference_modes": _Measure("modes in the reference", _plain, "mean over classes, by a stricter count"),
+    "mode_index": _Measure(
+        "mode index", _plain, "distances between modes of the reference over those between classes; 0: merged"
+    ),
+    "retention": _Measure(
+        "neighbours kept", _share, "share of neighbours within classes kept from the reference; 0: as by chance"
+    ),
+    "strangers": _Measure("strangers", _share, "share of items surrounded by items of one other label", "less"),
+    "reference_shrinkage": _Measure("mean distance ÷ reference", _plain, "below 1: the embedding shrank"),
+    "reference_spread": _Measure("relative spread ÷ reference", _plain, "below 1: spread was lost"),
     "norm": _Measure("norm", _plain, "root mean square length of the rows"),
     "norm_tail": _Measure("norm tail", _plain, "largest length over the median"),
     "diameter": _Measure("diameter", _plain, "largest distance of two items"),
     "mean_distance": _Measure("mean distance", _plain, "of all pairs"),
     "median_distance": _Measure("median distance", _plain, "of all pairs"),
-    "uniformity": _Measure("uniformity", _plain, "0: one point; the lower, the more even on the sphere"),
-    "alignment": _Measure("alignment", _plain, "mean squared distance of two of a class on the sphere"),
-    "dropped": _Measure("dropped anchors", _share, "anchors of a batch without a triplet"),
-    "active_fraction": _Measure("active terms", _share, "triplets of a batch that have a gradient"),
+    "uniformity": _Measure("uniformity", _plain, "0: one point; lower: more uniform on the sphere"),
+    "alignment": _Measure("alignment", _plain, "mean squared distance between items of a class on the sphere"),
+    "dropped": _Measure("dropped anchors", _share, "share of anchors without a triplet"),
+    "active_fraction": _Measure("active terms", _share, "share of triplets with a gradient"),
 }
 _WATCHED = {  # what an event of the monitor rests on
     "contraction": _Measure("contraction", _plain, "relative spread, as a power of 2"),
     "trend": _Measure("trend", _plain, "the same over that at half of the steps; below 0 it falls"),
     "within_between": _Measure(
-        "within ÷ between", _plain, "distances inside classes over those between them; 1: no order"
+        "within ÷ between", _plain, "distances within classes over those between them; 1: no separation"
     ),
-    "hard": _Measure("hard", _share, "items whose farthest positive is beyond their nearest negative"),
+    "hard": _Measure("hard", _share, "items whose farthest positive is farther than their nearest negative"),
     "negatives_approach": _Measure("negatives approach", _plain, "growth of the similarity to the nearest negative"),
     "fine_recall": _Measure("fine recall", _share, "items whose nearest positive is of their finer class"),
     "best_fine_recall": _Measure("best fine recall", _share, "of the attempt so far"),
@@ -95,8 +101,8 @@ _WATCHED = {  # what an event of the monitor rests on
 }
 _SAME = {"recall@1": "recall"}  # a verdict's evidence names it so
 _FINE = {
-    "recall@1": _Measure("recall@1 by {}", _share, "at a level inside the classes, which training did not see", "more"),
-    "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes lie on one another", "more"),
+    "recall@1": _Measure("recall@1 by {}", _share, "at a finer level that training did not see", "more"),
+    "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes have merged", "more"),
 }
 _FINE_ENDS = tuple(f"_{end}" for end in _FINE)
 _KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "effective_classes", "class_spread",
@@ -104,14 +110,14 @@ _KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "ef
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
     "class": ("class", str, ""),
     "items": ("items", _plain, ""),
-    "spread": ("spread", decimal, "distances inside the class over those to other classes, 0 for a class on one point"),
+    "spread": ("spread", decimal, "distances within the class over those to other classes; 0: a point"),
     "effective_rank": ("effective rank", lambda value: f"{value:.1f}", "directions in use inside the class"),
     "recall@1": ("recall@1, %", percent, "its items whose nearest other item is of the class"),
     "modes": ("modes", _plain, "separate blobs that its items form"),
     "retention": (
         "neighbours kept, %",
         percent,
-        "how much of who is near whom inside the class in the reference is still so",
+        "how many of the reference's neighbourhoods within the class are kept",
     ),
 }
 _MOMENTS: dict[

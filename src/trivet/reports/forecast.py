@@ -12,14 +12,14 @@ from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, same_length, write_page
 
 _TONES = {"likely": ("bad", "✕"), "unlikely": ("good", "✓"), "open": ("warn", "!")}
-_WORDS = {"likely": "Collapse likely", "unlikely": "Collapse unlikely", "open": "Undecided"}
+_WORDS = {"likely": "Collapse likely", "unlikely": "Collapse unlikely", "open": "Uncertain"}
 # Blue and orange are told apart by the colour-blind, and both ends are dark enough for white text.
 _LOW, _MIDDLE, _HIGH = (0, 84, 134), (244, 240, 232), (172, 66, 0)
 _DARK, _LIGHT = "#000", "#fff"
 _CURVES: tuple[tuple[str, dict[str, str], list[float] | None], ...] = (
-    ("Mean distance inside and between classes", {"within": "inside classes", "between": "between classes"}, None),
+    ("Mean distance within and between classes", {"within": "within classes", "between": "between classes"}, None),
     (
-        "Similarity to the nearest of the batch",
+        "Similarity to the nearest item in the batch",
         {"s_ap": "of the same class (s_ap)", "s_an": "of another class (s_an)"},
         None,
     ),
@@ -43,7 +43,7 @@ def write_forecast_report(record: ForecastRecord, path: Path) -> None:
 
 def forecast_parts(found: ForecastRecord | None) -> dict[str, Any] | None:
     """What the template forecast_parts.html shows of a forecast, without scripts; None without one."""
-    if not found:
+    if not found or not (found["verdict"] or found["cells"]):
         return None
     bounds = [cell["bound"] for cell in found["cells"] if cell["bound"]]
     return {

@@ -14,6 +14,7 @@ from trivet.records.run import Curves, Evaluated, Validation
 from trivet.reports.diagnosis import SCRIPTS, diagnosis_parts, drawn_scatter, history_parts, shown_queries, verdict
 from trivet.reports.forecast import forecast_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
+from trivet.reports.measures import NAMES
 from trivet.reports.page import MISSING, Pictures, number, percent, same_length, value, write_page
 from trivet.reports.tolerance import cleaning_rows, noise_curve, noise_parts
 
@@ -21,21 +22,6 @@ _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
 _CLASS_ROWS = 10  # of a table of classes, before the others are asked for
 _REFERENCES = {"untrained network": "the untrained network", "raw inputs": "the raw inputs"}
-_HELPED, _PARTLY, _UNCLEAR, _FAILED = (
-    ("good", "Training helped"),
-    ("warn", "Training helped, but something untrained does better"),
-    ("warn", "No clear difference"),
-    ("bad", "Training did not help"),
-)
-_NAMES = {
-    "r-precision": "R-precision",
-    "map@r": "MAP@R",
-    "map": "mAP",
-    "mrr": "MRR",
-    "nmi": "NMI",
-    "ami": "AMI",
-    "nmi+": "NMI+",
-}
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
@@ -47,13 +33,10 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     """
     pictures, diagnosed = Pictures(), record["diagnosis"]
     parts, plots = diagnosis_parts(diagnosed, compare=False, most_rows=_CLASS_ROWS)
-    shown = {split: section["queries"] for split, section in diagnosed.items()} | {
-        split: {"random": part["queries"]} for split, part in record["neighbours"].items() if split not in diagnosed
-    }
+    shown = {split: (part["level"], {"random": part["queries"]}) for split, part in record["neighbours"].items()}
+    shown |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
-        split: found
-        for split in unseen_first(shown)
-        if (found := shown_queries(record["level"], shown[split], pictures)) is not None
+        split: found for split in unseen_first(shown) if (found := shown_queries(*shown[split], pictures)) is not None
     }
     planes = {split: plane for split, section in diagnosed.items() if (plane := section["map"])} | record["maps"]
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
@@ -140,12 +123,16 @@ def _helped(
     if share is None or not references:
         return None
     low, high = ends or (share, share)
-    untrained = references.get("untrained network", max(references.values()))
+    others = dict(references)
+    untrained = others.pop("untrained network", max(references.values()))
+    better = [_REFERENCES.get(name, name) for name, found in others.items() if found > high]
+    tone, said = ("good", "Training helped") if untrained < low else ("warn", "Training made no clear difference")
     if untrained > high or (chance is not None and share <= chance):
-        return _FAILED
-    if untrained >= low:
-        return _UNCLEAR
-    return _PARTLY if max(references.values()) > high else _HELPED
+        tone, said = "bad", "Training did not help"
+    if better:
+        word = "but" if tone == "good" else "and"
+        tone, said = "bad" if tone == "bad" else "warn", f"{said}, {word} {_list(better)} did better"
+    return tone, said
 
 
 def _said(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -193,7 +180,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
     for level in dict.fromkeys(level for row in rows for level in row["levels"]):
         found = {row["name"]: row["levels"][level] for row in rows if level in row["levels"]}
         recalls = {key for result in found.values() for key in result if re.fullmatch(r"recall@\d+", key)}
-        columns = [*sorted(recalls, key=lambda key: int(key[7:])), *_NAMES]
+        columns = [*sorted(recalls, key=lambda key: int(key[7:])), *NAMES]
         columns = [name for name in columns if any(name in result for result in found.values())]
         cells = {name: [percent(_share(found, name, column)) for column in columns] for name in found}
         best = [_best(column) for column in zip(*cells.values(), strict=True)]
@@ -204,7 +191,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
                 "items": first.get("items"),
                 "classes": first.get("classes"),
                 "chance": _share(found, next(iter(found)), "chance_recall@1"),
-                "columns": [_NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
+                "columns": [NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
                 "rows": [
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])
                     for name, texts in cells.items()
@@ -331,7 +318,7 @@ def _as_verdict(event: Event) -> dict[str, Any]:
 
 def _quiet(attempt: Attempt) -> str:
     steps = attempt["series"].get("step", [])
-    said = f"The monitor saw no collapse in {number(len(steps))} looks at the batches"
+    said = f"The monitor detected no collapse in {number(len(steps))} checks"
     said += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
     if attempt["forecast"] and attempt["forecast"]["probability"] is not None:
         said += f" Its last forecast of a network collapse: {percent(attempt['forecast']['probability'])}\u00a0%."

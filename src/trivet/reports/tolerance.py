@@ -13,9 +13,9 @@ from trivet.reports.page import MISSING, number, percent
 
 _Measure = Literal["skew", "easy_skew", "wrong_skew", "active_wrong_skew", "positive_skew", "negative_skew", "gamma"]
 _MEASURES: dict[_Measure, tuple[str, str]] = {
-    "skew": ("skew η", "picks of the most picked tenth of the negatives, relative to uniform picking"),
-    "easy_skew": ("skew, easy side", "the inverse of this for the least picked tenth"),
-    "wrong_skew": ("skew of wrong labels", "picks that truly have the anchor's class, relative to uniform picking"),
+    "skew": ("skew η", "how much more often than by uniform sampling the most picked tenth of the negatives is picked"),
+    "easy_skew": ("skew, easy side", "how much less often the least picked tenth is picked"),
+    "wrong_skew": ("skew of wrong labels", "how much more often a picked negative truly has the anchor's class"),
     "active_wrong_skew": ("the same, active", "among the picks whose loss is not zero"),
     "positive_skew": ("η⁺", "largest relative share, by distance, of the positives that have a loss"),
     "negative_skew": ("η⁻", "smallest relative share, by distance, of the picked negatives that have a loss"),
@@ -37,33 +37,28 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     if tolerated is not None:
         first = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
     elif strategy["reason"]:
-        first = f"How many wrong labels this strategy tolerates is not known: {strategy['reason']}"
+        first = f"How many wrong labels this strategy tolerates is unknown: {strategy['reason']}"
     else:
         return []
     if labels["reason"]:
-        return [f"{first}. Your labels were not judged: {labels['reason']}."]
+        return [f"{first}; the share of wrong labels was not estimated: {labels['reason']}."]
     trained, untrained, put_in = labels["trained"], labels["untrained"], _put_in(record)
     if trained is None:
         return [f"{first}."]
     lines = [
-        f"{first}. Judged by this network, about p = {_rate(trained)} of your labels are wrong; this may be too low, "
-        "since the network has learned from them."
+        f"{first}; your labels have about p = {_rate(trained)} by this network, which hides mistakes it was trained on"
     ]
     if untrained is not None:
-        lines[0] += (
-            f" Judged by the untrained network, it is p = {_rate(untrained)}; this may be too high, since overlapping "
-            "classes look like wrong labels."
-        )
-    if put_in is not None:
-        lines[0] += f" A share of {put_in:.2f} was made wrong on purpose."
+        lines[0] += f", and p = {_rate(untrained)} by the untrained one, which takes classes that overlap for mistakes"
+    lines[0] += "." if put_in is None else f"; {put_in:.2f} were corrupted on purpose."
     if tolerated is None or tolerated["value"] is None:
         return lines
     if any(look["left_out"] or look["relabelled"] for look in record["cleaning"]):
-        return [*lines, "These are the labels as given; the strategy was observed on the cleaned labels."]
+        return [*lines, "This is about the labels as given; the strategy was measured on the cleaned labels."]
     rates = [one["rate"] for one in (trained, untrained) if one is not None] if put_in is None else [put_in]
     if max(rates) > tolerated["value"]:
         word = "is" if min(rates) > tolerated["value"] else "may be"
-        lines.append(f"That {word} more than the strategy tolerates. {_advice(record, run)}")
+        lines.append(f"That {word} more than the strategy tolerates: {_advice(record, run)}.")
     return lines
 
 
@@ -79,8 +74,10 @@ def noise_parts(record: RunRecord) -> dict[str, Any] | None:
         if skew and (told := skew[key]):
             rows.append((name, *_cells(told), meaning))
     if tolerance:
-        rows.append(("tolerated p", *_cells(tolerance["rate"]), "from 1 − (2p − p²) η ≥ 0; at most that of uniform"))
-        rows.append(("p of uniform picking", f"{tolerance['uniform']:.3g}", MISSING, "for comparison, exact weights"))
+        rows.append(
+            ("tolerated p", *_cells(tolerance["rate"]), "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling")
+        )
+        rows.append(("tolerated p of uniform sampling", f"{tolerance['uniform']:.3g}", MISSING, "for comparison"))
     return {
         "lines": lines,
         "rows": rows,
@@ -131,10 +128,10 @@ def _advice(record: RunRecord, run: str) -> str:
     loss, tolerance = record["settings"].get("loss", {}), record["label_noise"]["strategy"]["tolerance"]
     negatives = record["guard"]["settings"].get("loss.negatives", loss.get("negatives"))
     name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
-    advice = f"Run trivet audit {run}: it judges each label by a network that has not seen it"
+    advice = f"run trivet audit {run}, which judges labels by networks that have not seen them"
     if name == "random" or (tolerance and tolerance["by"] == "gamma"):
-        return f"{advice}."
-    return f'{advice}. Or pick less unevenly: with loss.negatives = "random" the skew is 1.'
+        return advice
+    return f'{advice}; or sample more evenly: with loss.negatives = "random" the skew is 1'
 
 
 def _put_in(record: RunRecord) -> float | None:

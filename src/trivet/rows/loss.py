@@ -34,7 +34,7 @@ class RowLoss(nn.Module, ABC):
     """A loss that is a formula on row blocks. Subclasses hold options and give the formula.
 
     Args:
-        distance: "squared_euclidean", "euclidean", or "cosine" (1 - S, which always normalises).
+        distance: of the formula and of the choices; "cosine" is 1 - S, which always normalises.
         positives, negatives: a selector, or the name of one.
         margin: the margin the bands of the selectors use by default.
         normalize: divide rows by their norm first.
@@ -43,7 +43,8 @@ class RowLoss(nn.Module, ABC):
         trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
         trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
             positive stays.
-        disjoint: each item of the batch in at most one triplet, see `trivet.mine`.
+        disjoint: each item of the batch in at most one triplet, anchors by index (True) or in a "random" order; for one
+            positive and one negative per anchor.
         block_size: anchors per block; None chooses one by memory.
         generator: seeds the random choices; None takes torch's global generator.
 
@@ -141,14 +142,15 @@ class RowLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The options, as the constructor takes them."""
-        options = {}
+        options = []
         for name in inspect.signature(type(self)).parameters:
             value = getattr(self, name, getattr(self.strategy, name, None))
             if isinstance(value, Tensor):
-                value = value.item() if value.numel() == 1 else f"one of {len(value)}"
-            if value is not None:
-                options[name] = value
-        return ", ".join(f"{name}={value!r}" for name, value in options.items())
+                shown = f"{value.item():.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
+            else:
+                shown = repr(value)
+            options += [] if value is None else [f"{name}={shown}"]
+        return ", ".join(options)
 
     def check_reach(self, value: float, *, name: str) -> None:
         """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""

@@ -18,7 +18,7 @@ from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
-from trivet.training.parts import Parts
+from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
     DECISIONS,
@@ -56,6 +56,7 @@ def train(
         OSError: if the run folder cannot be written; what was written before stays.
     """
     config = resolved(config)
+    check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
@@ -99,7 +100,7 @@ def cross_validate(
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
     result: dict[str, Any] = {"folds": folds, "runs": [], "status": "finished"}
-    found: list[dict[str, dict[str, Any]]] = []
+    by_fold: list[dict[str, dict[str, Any]]] = []
     for fold in range(folds):
         data = DataConfig.parse(
             config.data.model_dump(exclude_unset=True) | {"folds": folds, "fold": fold}, source="data"
@@ -117,14 +118,14 @@ def cross_validate(
         if record["status"] != "finished":
             why = record["guard"]["stopped_by"]
             return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
-        found.append(record["evaluation"]["validation"][0]["levels"])
+        by_fold.append(record["evaluation"]["validation"][0]["levels"])
     result["evaluation"] = {
         level: {
-            name: _over_folds([levels[level][name] for levels in found])
+            name: _over_folds([levels[level][name] for levels in by_fold])
             for name in standard(config.evaluation.k)
-            if all(levels[level].get(name) is not None for levels in found)
+            if all(levels[level].get(name) is not None for levels in by_fold)
         }
-        for level in found[0]
+        for level in by_fold[0]
     }
     write_json(path / FOLDS, result)
     return result
@@ -154,6 +155,7 @@ def resume(
     """
     run = RunFolder.open(path)
     config = run.given()
+    check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)

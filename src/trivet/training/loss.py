@@ -17,13 +17,8 @@ from trivet.plugins import absolute, is_reference, python_object
 from trivet.rows import RowLoss
 
 Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)]]
-_NO_SETTINGS = (
-    "num_classes",
-    "embedding_dim",
-    "generator",
-    "num_samples",
-    "block_size",
-)  # the run gives the first three
+# Arguments that are no settings; the first three are given by the run.
+_NO_SETTINGS = {"num_classes", "embedding_dim", "generator", "num_samples", "block_size"}
 
 
 class StrategyConfig(NamedConfig):
@@ -118,8 +113,8 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
             known = nearest(key, model.model_fields) if model.model_fields else "it has none."
             raise ValueError(f"{role} {name!r} has no option {key!r}; {known}")
     try:
-        found = model.model_validate(options)
-        return rule(**{key: getattr(found, key) for key in model.model_fields})
+        settings = model.model_validate(options)
+        return rule(**{key: getattr(settings, key) for key in model.model_fields})
     except ValidationError as error:
         first = error.errors()[0]
         key, message = ".".join(map(str, first["loc"])), first["msg"]

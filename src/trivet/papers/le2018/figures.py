@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
 from trivet.arguments import check_at_least, check_count
 from trivet.papers.figure import (
@@ -25,23 +23,26 @@ from trivet.papers.figure import (
     RED,
     SKY,
     Figure,
+    Part,
     direct_label,
+    in_percent,
+    legend_above,
+    name_ends,
     panels,
+    plain_ticks,
     style,
+    tidy,
 )
 from trivet.papers.le2018.claims.pairs import printed_pair_rates
+from trivet.papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, noise_rate_axis, partition, residual
 from trivet.theory import noise
 from trivet.theory.arrays import Floats
 
 CLASS_COLOURS, MARKERS = (BLUE, ORANGE, GREEN, RED, SKY, PINK), ("o", "s", "^", "D", "v", "P")
-SAMPLE_STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 SIMULATED = np.linspace(0, 1, 11)  # the noise rates at which pairs are drawn
 MOST_ITEMS = 10_000  # of num_classes * samples_per_class: the factor of more takes minutes
 SKEWS = (1.0, 10.0)  # from and to
 BREAKS = (0.3, 0.5, 0.6)  # noise rates at which the paper sees methods break
-NOISE_RATE = "noise rate $p$ of the labels (%)"
-
-Part = dict[str, Any]  # columns: arrays and numbers that broadcast with each other
 
 
 def figures(
@@ -132,9 +133,9 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
             (of_negative, "negative", "Negative pairs that turn positive"),
         ):
             ends = [float(part[kind][-1]) for part in parts if part["source"] == "corrected"]
-            _at_the_ends(ax, [(f"$K$ = {number}", end) for number, end in zip(classes, ends, strict=True)])
-            ax.set(title=title, xlabel=NOISE_RATE, xlim=(0, 1))
-            _percent(ax.xaxis, ax.yaxis)
+            name_ends(ax, [(f"$K$ = {number}", end) for number, end in zip(classes, ends, strict=True)], CLASS_COLOURS)
+            noise_rate_axis(ax, title=title)
+            in_percent(ax.yaxis)
         of_positive.set_ylabel("share of wrong pairs $q_{+1}$ (%)")
         of_negative.set_ylabel("share of wrong pairs $q_{-1}$ (%)")
         of_negative.set_ylim(bottom=0)
@@ -143,7 +144,7 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
             of_positive.axhspan(low, 0, color="#eeeeee", zorder=0, linewidth=0)
             of_positive.set_ylim(low, high)
             of_positive.text(0.04, -0.12, "below 0: impossible", color=BLACK, va="top")
-        _legend(
+        legend_above(
             picture,
             [
                 Line2D([], [], color=BLACK, label="exact"),
@@ -155,11 +156,11 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
         "pair-rates",
         "How often pairs are wrong when labels are",
         "eq. 7 and 8 of section 3.3",
-        "Find the noise rate of the labels on the horizontal axis and read off which share of the pairs of one class "
-        "(left) and of two classes (right) is then observed wrongly, for each number of classes K. The marks, counted "
-        "among drawn labels, lie on the full curves; the dotted ones, equation 8 as printed, miss them the more the "
-        "fewer the classes, and fall below 0 at two.",
-        _tidy(parts),
+        "Find the noise rate of the labels on the horizontal axis. The curves give the share of wrong pairs of one "
+        "class (left) and of two classes (right), for each number of classes K. The marks, counted among drawn labels, "
+        "lie on the full curves. The dotted curves, equation 8 as printed, miss them: by more for fewer classes, and "
+        "with two classes they fall below 0.",
+        tidy(parts),
         picture,
     )
 
@@ -229,9 +230,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             q_of_rate.plot(p, part["q"], color=colour, label=label, linestyle=SAMPLE_STYLES[index % 4])
             q_of_rate.plot(limit, 0, color=colour, marker=MARKERS[index], markersize=6, clip_on=False)
         q_of_rate.plot(p, many["q"], color=BLACK, linestyle=(0, (1, 1)), label="$K$ → ∞: $(1-p)^2$")
-        q_of_rate.set(
-            title="(a) $Q$ with the paper's weight 1/$K$", xlabel=NOISE_RATE, ylabel="smallest factor $Q$", xlim=(0, 1)
-        )
+        noise_rate_axis(q_of_rate, title="(a) $Q$ with the paper's weight 1/$K$", ylabel="smallest factor $Q$")
         q_of_rate.set_ylim(top=1.25 + 0.15 * max(0, len(classes) - 4))  # room for the legend above the curves
         q_of_rate.legend(
             title="$Q$ ≥ 0 up to",
@@ -241,7 +240,6 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             labelspacing=0.3,
             borderaxespad=0,
         )
-        _percent(q_of_rate.xaxis)
 
         names = ["paper", *(f"$s$ = {s}" for s in samples), "$s$ → ∞"]
         looks = [(BLACK, "-"), *zip((BLUE, ORANGE, GREEN, RED), SAMPLE_STYLES, strict=True)]
@@ -256,10 +254,10 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             xlim=(2, 1000),
             ylim=(0, 1),
         )
-        _plain(rate_of_size, (2, 5, 10, 30, 100, 300, 1000))
+        plain_ticks(rate_of_size, (2, 5, 10, 30, 100, 300, 1000))
         ends = [(name, float(part["noise_rate"][-1])) for name, part in zip(names, by_size, strict=True)]
-        _at_the_ends(rate_of_size, ends, x=1000, colours=[colour for colour, _ in looks])
-        _percent(rate_of_size.yaxis)
+        name_ends(rate_of_size, ends, [colour for colour, _ in looks], x=1000)
+        in_percent(rate_of_size.yaxis)
 
         for part, colour, line, name in zip(
             by_skew, (BLUE, ORANGE), ("-", "--"), ("$Q$ ≥ 0", "$Q$ ≥ 0.5"), strict=True
@@ -277,9 +275,9 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             xlim=SKEWS,
             ylim=(0, 1),
         )
-        _plain(rate_of_skew, (1, 1.5, 2, 3, 5, 10))
+        plain_ticks(rate_of_skew, (1, 1.5, 2, 3, 5, 10))
         rate_of_skew.legend(loc="upper right", borderaxespad=0)
-        _percent(rate_of_skew.yaxis)
+        in_percent(rate_of_skew.yaxis)
 
         width = gammas[1] - gammas[0]  # of a pixel, whose centre is a number of the grid
         shown = q_of_both.imshow(
@@ -306,18 +304,18 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             xlim=(gammas[0], 1),
             ylim=(0, 1),
         )
-        _percent(q_of_both.yaxis)
+        in_percent(q_of_both.yaxis)
         bar = picture.colorbar(shown, ax=q_of_both, extend="min", ticks=(-1, -0.5, 0, 0.5, 1))
         bar.set_label("smallest factor $Q$")
     return Figure(
         "tolerance",
         "Up to which noise rate the paper's condition holds",
         "eq. 24 to 27, 37 and 46",
-        "Where a curve of (a) crosses 0 the paper's guarantee ends, and (b) shows that noise rate for every number of "
-        "classes, with the paper's weights of negative pairs and with exact ones. A sampling that prefers hard "
-        "negatives by the skew on the horizontal axis of (c) keeps Q at 0 or more up to the curve, so that a method "
-        "seen to break at 50 % has a skew of 1.33; (d) shows Q itself against 1/skew, blue where it is positive.",
-        _tidy([*by_rate, many, *by_size, *by_skew, implied, region]),
+        "The paper's guarantee ends where a curve of (a) crosses 0. Panel (b) shows that noise rate for every number "
+        "of classes, with the paper's weights of negative pairs and with exact ones. In (c), a sampling with the skew "
+        "on the horizontal axis keeps Q at 0 or more up to the curve: a method that breaks at 50 % has a skew of 1.33. "
+        "Panel (d) shows Q itself against 1/skew, blue where it is positive.",
+        tidy([*by_rate, many, *by_size, *by_skew, implied, region]),
         picture,
     )
 
@@ -336,7 +334,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             | {"samples_per_class": s, "factor": noise.one_to_one_factor(p, num_classes=number, samples_per_class=s)}
             for s in samples
         ]
-    numbers = _tidy(parts)
+    numbers = tidy(parts)
     rows = -(-len(classes) // 2)
     with style():
         picture, axes = panels(rows + 1, 2, height=2.2 * rows + 2.7)
@@ -362,9 +360,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
                 ha="center",
                 va="top",
             )
-            ax.set(title=f"$K$ = {number} classes", xlim=(0, 1), ylabel="factor of the risk")
-            ax.set_xlabel(NOISE_RATE)
-            _percent(ax.xaxis)
+            noise_rate_axis(ax, title=f"$K$ = {number} classes", ylabel="factor of the risk")
         across = axes[-1, 0].get_gridspec()[-1, :]
         for ax in axes[-1]:
             ax.remove()
@@ -374,13 +370,8 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             colour = CLASS_COLOURS[classes.index(part["num_classes"])]
             line = SAMPLE_STYLES[samples.index(part["samples_per_class"])]
             apart.plot(p, part["factor"] - part["large_classes"], color=colour, linestyle=line)
-        apart.set(
-            title="How far the exact factor is above $(1-\\kappa p)^2$",
-            xlabel=NOISE_RATE,
-            ylabel="$c(p) - (1-\\kappa p)^2$",
-            xlim=(0, 1),
-        )
-        _percent(apart.xaxis)
+        difference = "$c(p) - (1-\\kappa p)^2$"
+        noise_rate_axis(apart, title="How far the exact factor is above $(1-\\kappa p)^2$", ylabel=difference)
         apart.set_ylim(top=1.4 * apart.get_ylim()[1])  # room for the legend above the curves
         apart.legend(
             handles=[
@@ -397,7 +388,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             ncols=4,
             handlelength=3,
         )
-        _legend(
+        legend_above(
             picture,
             [
                 *(
@@ -412,184 +403,12 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
         "risk",
         "What noise leaves of the clean risk under 1-1 sampling",
         "proposition 1, made exact for classes of finite size",
-        "At each noise rate the expected risk of every embedding is the factor c(p) times its clean risk and a "
-        "constant, so where c is above 0 the clean minimiser stays the minimiser: c stays near (1 - kappa p)^2, is 0 "
-        "(circle) for uniformly random labels only and never changes its sign. The dotted Q, from the paper's weights, "
-        "changes it at the cross, before that; the lowest panel shows how little c differs from its limit of large "
-        "classes.",
+        "At each noise rate, the expected risk of every embedding is c(p) times its clean risk, plus a constant. Where "
+        "c is above 0, the clean minimiser therefore stays the minimiser. The factor c stays near (1 - kappa p)^2, "
+        "never changes its sign, and is 0 (circle) only for uniformly random labels. The dotted Q, from the paper's "
+        "weights, changes its sign earlier, at the cross. The lowest panel shows how little c differs from its limit "
+        "of large classes.",
         numbers,
-        picture,
-    )
-
-
-def partition(*, grid: int, margin: float, beta: float) -> Figure:
-    """Which pairs the margin loss uses with the true and with the wrong label, by their distance."""
-    edges = [edge for edge in (beta - margin, beta + margin) if 0 < edge < 2]
-    d = np.union1d(np.linspace(0, 2, grid), edges)
-    bounds = np.array([0.0, *edges, 2.0])
-    parts: list[Part] = []
-    for positive in (True, False):
-        true, wrong = (
-            noise.hinged_margin_loss(d, np.full(d.shape, flag), margin=margin, beta=beta)
-            for flag in (positive, not positive)
-        )
-        sets = noise.margin_partition(d, np.full(d.shape, positive), margin=margin, beta=beta)
-        parts.append(
-            {
-                "t": 1 if positive else -1,
-                "distance": d,
-                "loss_true_label": true,
-                "loss_wrong_label": wrong,
-                **{name: mask.astype(int) for name, mask in sets._asdict().items()},
-            }
-        )
-    looks = {  # fill, hatch, name
-        "both": ("#ffffff", "", "$T_m$"),
-        "clean_only": ("#d5ebe2", "", "$T_m^+$"),
-        "noisy_only": ("#fbe3c4", "///", "$T_m^-$"),
-    }
-    with style():
-        picture, axes = panels(1, 2, height=3.5, sharey=True)
-        for ax, part in zip(axes[0], parts, strict=True):
-            top = 1.25 * max(part["loss_true_label"].max(), part["loss_wrong_label"].max())
-            middles = (bounds[:-1] + bounds[1:]) / 2
-            found = noise.margin_partition(middles, np.full(middles.shape, part["t"] == 1), margin=margin, beta=beta)
-            for k, middle in enumerate(middles):
-                fill, hatch, name = looks[next(name for name, mask in found._asdict().items() if mask[k])]
-                ax.axvspan(bounds[k], bounds[k + 1], facecolor=fill, hatch=hatch, edgecolor="#eeb96a", linewidth=0)
-                ax.text(middle, 0.93 * top, name, ha="center", va="center", fontsize=11, bbox={"color": fill, "pad": 1})
-            ax.plot(d, part["loss_true_label"], color=BLUE)
-            ax.plot(d, part["loss_wrong_label"], color=RED, linestyle="--")
-            ax.axvline(beta, color=BLACK, linewidth=0.8, linestyle=":")
-            ax.annotate("$\\beta$", (beta, 0.83 * top), xytext=(3, 0), textcoords="offset points")
-            ax.set(
-                title="Pairs of one class ($t$ = +1)" if part["t"] == 1 else "Pairs of two classes ($t$ = −1)",
-                xlabel="distance $d$ (in units of the embedding)",
-                xlim=(0, 2),
-                ylim=(0, top),
-                xticks=np.arange(0, 2.01, 0.5),
-            )
-        axes[0, 0].set_ylabel("loss of the pair (in units of the embedding)")
-        _legend(
-            picture,
-            [
-                Line2D([], [], color=BLUE, label="with its true label"),
-                Line2D([], [], color=RED, linestyle="--", label="with the wrong one"),
-            ],
-        )
-    return Figure(
-        "partition",
-        "Which pairs the margin loss uses, with the right label and with the wrong one",
-        "eq. 2 and 33 to 35 of section 5.3",
-        "Find the distance of a pair: where the full line is above 0 the pair is used with its true label, where the "
-        "dashed one is, with the wrong one. Noise takes away the loss of the pairs in T_m^+ (plain shade) and gives a "
-        "false one to those in T_m^- (hatched); near the boundary beta, in T_m, both labels give a loss.",
-        _tidy(parts),
-        picture,
-    )
-
-
-def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
-    """The multipliers of the residual of the margin loss, and whether z makes the first outweigh the second."""
-    number = classes[-1]
-    p = np.linspace(0, 1, grid)
-    found = noise.residual_multipliers(p, number, positive_skew=1 / gamma, negative_skew=1.0)
-    by_rate: list[Part] = [
-        {
-            "panel": "a",
-            "num_classes": number,
-            "gamma": gamma,
-            "noise_rate": p,
-            "pair": name,
-            "t": -1 if name.endswith("negative") else 1,
-            "positive_skew": 1 / gamma,
-            "negative_skew": 1.0,
-            "value": values,
-        }
-        for name, values in found._asdict().items()
-    ]
-    gammas = np.linspace(0.02, 0.98, grid)
-    by_gamma: list[Part] = []
-    for name, t, extreme in (("extreme", 1, True), ("extreme", -1, True), ("equal", -1, False)):
-        values = np.empty(grid)
-        for k, share in enumerate(gammas):
-            # Pairs of skews (largest, smallest), and of (largest, largest).
-            each = noise.residual_multipliers(
-                0.3, number, positive_skew=[1 / share, 1 / share], negative_skew=[1.0, 1 / share]
-            )
-            first = each.clean_only_positive if t == 1 else each.clean_only_negative
-            second = each.noisy_only_positive if t == 1 else each.noisy_only_negative
-            pair = 0 if extreme else 1
-            values[k] = noise.residual_ratio(share) * first[pair] / second[pair]
-        by_gamma.append(
-            {
-                "panel": "b",
-                "num_classes": number,
-                "gamma": gammas,
-                "noise_rate": 0.3,
-                "pair": name,
-                "t": t,
-                "positive_skew": 1 / gammas,
-                "negative_skew": 1.0 if extreme else 1 / gammas,
-                "value": values,
-            }
-        )
-    with style():
-        picture, axes = panels(1, 2, height=3.9)
-        of_rate, of_gamma = axes[0]
-        for part, colour, line, mark in zip(
-            by_rate, (BLUE, SKY, RED, ORANGE), SAMPLE_STYLES, ("o", "s", "^", "D"), strict=True
-        ):
-            where = "$T_m^+$" if part["pair"].startswith("clean") else "$T_m^-$"
-            of_rate.plot(
-                p[1:],
-                part["value"][1:],
-                color=colour,
-                linestyle=line,
-                marker=mark,
-                markevery=max(1, grid // 6),
-                markersize=9 if mark == "s" else 5,  # two of the curves may be one
-                fillstyle="none" if mark == "s" else "full",
-                label=f"{where}, $t$ = {'−1' if part['t'] < 0 else '+1'}",
-            )
-        of_rate.set_yscale("log")
-        of_rate.set(
-            title="(a) Multipliers of the residual",
-            xlabel=NOISE_RATE,
-            ylabel="multiplier of the change in loss",
-            xlim=(0, 1),
-        )
-        _percent(of_rate.xaxis)
-        of_rate.legend(title=f"$K$ = {number}, $\\gamma$ = {gamma:g}", loc="lower right", handlelength=3.2)
-        for part, colour, line, name in zip(
-            by_gamma,
-            (BLUE, SKY, GREEN),
-            SAMPLE_STYLES[:3],
-            ("$t$ = +1, extreme skews", "$t$ = −1, extreme skews: $z$", "$t$ = −1, equal skews"),
-            strict=True,
-        ):
-            of_gamma.plot(gammas, part["value"], color=colour, linestyle=line, label=name)
-        of_gamma.axhspan(of_gamma.get_ylim()[0], 1, color="#fbe3c4", zorder=0, linewidth=0)
-        of_gamma.axhline(1, color=BLACK, linewidth=0.8)
-        of_gamma.set_yscale("log")
-        of_gamma.set(
-            title="(b) Is $z$ enough?",
-            xlabel="least over largest skew $\\gamma = \\eta^-/\\eta^+$",
-            ylabel="$z$ × multiplier of $T_m^+$ / that of $T_m^-$",
-            xlim=(0, 1),
-        )
-        of_gamma.set_ylim(bottom=0.01)
-        of_gamma.text(0.97, 0.6, "not enough", ha="right", va="top", transform=of_gamma.get_yaxis_transform())
-        of_gamma.legend(loc="upper center")
-    return Figure(
-        "residual",
-        "What decides whether noise hurts the margin loss: the residual",
-        "eq. 44 to 48 of the supplement",
-        "In (a) the change in the loss of each pair counts by its curve, that of the pairs lost to noise (T_m^+) for "
-        "the clean minimiser and that of the pairs noise brings in (T_m^-) against it. The paper holds that z times "
-        "the first outweighs the second: (b) shows that ratio, which falls below 1, into the shade, for negative pairs "
-        "of extreme skews when gamma is below one half, so that z |T_m^+| > |T_m^-| is a rule of thumb.",
-        _tidy([*by_rate, *by_gamma]),
         picture,
     )
 
@@ -608,50 +427,3 @@ def _different(values: Sequence[int], *, most: int, name: str) -> list[int]:
 def _simulated(num_classes: int, draws: int, generator: np.random.Generator) -> tuple[Floats, Floats]:
     found = [noise.simulated_pair_rates(p, num_classes, draws=draws, generator=generator) for p in SIMULATED.tolist()]
     return np.array([rates.positive for rates in found]), np.array([rates.negative for rates in found])
-
-
-def _tidy(parts: Sequence[Part]) -> dict[str, list[Any]]:
-    """The parts one below the other, a column for each name that occurs; a column that a part lacks is empty there."""
-    names = list(dict.fromkeys(name for part in parts for name in part))
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    for part in parts:
-        arrays = dict(zip(part, np.broadcast_arrays(*part.values()), strict=True))
-        count = next(iter(arrays.values())).size
-        for name in names:
-            columns[name] += arrays[name].ravel().tolist() if name in arrays else [None] * count
-    return columns
-
-
-def _percent(*axes: Any) -> None:
-    for axis in axes:
-        axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
-
-
-def _plain(axes: Axes, ticks: Sequence[float]) -> None:
-    """Numbers in full on a logarithmic axis."""
-    axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _legend(picture: Any, handles: Sequence[Line2D]) -> None:
-    columns = len(handles) if len(handles) <= 4 else 3
-    picture.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.8)
-
-
-def _at_the_ends(
-    axes: Axes, ends: Sequence[tuple[str, float]], *, x: float = 1, colours: Sequence[str] = CLASS_COLOURS
-) -> None:
-    """Names of lines beside their right ends, moved apart where these are close."""
-    low, high = axes.get_ylim()
-    gap = 0.06 * (high - low)
-    order = sorted(range(len(ends)), key=lambda index: ends[index][1])
-    heights: dict[int, float] = {}
-    below = -np.inf
-    for index in order:
-        below = heights[index] = max(ends[index][1], below + gap)
-    above = high
-    for index in reversed(order):
-        heights[index] = min(heights[index], above)
-        above = heights[index] - gap
-        direct_label(axes, x, heights[index], ends[index][0], colours[index], xytext=(6, 0), va="center")

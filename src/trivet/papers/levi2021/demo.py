@@ -26,8 +26,9 @@ from trivet.evaluation import evaluate, recall_at_k
 from trivet.files import new_folder, write_json, write_whole
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
+from trivet.papers.figure import COLOURS, encode, panels, style
 from trivet.records import DemoRecord, complete
-from trivet.reports import Panel, scatter_svg, write_demo_report
+from trivet.reports import write_demo_report
 from trivet.tasks.display import Display
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
@@ -126,7 +127,7 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any
         "seconds": round(time.perf_counter() - began, 1),
     }
     record["text"] = sentences(record)
-    write_whole(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]).encode())
+    write_whole(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]))
     write_json(folder / RECORD, record)
     write_demo_report(complete(DemoRecord, record), folder / REPORT)
     return record
@@ -208,23 +209,35 @@ def plane(dataset: Dataset, network: Network) -> dict[str, Any]:
     }
 
 
-def picture(record: dict[str, Any], dataset: Dataset) -> str:
-    """The two maps side by side, as SVG."""
-    present, classes = np.unique(dataset.labels[FINE], return_inverse=True)
-    coarse = [int(dataset.labels[COARSE][dataset.labels[FINE] == digit][0]) for digit in present]
-    panels = [
-        Panel(
-            title=f"{arm} positives",
-            subtitle=f"fine/coarse index {record['maps'][arm]['index']:.2f}",
-            points=[(x, y) for x, y in record["maps"][arm]["points"]],
-            classes=classes.tolist(),
-            names=[dataset.names[FINE][digit] for digit in present],
-            coarse=coarse,
-            coarse_names=dataset.names[COARSE],
-        )
-        for arm in ARMS
-    ]
-    return scatter_svg(panels, title="Held-out digits, trained on odd or even")
+def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
+    """The two maps side by side, as SVG: colour is the digit, shape the parity."""
+    digits, parities = dataset.labels[FINE], dataset.labels[COARSE]
+    present = np.unique(digits).tolist()
+    names = {
+        digit: f"{dataset.names[FINE][digit]} ({dataset.names[COARSE][parities[digits == digit][0]]})"
+        for digit in present
+    }
+    order = np.random.default_rng(0).permutation(len(digits))
+    with style():
+        drawn, axes = panels(1, len(ARMS), height=4.5)
+        drawn.suptitle("Held-out digits, trained on odd or even", fontweight="bold")
+        for ax, arm in zip(axes[0], ARMS, strict=True):
+            points = np.array(record["maps"][arm]["points"])
+            for rows in np.array_split(order, 12):  # one digit after the other, the last would hide the rest
+                for place, digit in enumerate(present):
+                    chosen = points[rows[digits[rows] == digit]]
+                    look = {
+                        "marker": "o^"[digit % 2],
+                        "color": COLOURS[place],
+                        "alpha": 0.8,
+                        "markeredgecolor": "white",
+                    }
+                    ax.plot(*chosen.T, linestyle="none", markersize=5, markeredgewidth=0.5, label=names[digit], **look)
+            index = f"fine/coarse index {record['maps'][arm]['index']:.2f}"
+            ax.set(title=f"{arm} positives: {index}", aspect="equal", adjustable="datalim", xticks=[], yticks=[])
+            ax.spines[:].set(visible=True, color="#cccccc")
+        drawn.legend(handles=axes[0][0].lines[: len(present)], loc="outside lower center", ncols=len(present))
+        return encode(drawn, "svg")
 
 
 def sentences(record: dict[str, Any]) -> list[str]:

@@ -21,24 +21,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
-from trivet.papers.figure import BLACK, BLUE, GREEN, PINK, RED, SEQUENTIAL, SKY, Figure, direct_label, panels, style
+from trivet.papers.figure import BLACK, BLUE, RED, SEQUENTIAL, SKY, Figure, columns, direct_label, panels, style
+from trivet.papers.levi2021.push_figure import COLOURS, DARK_GREY, DASHES, GREY, LEVELS, MARKERS, push
 from trivet.theory import risk
 from trivet.theory.arrays import Floats, Integers
 
-COLOURS, MARKERS = (BLUE, RED, GREEN, PINK, SKY, BLACK), ("o", "s", "^", "D", "v", "P")
-DASHES: tuple[Any, ...] = (
-    "-",
-    (0, (5, 1.5)),
-    (0, (1, 1.2)),
-    (0, (5, 1.5, 1, 1.5)),
-    (0, (9, 2)),
-    (0, (3, 1, 1, 1, 1, 1)),
-)
-LEVELS = tuple(round(0.01 * place, 2) for place in range(52, 100))  # p along an axis
 LARGEST_MAP = 60  # samples of the maps whose loss is a sum over all triplets
 LARGEST_RANK = 200
 TOO_NOISY = (3, 0.6)  # t and p below the limit of theorem 2
-GREY, DARK_GREY = "#e4e7eb", "#5b6470"
 _PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # behind text on lines
 SELF_TERMS: dict[risk.SelfTerms, str] = {
     "exact": "for sure",
@@ -174,10 +164,10 @@ def collapsed_or_split(
         "collapsed-or-split",
         "A class in two modes against the same class on one point",
         "Levi et al. 2021, claims 1 and 2",
-        "Each line is the expected loss of an anchor whose class lies in two halves over its loss when the class lies "
-        "on one point: below 1 two modes are cheaper. With easy positives (solid) it falls below 1 for good at the "
-        "marked class size; with all positives (dashed) it stays above 1 wherever theorems 1 and 2 hold.",
-        _table(("loss", "classes", "p", "positives", "class_size", "collapsed", "split", "ratio", "threshold"), rows),
+        "Each line compares the expected loss of an anchor whose class lies in two halves with that of one whose class "
+        "lies on one point. Below 1, two modes are cheaper. With easy positives (solid) the ratio falls below 1 for "
+        "good at the marked class size. With all positives (dashed) it stays above 1 wherever theorems 1 and 2 hold.",
+        columns(rows, ("loss", "classes", "p", "positives", "class_size", "collapsed", "split", "ratio", "threshold")),
         picture,
     )
 
@@ -282,10 +272,10 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
         "thresholds",
         "How large a class must be for two modes to be cheaper with easy positives",
         "Levi et al. 2021, claims 1 and 2, whose M has no value there",
-        "The colour is the smallest even class size from which on splitting a class lowers the expected loss; hatched "
-        f"cells have none up to {largest}. For the triplet loss it grows with the number of classes and as noise "
-        "vanishes, to far above the samples of a class in any batch; for the margin loss a handful is enough.",
-        _table(("loss", "classes", "p", "threshold", "never"), rows),
+        "The colour is the smallest even class size from which splitting a class lowers the expected loss. Hatched "
+        f"cells have none up to {largest}. For the triplet loss this size grows with the number of classes and as "
+        "noise vanishes, far beyond the samples of a class in any batch. For the margin loss a handful is enough.",
+        columns(rows, ("loss", "classes", "p", "threshold", "never")),
         picture,
     )
 
@@ -323,11 +313,11 @@ def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> F
         "theorems",
         "The minima of the expected losses: collapsed, and where they are not",
         "Levi et al. 2021, theorems 1 and 2",
-        "Noise turns the region without triplet loss (a) into a line of least loss (b); the collapsed map lies on it "
-        "but is the only minimum just where labels are drawn afresh at each mention (c), or where dimensions are few "
-        "and classes larger than the line of d. The margin loss pulls two samples of a class to distance 0 (e, its "
-        "least value marked) only if beta is the margin and p above the line of f.",
-        _table(("panel", "case", "classes", "class_size", "p", "within", "across", "beta", "value"), rows),
+        "Noise turns the region without triplet loss (a) into a line of least loss (b). The collapsed map lies on it, "
+        "but is the only minimum in two cases: each mention draws a fresh label (c), or dimensions are few and "
+        "classes larger than the line in (d). The margin loss pulls two samples of a class to distance 0 only under "
+        "two conditions. Beta must be the margin (e, with its least value marked), and p above the line in (f).",
+        columns(rows, ("panel", "case", "classes", "class_size", "p", "within", "across", "beta", "value")),
         picture,
     )
 
@@ -470,137 +460,6 @@ def _limit(ax: Axes, rows: list[dict[str, Any]]) -> None:
     ax.text(0.95, 0.82, "same-class pairs are pulled", ha="right", transform=ax.transAxes)
     ax.text(0.95, 0.27, "same-class pairs are pushed", ha="right", transform=ax.transAxes)
     direct_label(ax, 1000, 0.5, "the paper's 1/2", RED, xytext=(-4, 4), ha="right")
-    ax.set_title("f  Noise that theorem 2 stands", loc="left")
+    ax.set_title("f  Noise that theorem 2 tolerates", loc="left")
     ax.set_xlabel("number of classes, $t$")
     ax.set_ylabel("probability of the own label, $p$")
-
-
-# Claims 3 and 4
-
-
-def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
-    """Pull over push of a sample that is not among the nearest, and from where on the push wins."""
-    rows: list[dict[str, Any]] = []
-    with style():
-        picture, axes = panels(2, 2, height=5.6)
-        _single_ratios(axes[0, 0], rows, p)
-        _single_thresholds(axes[0, 1], rows)
-        _pair_ratios(axes[1, 0], rows, p, rank)
-        _pair_thresholds(axes[1, 1], rows, rank)
-    return Figure(
-        "push",
-        "From where on a sample is pushed away with easy positives",
-        "Levi et al. 2021, claims 3 and 4, whose M has no value there",
-        "Left, the weight that pulls a sample in over the weight that pushes it away, in the worst order of two "
-        "classes: below 1 its best place is the margin beyond beta (a) or beyond the nearer sample (c), from the mark "
-        "on. Right, where that is by the probability of the own label: the fewer wrong labels, the more nearer samples "
-        "it takes, unless those are of the anchor's class.",
-        _table(("panel", "case", "p", "rank", "nearer", "ratio", "threshold"), rows),
-        picture,
-    )
-
-
-def _counts(start: int, end: int, also: Iterable[int]) -> list[int]:
-    """Whole numbers from start to end, at most about 200, with those that are marked."""
-    return sorted({*np.unique(np.linspace(start, max(end, start + 4), 200).round().astype(int)).tolist(), *also})
-
-
-def _single_ratios(ax: Axes, rows: list[dict[str, Any]], p: Sequence[float]) -> None:
-    known = [risk.push_threshold(level) for level in p]
-    counts = _counts(0, int(1.25 * max(known)), known)
-    for place, (level, threshold) in enumerate(zip(p, known, strict=True)):
-        ratios = [risk.pull_push_ratio(level, count) for count in counts]
-        rows += [
-            {"panel": "a", "case": "worst", "p": level, "nearer": count, "ratio": ratio, "threshold": threshold}
-            for count, ratio in zip(counts, ratios, strict=True)
-        ]
-        _ratio_line(ax, counts, ratios, threshold, place, f"$p$ = {level:g}, from {threshold} on")
-    _finish_ratios(ax)
-    ax.set_title("a  Claim 3: a sample and beta", loc="left")
-    ax.set_xlabel("nearer samples")
-
-
-def _pair_ratios(ax: Axes, rows: list[dict[str, Any]], p: Sequence[float], rank: Sequence[int]) -> None:
-    first = rank[0]
-    known = [risk.pair_push_threshold(level, first) for level in p]
-    counts = _counts(1, int(1.25 * max(known)), known)
-    for place, (level, threshold) in enumerate(zip(p, known, strict=True)):
-        ratios = [risk.pair_pull_push_ratio(level, first, count) for count in counts]
-        rows += [
-            {"panel": "c", "case": "worst", "p": level, "rank": first, "nearer": count, "ratio": ratio}
-            | {"threshold": threshold}
-            for count, ratio in zip(counts, ratios, strict=True)
-        ]
-        _ratio_line(ax, counts, ratios, threshold, place, f"$p$ = {level:g}, from {threshold} on")
-    _finish_ratios(ax)
-    ax.set_title(f"c  Claim 4: a sample and that of rank {first}", loc="left")
-    ax.set_xlabel("ranks apart, $j$")
-
-
-def _ratio_line(
-    ax: Axes, counts: Sequence[int], ratios: Sequence[float], threshold: int, place: int, name: str
-) -> None:
-    ax.plot(
-        counts,
-        ratios,
-        color=COLOURS[place],
-        linestyle=DASHES[place],
-        marker=MARKERS[place],
-        markevery=[list(counts).index(threshold)],
-        markeredgecolor="white",
-        markersize=7,
-        label=name,
-    )
-
-
-def _finish_ratios(ax: Axes) -> None:
-    ax.axhline(1, color=DARK_GREY, linewidth=0.8, zorder=0)
-    ax.set_yscale("log")
-    largest = max(float(np.max(line.get_ydata())) for line in ax.get_lines())
-    ax.set_ylim(1e-2, 5 * max(8, largest))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_ylabel("pull / push, worst order")
-    ax.legend()
-
-
-def _single_thresholds(ax: Axes, rows: list[dict[str, Any]]) -> None:
-    names: dict[risk.NearerOrder, str] = {"worst": "worst order", "same-class": "nearer ones of its class"}
-    for place, (nearer, name) in enumerate(names.items()):
-        found = [risk.push_threshold(level, nearer=nearer) for level in LEVELS]
-        rows += [
-            {"panel": "b", "case": nearer, "p": level, "threshold": count}
-            for level, count in zip(LEVELS, found, strict=True)
-        ]
-        ax.plot(LEVELS, found, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=name)
-    ax.set_title("b  Claim 3: enough nearer samples", loc="left")
-    _finish_thresholds(ax, "nearer samples that suffice")
-
-
-def _pair_thresholds(ax: Axes, rows: list[dict[str, Any]], rank: Sequence[int]) -> None:
-    for place, each in enumerate(rank):
-        found = [risk.pair_push_threshold(level, each) for level in LEVELS]
-        rows += [
-            {"panel": "d", "case": "worst", "p": level, "rank": each, "threshold": count}
-            for level, count in zip(LEVELS, found, strict=True)
-        ]
-        ax.plot(
-            LEVELS, found, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=f"rank {each}"
-        )
-    ax.set_title("d  Claim 4: enough ranks apart", loc="left")
-    _finish_thresholds(ax, "ranks apart that suffice, $j$")
-
-
-def _finish_thresholds(ax: Axes, name: str) -> None:
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("probability of the own label, $p$")
-    ax.set_ylabel(name)
-    ax.legend(loc="upper left")
-
-
-def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns; NaN where a row has nothing."""
-    rows = list(rows)
-    return {column: [row.get(column, math.nan) for row in rows] for column in columns}

@@ -13,29 +13,22 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
-from trivet.papers.figure import BLACK, BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
+from trivet.papers.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, columns, panels, style
 from trivet.papers.xu2024 import point_sets
-from trivet.papers.xu2024.training import train_digits
+from trivet.papers.xu2024.scaling_figures import SOFT, UNIT, scaling, training
 from trivet.theory import isometry
-from trivet.theory.arrays import Floats
+from trivet.theory.arrays import Floats, Integers
 from trivet.theory.isometry import DescentReduction
 
 Line = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
 
 PANELS = 4  # random sets in figure "collapse"
-DIMENSIONS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-TRAINED_BATCHES = ((2, 2), (4, 4), (8, 4), (10, 8))  # classes, samples of each
-TRAINED_DIMENSIONS = (4, 8, 32, 128, 512)
 _CLASS: tuple[tuple[str, str, Line], ...] = ((BLUE, "o", "--"), (RED, "s", "-."))
-_SOFT = "#7d8794"
-_UNIT = "units of the embedding"
 
 
 def figures(
@@ -138,26 +131,15 @@ def five_points(*, starts: int, margin: float) -> Figure:
                 for arc in arcs:
                     panel.plot(*arc.T, color=colour, linestyle=line, linewidth=1.1)
         for panel in (setup, haus, iso, hard):
-            for c, (colour, marker, _) in enumerate(_CLASS):
-                panel.plot(*f[classes == c].T, linestyle="", marker=marker, color=colour, markersize=6)
+            _marks(panel, f, classes, size=6)
         for panel, what in ((haus, "f*_haus"), (iso, "f*_iso")):
-            for c, (colour, _, _) in enumerate(_CLASS):
-                panel.plot(
-                    *shown[what][classes == c].T,
-                    linestyle="",
-                    marker="*",
-                    color=colour,
-                    markersize=11,
-                    markeredgecolor="white",
-                    markeredgewidth=0.7,
-                    zorder=4,
-                )
+            _marks(panel, shown[what], classes, size=11, edge=0.7)
         longest = moved >= moved.max() * (1 - 1e-3)
         for k in range(len(f)):
             if moved[k] > 0:
                 _arrow(haus, f[k], shown["f*_haus"][k], _CLASS[classes[k]][0], outlined=bool(longest[k]))
         before, after = math.dist(f[i], f[j]), math.dist(shown["f*_iso"][i], shown["f*_iso"][j])
-        iso.plot(*f[[i, j]].T, color=_SOFT, linewidth=1.4, zorder=1)
+        iso.plot(*f[[i, j]].T, color=SOFT, linewidth=1.4, zorder=1)
         iso.plot(*shown["f*_iso"][[i, j]].T, color=BLACK, linewidth=2.2, zorder=1)
         for role, colour, dashes in (("positive", GREEN, (1, 0)), ("negative", PINK, (2, 1))):
             ends = f[[triplet.anchor, roles[role]]].T
@@ -186,9 +168,9 @@ def five_points(*, starts: int, margin: float) -> Figure:
             _number(haus, k, f[k], shown["f*_haus"][k])
             _number(iso, k, f[k], shown["f*_iso"][k])
         for panel in axes[1]:
-            panel.set_xlabel(f"first coordinate ({_UNIT})")
+            panel.set_xlabel(f"first coordinate ({UNIT})")
         for panel in axes[:, 0]:
-            panel.set_ylabel(f"second coordinate ({_UNIT})")
+            panel.set_ylabel(f"second coordinate ({UNIT})")
         for panel, what in ((setup, "f"), (haus, "f*_haus"), (iso, "f*_iso"), (hard, "")):
             shapes = [f, *(arc for arcs in borders.get(what, []) for arc in arcs)]
             low, high = (getattr(np.concatenate(shapes), end)(axis=0) for end in ("min", "max"))
@@ -211,17 +193,25 @@ def five_points(*, starts: int, margin: float) -> Figure:
         title="Five points, the nearest separated images, and the hardest triplet",
         source="Xu et al. (2024), figures 2 and 3; short version, figures 2 to 5",
         reading=(
-            "An embedding has zero loss if no point lies inside the border of the other class, as in (b) and (c) for "
-            "the stars: (b) moves no point farther than the black-edged arrows, (c) changes no distance more than that "
-            "of the joined pair (grey before, black after; others may change as much), (d) is "
-            "the triplet that hard negative mining trains on. "
-            f"Here d_iso is {found.isometric_per_loss:.2f} times the loss (theorem 3.3, at least 0.5) and d_haus "
-            f"{found.hausdorff_per_isometric:.2f} times d_iso (theorem 3.2, at least 0.5; the paper has 0.53 for its "
-            "points, which it does not give)."
+            "An embedding has zero loss if no point lies inside the border of the other class, as the stars in (b) and "
+            "(c) show. In (b) no point moves farther than the black-edged arrows. In (c) no distance changes by more "
+            "than that of the joined pair (grey before, black after); others may change as much. Panel (d) is the "
+            "triplet that hard negative mining trains on. "
+            f"Here d_iso is {found.isometric_per_loss:.2f} times the loss (at least 0.5 by theorem 3.3), and d_haus is "
+            f"{found.hausdorff_per_isometric:.2f} times d_iso (at least 0.5 by theorem 3.2). The paper has 0.53 for "
+            "points that it does not give."
         ),
-        numbers=_columns(rows, ("what", "class", "item", "arc", "x", "y", "value")),
+        numbers=columns(rows, ("what", "class", "item", "arc", "x", "y", "value")),
         picture=picture,
     )
+
+
+def _marks(axes: Axes, points: Floats, classes: Integers, *, size: float, edge: float = 0.0) -> None:
+    """The points in the colours of their classes; with an edge as stars, which are images."""
+    star: dict[str, Any] = {"marker": "*", "markeredgecolor": "white", "markeredgewidth": edge, "zorder": 4}
+    for c, (colour, marker, _) in enumerate(_CLASS):
+        look = star if edge else {"marker": marker}
+        axes.plot(*points[classes == c].T, linestyle="", color=colour, markersize=size, **look)
 
 
 def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, *, outlined: bool) -> None:
@@ -268,29 +258,18 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
     with style():
         picture, axes = panels(2, 2, height=7.4, sharex=True, sharey=True)
         for at, panel, (before, after, values) in zip(range(seed, seed + PANELS), axes.ravel(), drawn, strict=True):
-            for cloud, colour, line in ((before, _SOFT, ":"), (after, GREEN, "-")):
+            for cloud, colour, line in ((before, SOFT, ":"), (after, GREEN, "-")):
                 if np.linalg.matrix_rank(cloud - cloud[0], tol=1e-9) == 2:
                     hull = cloud[ConvexHull(cloud).vertices]
                     panel.fill(*hull.T, facecolor=colour, alpha=0.1, linewidth=0)
                     panel.plot(*hull[[*range(len(hull)), 0]].T, color=colour, linestyle=line, linewidth=1.2)
-            for c, (colour, marker, _) in enumerate(_CLASS):
-                panel.plot(*before[classes == c].T, linestyle="", marker=marker, color=colour, markersize=4.5)
+            _marks(panel, before, classes, size=4.5)
             for k in range(points):
                 if not np.array_equal(before[k], after[k]):
                     panel.plot(
                         *np.stack([before[k], after[k]]).T, color=_CLASS[classes[k]][0], linewidth=0.7, alpha=0.6
                     )
-            for c, (colour, _, _) in enumerate(_CLASS):
-                panel.plot(
-                    *after[classes == c].T,
-                    linestyle="",
-                    marker="*",
-                    color=colour,
-                    markersize=9,
-                    markeredgecolor="white",
-                    markeredgewidth=0.6,
-                    zorder=4,
-                )
+            _marks(panel, after, classes, size=9, edge=0.6)
             panel.set_title(
                 f"seed {at}: $d_{{haus}}$ ≤ {values['d_haus']:.2f}, loss {values['loss']:.2f}\n"
                 f"diameter {values['diameter_before']:.2f} → {values['diameter_after']:.2f}, "
@@ -300,16 +279,16 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
         names = ("first", "second")
         kind = "coordinate" if dimension == 2 else "principal axis"
         for panel in axes[1]:
-            panel.set_xlabel(f"{names[0]} {kind} ({_UNIT})")
+            panel.set_xlabel(f"{names[0]} {kind} ({UNIT})")
         for panel in axes[:, 0]:
-            panel.set_ylabel(f"{names[1]} {kind} ({_UNIT})")
+            panel.set_ylabel(f"{names[1]} {kind} ({UNIT})")
         keys = [
             Line2D([], [], color=colour, marker=marker, linestyle="", markersize=5, label=f"class {'AB'[c]}")
             for c, (colour, marker, _) in enumerate(_CLASS)
         ]
         keys += [
             Line2D([], [], color=BLACK, marker="*", markersize=9, linestyle="", label="nearest separated"),
-            Line2D([], [], color=_SOFT, linestyle=":", label="all points before"),
+            Line2D([], [], color=SOFT, linestyle=":", label="all points before"),
             Line2D([], [], color=GREEN, label="all nearest points"),
         ]
         picture.legend(handles=keys, loc="outside lower center", ncols=5, columnspacing=1.2)
@@ -319,12 +298,12 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
         title=f"{points} random points and the nearest separated ones",
         source="Xu et al. (2024), figure 4; short version, figure 6",
         reading=(
-            "Each point is joined to its image under the nearest separated embedding found, so the longest line is "
-            "d_haus, and the green outline beside the dotted one shows how much smaller the images are. The paper "
-            f"calls this collapse, but the mean distance falls to {min(kept):.0%} to {max(kept):.0%} of that before, "
-            "not to 0: the stars of a class stay several."
+            "Each point is joined to its image under the nearest separated embedding found; the longest line is "
+            "d_haus. The green outline, beside the dotted one, shows how much smaller the images are. The paper calls "
+            f"this collapse, but the mean distance falls to {min(kept):.0%} to {max(kept):.0%} of that before, not to "
+            "0: a class keeps several stars."
         ),
-        numbers=_columns(rows, tuple(rows[0])),
+        numbers=columns(rows, tuple(rows[0])),
         picture=picture,
     )
 
@@ -399,105 +378,13 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
         title="Diameter of points that descend on their own loss",
         source="Trivet's experiment on section 3.3 of Xu et al. (2024)",
         reading=(
-            "Each line is the diameter, in percent of the first, of points moved down the gradient of their triplet "
-            "loss until it is 0: with the sum over anchors (left) the largest sets shrink most, as the paper says of "
-            f"larger batches, and end at {100 * ends['sum'][0]:.0f} % or more. With the hardest triplet alone (middle) "
-            "only three points move in a step, so large sets are slower, and the smallest end, "
+            "Each line is the diameter, in percent of the first, of points that move down the gradient of their "
+            "triplet loss until it is 0. With the sum over anchors (left) the largest sets shrink most, as the paper "
+            f"says of larger batches, and end at {100 * ends['sum'][0]:.0f} % or more. With the hardest triplet alone "
+            "(middle) only three points move in a step, so large sets are slower. The smallest end, "
             f"{100 * ends['max'][0]:.0f} %, is that of {ends['max'][1]} points (right)."
         ),
-        numbers=_columns(rows, ("reduction", "points", "step", "diameter_ratio")),
-        picture=picture,
-    )
-
-
-def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
-    """Both sides of the forecast diameter - 2 loss of untrained points, by batch and dimension."""
-    cells = {
-        (batch, d): point_sets.scale(n, int(batch.split("x")[1]), d, seed=seed, repeats=repeats, margin=margin)
-        for batch, n in point_sets.BATCHES.items()
-        for d in DIMENSIONS
-    }
-    rows = [
-        {"batch": batch, "points": point_sets.BATCHES[batch], "dimension": d}
-        | {"diameter": cell.diameter, "loss": cell.loss, "mean_loss": cell.mean_loss, "forecast": cell.forecast}
-        | {"mean_distance": cell.mean_distance, "vacuous": int(cell.forecast <= 0)}
-        for (batch, d), cell in cells.items()
-    ]
-    batches = list(point_sets.BATCHES)
-    forecast = np.array([[cells[batch, d].forecast for d in DIMENSIONS] for batch in batches])
-    with style():
-        picture, axes = panels(1, 1, height=6.0)
-        axes[0, 0].remove()
-        grid = picture.add_gridspec(2, 2, height_ratios=(1, 1.15))
-        top = picture.add_subplot(grid[0, :])
-        by_batch, by_dimension = (picture.add_subplot(grid[1, k]) for k in (0, 1))
-        shade = float(np.abs(forecast).max())
-        image = top.imshow(
-            forecast,
-            cmap=DIVERGING.removesuffix("_r"),  # blue is what promises something
-            norm=TwoSlopeNorm(0, -shade, shade),
-            aspect="auto",
-            interpolation="nearest",
-        )
-        for (row, column), value in np.ndenumerate(forecast):
-            ink = "white" if abs(value) > 0.6 * shade else "black"
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.8} if value <= 0 else None
-            top.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, bbox=box)
-            if value <= 0:
-                top.add_patch(
-                    Rectangle(
-                        (column - 0.5, row - 0.5),
-                        1,
-                        1,
-                        fill=False,
-                        hatch="////",
-                        edgecolor=RED,
-                        linewidth=0,
-                        alpha=0.55,
-                    )
-                )
-        top.set_xticks(range(len(DIMENSIONS)), [str(d) for d in DIMENSIONS])
-        names = [f"{batch.replace('x', ' × ')} = {n}" for batch, n in point_sets.BATCHES.items()]
-        top.set_yticks(range(len(batches)), names)
-        top.set_xlabel("dimension $d$")
-        top.set_ylabel("batch $P × K = N$")
-        top.set_title("foreseen least diameter, diameter − 2 × loss (hatched: at most 0, says nothing)")
-        picture.colorbar(image, ax=top, label=_UNIT, pad=0.01)
-        sides = (("diameter", BLUE, "-", "o"), ("2 × loss", RED, "--", "s"))
-        sizes = [point_sets.BATCHES[batch] for batch in batches]
-        for panel, across, chosen in (
-            (by_batch, sizes, [cells[batch, 32] for batch in batches]),
-            (by_dimension, DIMENSIONS, [cells["8x4", d] for d in DIMENSIONS]),
-        ):
-            heights = {"diameter": [cell.diameter for cell in chosen], "2 × loss": [2 * cell.loss for cell in chosen]}
-            for name, colour, line, marker in sides:
-                panel.plot(across, heights[name], color=colour, linestyle=line, marker=marker, markersize=5, label=name)
-            low, high = heights["2 × loss"], heights["diameter"]
-            empty = [above <= below for above, below in zip(high, low, strict=True)]
-            panel.fill_between(across, high, low, where=empty, color=RED, alpha=0.12, interpolate=True)
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(across, [str(each) for each in across])
-            panel.minorticks_off()
-            panel.set_ylabel(f"distance ({_UNIT})")
-        by_dimension.set_xticks(DIMENSIONS[::2], [str(d) for d in DIMENSIONS[::2]])
-        by_batch.set_xlabel("batch size $N$, at $d$ = 32")
-        by_dimension.set_xlabel("dimension $d$, at 8 × 4 = 32")
-        by_batch.set_ylim(0)
-        by_dimension.set_ylim(0)
-        by_batch.legend(loc="lower right")
-        by_dimension.legend(loc="upper left")
-    return Figure(
-        name="scaling",
-        title="When the forecast of equation (17) says something",
-        source="Xu et al. (2024), equation (17) with c = 2; the dashed lines of figure 5",
-        reading=(
-            "Blue cells promise that the nearest separated embedding of untrained, normally distributed points keeps "
-            "at least so large a diameter; in hatched cells the promise is at most 0, which every diameter keeps. "
-            "Below, the loss grows with the batch while the diameter hardly does (left) and the diameter grows like "
-            "the root of 2 d while the loss stays (right), so the promise fails for large batches and low dimensions; "
-            "even where it is above 0, it binds the nearest separated embedding and not the trained one."
-        ),
-        numbers=_columns(rows, tuple(rows[0])),
+        numbers=columns(rows, ("reduction", "points", "step", "diameter_ratio")),
         picture=picture,
     )
 
@@ -530,7 +417,7 @@ def ranges(*, seed: int, cases: int) -> Figure:
                 panel.plot(values, place + lifted, linestyle="", marker="o", markersize=3.6, color=colour, alpha=0.65)
                 if values:
                     panel.plot([median(values)] * 2, [place - 0.36, place + 0.36], color=BLACK, linewidth=1.8)
-            panel.axvline(bound, color=_SOFT, linestyle="--", linewidth=1.2)
+            panel.axvline(bound, color=SOFT, linestyle="--", linewidth=1.2)
             panel.set_xlim(bound - 0.1)
             panel.set_xlabel(f"{name} (no unit)")
         axes[0, 1].plot([0.53], [-0.75], marker="v", color=ORANGE, markersize=7, clip_on=False)
@@ -542,9 +429,9 @@ def ranges(*, seed: int, cases: int) -> Figure:
         axes[0, 0].set_ylabel("points : dimension : classes")
         picture.legend(
             handles=[
-                Line2D([], [], color=_SOFT, marker="o", linestyle="", markersize=4, label="a random set"),
+                Line2D([], [], color=SOFT, marker="o", linestyle="", markersize=4, label="a random set"),
                 Line2D([], [], color=BLACK, linewidth=1.8, label="median"),
-                Line2D([], [], color=_SOFT, linestyle="--", label="proven lower bound"),
+                Line2D([], [], color=SOFT, linestyle="--", label="proven lower bound"),
             ],
             loc="outside lower center",
             ncols=3,
@@ -554,13 +441,13 @@ def ranges(*, seed: int, cases: int) -> Figure:
         title="How far the three sizes are from each other",
         source="Xu et al. (2024), theorems 3.2 and 3.3, and the ratio 0.53 of section 3.2.4",
         reading=(
-            "Each dot is one set of normally distributed points: nothing lies left of the proven bound, d_iso is half "
-            "the loss wherever there is room (three dimensions or more), and the largest d_haus is "
+            "Each dot is one set of normally distributed points. No dot lies left of the proven bound. With room "
+            "enough (three dimensions or more) d_iso is half the loss. The largest d_haus is "
             f"{max(every[2]):.2f} times the loss, where equation (17) with c = 2 needs 1 or less. The upper bounds "
-            "the paper claims, 2 (left) and a constant (middle), have no valid proof, though the largest dots are at "
-            f"{max(every[0]):.2f} and {max(every[1]):.2f}; its own 0.53 is at the lower end of the middle panel."
+            "the paper claims, 2 (left) and a constant (middle), have no valid proof, but the largest dots are only at "
+            f"{max(every[0]):.2f} and {max(every[1]):.2f}. Its own 0.53 is at the lower end of the middle panel."
         ),
-        numbers=_columns(rows, ("points", "dimension", "classes", "margin", "case", *names)),
+        numbers=columns(rows, ("points", "dimension", "classes", "margin", "case", *names)),
         picture=picture,
     )
 
@@ -568,88 +455,3 @@ def ranges(*, seed: int, cases: int) -> Figure:
 def _kind(kind: point_sets.PointSet) -> str:
     name = f"{kind.points} : {kind.dimension} : {kind.classes}"
     return f"{name}\nmargin {kind.margin:g}" if kind.margin else name
-
-
-def training(*, seed: int, repeats: int) -> Figure:
-    """Diameter of the test set after training on the hardest triplet of each batch, by batch and dimension."""
-    settings = {(batch, 32) for batch in TRAINED_BATCHES} | {((8, 4), d) for d in TRAINED_DIMENSIONS}
-    trained = {
-        (batch, d): [train_digits(*batch, d, seed=at) for at in range(seed, seed + repeats)]
-        for batch, d in sorted(settings)
-    }
-    rows = [
-        {"classes": batch[0], "samples_per_class": batch[1], "points": batch[0] * batch[1], "dimension": d, "seed": at}
-        | {"diameter_before": each.before.diameter, "diameter_after": each.after.diameter, "forecast": each.forecast}
-        | {"mean_distance_before": each.before.mean_distance, "mean_distance_after": each.after.mean_distance}
-        | {"recall_after": each.after.recall, "first_loss": each.first_loss}
-        for (batch, d), found in trained.items()
-        for at, each in enumerate(found, seed)
-    ]
-    with style():
-        picture, axes = panels(1, 2, height=3.6, sharey=True)
-        by_batch = [(batch[0] * batch[1], trained[batch, 32]) for batch in TRAINED_BATCHES]
-        by_dimension = [(d, trained[(8, 4), d]) for d in TRAINED_DIMENSIONS]
-        for panel, groups in ((axes[0, 0], by_batch), (axes[0, 1], by_dimension)):
-            across = [x for x, _ in groups]
-            for x, found in groups:
-                for each in found:
-                    down = each.kept < 0.05
-                    panel.plot(
-                        *([x], [each.after.diameter]),
-                        marker="X" if down else "o",
-                        color=RED if down else GREEN,
-                        markersize=7,
-                        linestyle="",
-                        alpha=0.85,
-                        zorder=3,
-                    )
-            panel.plot(
-                across,
-                [fmean(each.before.diameter for each in found) for _, found in groups],
-                color=_SOFT,
-                linestyle=":",
-                marker="D",
-                markersize=4,
-            )
-            bound = [fmean(each.forecast for each in found) for _, found in groups]
-            panel.plot(across, [value if value > 0 else math.nan for value in bound], color=BLUE, linestyle="--")
-            panel.set_xscale("log", base=2)
-            panel.set_yscale("log")
-            panel.minorticks_off()
-            panel.grid(visible=True, axis="y")
-        axes[0, 0].set_xticks([x for x, _ in by_batch], [f"{p} × {k}\n= {p * k}" for p, k in TRAINED_BATCHES])
-        axes[0, 0].set_xlabel("batch $P × K = N$, at $d$ = 32")
-        axes[0, 1].set_xticks(TRAINED_DIMENSIONS, [str(d) for d in TRAINED_DIMENSIONS])
-        axes[0, 1].set_xlabel("dimension $d$, at 8 × 4 = 32")
-        axes[0, 0].set_ylabel(f"diameter of the test set\n({_UNIT})")
-        picture.legend(
-            handles=[
-                Line2D([], [], color=GREEN, marker="o", markersize=7, linestyle="", label="trained"),
-                Line2D(
-                    [], [], color=RED, marker="X", markersize=7, linestyle="", label="collapsed (mean distance < 5 %)"
-                ),
-                Line2D([], [], color=_SOFT, marker="D", markersize=4, linestyle=":", label="untrained"),
-                Line2D([], [], color=BLUE, linestyle="--", label="bound of (17)"),
-            ],
-            loc="outside lower center",
-            ncols=4,
-            columnspacing=1.2,
-        )
-    return Figure(
-        name="training",
-        title="Small networks trained on the hardest triplet of each batch",
-        source="Xu et al. (2024), figure 5, on digits of 8 x 8 pixels and a small network instead of Market-1501",
-        reading=(
-            "Each mark is the diameter of 597 held-out digits after 800 steps of one network: larger batches (left) "
-            "and fewer dimensions (right) end smaller, down to collapse, as the paper says. The dashed line is what "
-            "equation (17) promises at the least, a mean over the networks; marks below it break the promise, as "
-            "training does not end at the nearest separated embedding."
-        ),
-        numbers=_columns(rows, tuple(rows[0])),
-        picture=picture,
-    )
-
-
-def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Column -> values; None where a row has none."""
-    return {name: [row.get(name) for row in rows] for name in names}

@@ -41,7 +41,7 @@ class Training:
 
     @property
     def forecast(self) -> float:
-        """The diameter equation (17) foresees."""
+        """The diameter equation (17) promises."""
         return isometry.diameter_forecast(self.before.diameter, self.first_loss).bound
 
 

@@ -6,34 +6,40 @@ diagram that move each way, which it states in words.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from trivet.arguments import check_count, check_name
 from trivet.mining import NegativeName, PositiveName
-from trivet.papers.figure import BLUE, DIVERGING, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style
+from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style, tidy
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
+from trivet.papers.xuan2020.field_maps import (
+    S_AN,
+    S_AP,
+    WAYS,
+    colour_bar,
+    colour_steps,
+    draw_arrows,
+    draw_map,
+    field_columns,
+    legend_of_ways,
+    name_axes,
+)
 from trivet.tables import class_numbers, read_vectors
-from trivet.theory.arrays import Floats
 from trivet.theory.dynamics import (
     DIRECTIONS,
     STRIP,
     EntanglementFactor,
     SimulatedLoss,
-    VectorField,
     directions,
     movement_areas,
     regions,
@@ -55,13 +61,9 @@ MEANING = {
     "random": "random positive and negative",
 }
 MARKS = dict(zip(STRATEGIES, zip((BLUE, ORANGE, GREEN, PINK), "osD^", strict=True), strict=True))
-WAYS = dict(zip(DIRECTIONS, zip((RED, BLUE, GREEN, PINK), ("//", "", "..", "xx"), strict=True), strict=True))
 DRAWN = 150  # triplets of each strategy in the scatter diagram
 BAND = 0.1  # width of the named regions; the paper gives no number
 ARROWS, FIELD_ARROWS, AREA_CELLS = 20, 14, 200  # on a side: of arrows, and of the cells that shares are taken over
-SERIES = (1.0, 3.0)  # of each power of ten, the edges of colour steps
-STEPS = 5  # of colour on each side of 0
-S_AP, S_AN = "similarity to the positive, $S_{ap}$", "similarity to the negative, $S_{an}$"
 
 
 def figures(
@@ -103,7 +105,9 @@ def figures(
     if labels is not None and embeddings is None:
         raise ValueError(f"labels names a column of a file: got {labels!r} without embeddings; add --embeddings FILE.")
     if not all(0 <= strength <= 1 for strength in entanglement):
-        raise ValueError(f"entanglement must lie in [0, 1]: got {', '.join(map(str, entanglement))}; 0 is none.")
+        raise ValueError(
+            f"entanglement must lie in [0, 1]: got {', '.join(map(str, entanglement))}; 0 means no entanglement."
+        )
     gammas, strengths = sorted(set(gamma)), sorted({0.0, *entanglement})
     every = tuple(dict.fromkeys(loss)) if loss else LOSSES
     two = every if loss else tuple(name for name in LOSSES if name != "vanilla")
@@ -196,11 +200,11 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         title=f"The triplet scatter diagram of {what}",
         source="like figure 1, with real triplets",
         reading=(
-            "Each dot is a triplet, placed by how similar anchor and positive (to the right) and anchor and negative "
-            f"(upwards) are, up to {DRAWN} of each strategy; below the diagonal the anchor is nearer to its positive "
-            "and retrieval gets it right, above it not. The bands of the right panel, each "
-            f"{BAND:g} wide, are where a step goes wrong most easily: at the right edge easy positives, at the top "
-            "hard negatives, and just below the diagonal the semi-hard triplets ("
+            "Each dot is a triplet, placed by the similarity of anchor and positive (to the right) and of anchor and "
+            f"negative (upwards), up to {DRAWN} of each strategy. Below the diagonal the anchor is nearer to its "
+            "positive and retrieval gets it right, above it not. The bands of the right panel, each "
+            f"{BAND:g} wide, are where a step goes wrong most easily. Easy positives lie at the right edge, hard "
+            "negatives at the top, semi-hard triplets just below the diagonal ("
             + "; ".join(f"{name}: {MEANING[name]}" for name in STRATEGIES if name != "random")
             + ")."
         ),
@@ -233,30 +237,30 @@ def _entanglement(
         for strength in strengths
     }
     picture, axes = panels(3, len(strengths), width=_wide(len(strengths)), height=7.5, sharex=True, sharey=True)
-    steps = _steps(maps.values())
+    steps = colour_steps(maps.values())
     for column, strength in enumerate(strengths):
-        _map(axes[0, column], maps[strength], "ap", steps)
-        _map(axes[1, column], maps[strength], "an", steps)
-        _arrows(axes[2, column], coarse[strength])
+        draw_map(axes[0, column], maps[strength], "ap", steps)
+        draw_map(axes[1, column], maps[strength], "an", steps)
+        draw_arrows(axes[2, column], coarse[strength])
         axes[0, column].set_title(_strength(strength))
     for row, name in enumerate(("change of $S_{ap}$", "change of $S_{an}$", "direction of the step")):
         axes[row, 0].set_ylabel(name, fontweight="bold")
-    _scale(picture, axes[:2], steps, "bottom")
-    _name_axes(picture)
+    colour_bar(picture, axes[:2], steps, "bottom")
+    name_axes(picture)
     return Figure(
         name=f"entanglement-{loss}",
         title=f"What one step with the {SHORT[loss]} does, gamma = {gamma:g}",
         source="like figure 2; equations 9 to 12",
         reading=(
-            "Colours show how much one gradient step changes the similarity of anchor and positive (first row) and of "
-            "anchor and negative (second row) of a triplet at that place, black lines where nothing changes: blue in "
-            "the first row and red in the second are where the step goes against the loss. The arrows show both "
-            "changes as a movement on the diagram, colour and line its quarter, length as the square root of the "
-            "change; to the right the pairs are entangled by shared weights with strength p."
+            "Colours show how much one gradient step changes the similarity of a triplet at that place: of anchor and "
+            "positive in the first row, of anchor and negative in the second. Black lines are where nothing changes. "
+            "Blue in the first row and red in the second are where the step goes against the loss. The arrows show "
+            "both changes as a movement: colour and line its quarter, length the square root of the change. To the "
+            "right, shared weights entangle the pairs with strength p."
         ),
-        numbers=_joined(
-            [_rows(maps[strength], drawn="map", gamma=gamma, p=strength) for strength in strengths]
-            + [_rows(coarse[strength], drawn="arrow", gamma=gamma, p=strength) for strength in strengths]
+        numbers=tidy(
+            [field_columns(maps[strength], drawn="map", gamma=gamma, p=strength) for strength in strengths]
+            + [field_columns(coarse[strength], drawn="arrow", gamma=gamma, p=strength) for strength in strengths]
         ),
         picture=picture,
     )
@@ -278,17 +282,17 @@ def _changes(
         sharex=True,
         sharey=True,
     )
-    steps = _steps(maps.values())
+    steps = colour_steps(maps.values())
     for (row, gamma), (column, strength) in product(enumerate(gammas), enumerate(strengths)):
         for offset, change in enumerate(("ap", "an")):
             panel = axes[row + offset * len(gammas), column]
-            _map(panel, maps[gamma, strength], change, steps)
+            draw_map(panel, maps[gamma, strength], change, steps)
             if column == 0:
                 panel.set_ylabel(f"change of $S_{{{change}}}$, $\\gamma$ = {gamma:g}", fontweight="bold")
     for column, strength in enumerate(strengths):
         axes[0, column].set_title(_strength(strength))
-    _scale(picture, axes, steps, "top")
-    _name_axes(picture)
+    colour_bar(picture, axes, steps, "top")
+    name_axes(picture)
     return Figure(
         name=f"changes-{loss}",
         title=f"Changes of similarity with the {SHORT[loss]}",
@@ -296,13 +300,13 @@ def _changes(
         if loss == "vanilla"
         else "like figure 5; equations 9 to 12",
         reading=(
-            "Each panel is the triplet scatter diagram, its colour the change of one similarity in one step, its black "
-            "line where that change is 0: in the upper rows the loss wants red (the positive comes nearer), in the "
-            "lower rows blue (the negative leaves). Compare along a row to see the wrong areas grow with the "
-            "entanglement p, and down a column to see them grow with gamma, the cosine between the directions from "
-            "the anchor to the positive and to the negative."
+            "Each panel is the triplet scatter diagram. Its colour is the change of one similarity in one step, its "
+            "black line where that change is 0. In the upper rows the loss wants red (the positive comes nearer), in "
+            "the lower rows blue (the negative leaves). Along a row the wrong areas grow with the entanglement p. Down "
+            "a column they grow with gamma, the cosine between the directions from the anchor to the positive and to "
+            "the negative."
         ),
-        numbers=_joined([_rows(field, gamma=gamma, p=strength) for (gamma, strength), field in maps.items()]),
+        numbers=tidy([field_columns(field, gamma=gamma, p=strength) for (gamma, strength), field in maps.items()]),
         picture=picture,
     )
 
@@ -317,25 +321,25 @@ def _fields(
     blocks = []
     for (row, loss), (column, gamma) in product(enumerate(losses), enumerate(gammas)):
         field = vector_field(loss=loss, gamma=gamma, strength=strength, size=FIELD_ARROWS, **options)
-        _arrows(axes[row, column], field)
-        blocks.append(_rows(field, loss=loss, gamma=gamma, p=strength))
+        draw_arrows(axes[row, column], field)
+        blocks.append(field_columns(field, loss=loss, gamma=gamma, p=strength))
         if column == 0:
             axes[row, 0].set_ylabel(SHORT[loss], fontweight="bold")
     for column, gamma in enumerate(gammas):
         axes[0, column].set_title(f"$\\gamma$ = {gamma:g}")
-    _name_axes(picture)
-    numbers = _joined(blocks)
-    _ways(picture, set(directions(numbers["change_ap"], numbers["change_an"], tolerance=0).tolist()))
+    name_axes(picture)
+    numbers = tidy(blocks)
+    legend_of_ways(picture, set(directions(numbers["change_ap"], numbers["change_an"], tolerance=0).tolist()))
     return Figure(
         name=f"fields-p{100 * strength:g}".replace(".", "_"),
         title=f"Where the losses move triplets, {_strength(strength)}",
         source="like figure 5 and the third row of figure 2; equations 11 and 12",
         reading=(
-            "An arrow shows where one step moves a triplet of that place, its length as the square root of the "
-            "change; triplets should move to the ideal point, bottom right at (1, 0). Upward arrows at the top are "
-            "problem 1, hard negatives drawn nearer and on to (1, 1), and steep arrows at the right edge problem 2, "
-            "negatives pushed on at S_an = 0: compare the rows to see that with the second-order loss the arrows "
-            "shrink towards (1, 0) and turn back before (1, 1)."
+            "An arrow shows where one step moves a triplet of that place, its length as the square root of the change. "
+            "Triplets should move to the ideal point, bottom right at (1, 0). Upward arrows at the top are problem 1: "
+            "hard negatives drawn nearer and on to (1, 1). Steep arrows at the right edge are problem 2: negatives "
+            "pushed on at S_an = 0. With the second-order loss the arrows shrink towards (1, 0) and turn back before "
+            "(1, 1)."
         ),
         numbers=numbers,
         picture=picture,
@@ -425,12 +429,12 @@ def _areas(
         title="How much of the diagram moves which way",
         source="section 4 in numbers; equations 9 to 12",
         reading=(
-            "A bar divides the diagram of similarities from 0 to 1 by the direction in which one step moves a triplet: "
-            "with more entanglement p less of it moves to the bottom right, where all should go. The lower panels "
-            "measure problem 1 (left and middle: the share that moves up at the top, and to the top right in the "
-            "corner) and problem 2 (right: how far negatives are pushed down where the positive is easy); the "
-            "second-order loss clears the corner and weakens the push, but most of the top strip still moves up once p "
-            "is large."
+            "A bar divides the diagram of similarities from 0 to 1 by the direction in which one step moves a triplet. "
+            "With more entanglement p, less of it moves to the bottom right, where all should go. The lower panels "
+            "measure problem 1: the share that moves up at the top (left), and to the top right in the corner "
+            "(middle). They also measure problem 2: how far negatives are pushed down where the positive is easy "
+            "(right). The second-order loss clears the corner and weakens the push, but most of the top strip still "
+            "moves up once p is large."
         ),
         numbers=numbers,
         picture=picture,
@@ -492,10 +496,10 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         title=f"Triplets before a real step with the {SHORT[loss]}, by where it moved them",
         source="like figure 3, on a stand-in",
         reading=(
-            "This is a stand-in for the paper's cars and ResNet, handwritten digits and a network with one hidden "
-            "layer: each panel shows where triplets lay whose step moved them in the panel's direction, in a fresh "
-            "network (initial) and in a trained one (late), for hard positives with hard negatives (HPHN) and easy "
-            "positives with easy negatives (EPEN). Compare the shares of one colour over the four panels: "
+            "This is a stand-in for the paper's cars and ResNet: handwritten digits and a network with one hidden "
+            "layer. Each panel shows where triplets lay whose step moved them in the panel's direction, in a fresh "
+            "network (initial) and in a trained one (late). HPHN are hard positives with hard negatives, EPEN easy "
+            "positives with easy negatives. Compare the shares of one colour over the four panels: "
             + (
                 "initial HPHN triplets move down now, away from (1, 1), and late easy negatives, beyond 0, are pulled "
                 "back up."
@@ -508,18 +512,6 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
     )
 
 
-def _rows(field: VectorField, **parameters: Any) -> dict[str, list[Any]]:
-    """A field as columns, with its parameters repeated."""
-    s_an, s_ap = np.meshgrid(field.s_an, field.s_ap, indexing="ij")
-    values = {"s_ap": s_ap, "s_an": s_an, "change_ap": field.change_ap, "change_an": field.change_an}
-    repeated = {name: [value] * s_ap.size for name, value in parameters.items()}
-    return repeated | {name: value.ravel().tolist() for name, value in values.items()}
-
-
-def _joined(blocks: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    return {name: [value for block in blocks for value in block[name]] for name in blocks[0]}
-
-
 def _wide(columns: int) -> float:
     """Inches for so many square panels side by side and their labels."""
     return 0.7 + 2.1 * max(columns, 2)
@@ -527,97 +519,3 @@ def _wide(columns: int) -> float:
 
 def _strength(strength: float) -> str:
     return f"entangled, p = {strength:g}" if strength else "not entangled"
-
-
-def _steps(fields: Any) -> list[float]:
-    """Edges of colour steps on both sides of 0, up to the first of 1, 3, 10, 30, ... x 10^k above all changes."""
-    largest = max(float(np.nanmax(np.abs(change))) for field in fields for change in (field.change_ap, field.change_an))
-    power = math.floor(math.log10(largest))
-    edges = sorted(base * 10.0**exponent for base in SERIES for exponent in range(power - 4, power + 2))
-    top = next(i for i, edge in enumerate(edges) if edge >= largest)
-    above = [float(f"{edge:g}") for edge in edges[top - STEPS + 2 : top + 1]]
-    return [*(-edge for edge in reversed(above)), 0.0, *above]
-
-
-def _colours(steps: Sequence[float]) -> tuple[ListedColormap, BoundaryNorm]:
-    half = len(steps) // 2
-    shades = np.linspace(0.03, 0.42, half)
-    colours = matplotlib.colormaps[DIVERGING](np.concatenate([shades, 1 - shades[::-1]]))
-    return ListedColormap(colours), BoundaryNorm(steps, len(colours))
-
-
-def _map(axes: Axes, field: VectorField, change: str, steps: Sequence[float]) -> None:
-    values: Floats = getattr(field, f"change_{change}")
-    colours, norm = _colours(steps)
-    axes.imshow(
-        values, extent=(0, 1, 0, 1), cmap=colours, norm=norm, interpolation="bilinear", interpolation_stage="data"
-    )
-    if np.nanmin(values) < 0 < np.nanmax(values):
-        axes.contour(field.s_ap, field.s_an, values, levels=[0.0], colors="black", linewidths=1.2)
-    _unit_square(axes)
-
-
-def _arrows(axes: Axes, field: VectorField) -> None:
-    """Arrows of true direction, their length as the square root of the change."""
-    way = directions(field.change_ap, field.change_an, tolerance=0)
-    size = np.hypot(field.change_ap, field.change_an)
-    longest = np.nanmax(size)
-    factor = 1.6 / len(field.s_ap) / np.sqrt(longest * np.where(size > 0, size, 1))
-    s_ap, s_an = np.meshgrid(field.s_ap, field.s_an)
-    for number, name in enumerate(DIRECTIONS):
-        here = way == number
-        if here.any():
-            arrows = axes.quiver(
-                s_ap[here],
-                s_an[here],
-                (factor * field.change_ap)[here],
-                (factor * field.change_an)[here],
-                color=WAYS[name][0],
-                angles="xy",
-                scale_units="xy",
-                scale=1,
-                width=0.0085,
-                headwidth=4,
-                headlength=4.5,
-                headaxislength=4,
-                pivot="mid",
-                clip_on=False,
-            )
-            arrows.set_in_layout(False)
-    _unit_square(axes)
-
-
-def _unit_square(axes: Axes) -> None:
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
-    axes.set_yticks((0, 0.5, 1), ("0", "0.5", "1"))
-    axes.spines[["top", "right"]].set_visible(True)
-
-
-def _scale(picture: Picture, axes: Any, steps: Sequence[float], location: str) -> None:
-    """One colour bar for all maps."""
-    colours, norm = _colours(steps)
-    picture.colorbar(
-        ScalarMappable(norm, colours),
-        ax=axes,
-        location=location,
-        shrink=0.85,
-        aspect=45,
-        pad=0.02,
-        ticks=steps,
-        format="{x:g}",
-        label="change of the similarity in one step",
-    )
-
-
-def _ways(picture: Picture, used: set[int]) -> None:
-    """The colours of the arrows."""
-    names = ("\u2197 top-right", "\u2198 bottom-right", "\u2199 bottom-left", "\u2196 top-left")
-    shown = [(Rectangle((0, 0), 1, 1, color=WAYS[DIRECTIONS[way]][0]), names[way]) for way in sorted(used) if way >= 0]
-    picture.legend(*zip(*shown, strict=True), loc="outside upper center", ncols=4, handlelength=1, handleheight=0.7)
-
-
-def _name_axes(picture: Picture) -> None:
-    """Once for all panels, which are scatter diagrams."""
-    picture.supxlabel(S_AP, fontsize=9)
-    picture.supylabel(S_AN, fontsize=9)

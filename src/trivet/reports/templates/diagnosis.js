@@ -31,9 +31,9 @@
   function histogram(element, { edges, within, between, reference_within, reference_between }) {
     const thin = (colour) => ({ color: colour, dash: "dot", width: 1.5 });
     drawDistances(element, [edges[0], edges[edges.length - 1]], [
-      within && outline("inside classes", edges, within, { color: WITHIN, width: 2 }, FAINT[WITHIN]),
+      within && outline("within classes", edges, within, { color: WITHIN, width: 2 }, FAINT[WITHIN]),
       between && outline("between classes", edges, between, { color: BETWEEN, dash: "dash", width: 2 }, FAINT[BETWEEN]),
-      reference_within && outline("reference, inside", edges, reference_within, thin(WITHIN)),
+      reference_within && outline("reference, within", edges, reference_within, thin(WITHIN)),
       reference_between && outline("reference, between", edges, reference_between, thin(BETWEEN)),
     ].filter(Boolean), "mean distances", 2);
   }
@@ -141,15 +141,15 @@
       draw(scatter, [
         ...(flow && motion.checked ? [flow] : []),
         { type: "scatter", mode: "lines", x: square.range, y: square.range, line: { color: SOFT, dash: "dash", width: 1.5 }, hoverinfo: "skip", showlegend: false },
-        marks("right: same class nearer", pairs[k].filter(([ap, an]) => an <= ap), COLOURS[0], "circle"),
-        marks("wrong: another class nearer", wrong, COLOURS[3], "triangle-up"),
+        marks("right: same class closer", pairs[k].filter(([ap, an]) => an <= ap), COLOURS[0], "circle"),
+        marks("wrong: another class closer", wrong, COLOURS[3], "triangle-up"),
       ], layout({
         xaxis: axis("similarity to nearest same-class item", square), yaxis: axis("similarity to nearest other-class item", { ...square, scaleanchor: "x" }),
         hovermode: "closest", legend: { ...below(scatter), y: -0.16 },
       }));
       if (distances && moment.within.length) {
-        const shown = [outlines(k, ["inside classes", "between classes"], [{ width: 2 }, { dash: "dash", width: 2 }], FAINT)];
-        const before = [`inside, step ${steps[0]}`, `between, step ${steps[0]}`];
+        const shown = [outlines(k, ["within classes", "between classes"], [{ width: 2 }, { dash: "dash", width: 2 }], FAINT)];
+        const before = [`within, step ${steps[0]}`, `between, step ${steps[0]}`];
         if (k && moments[0].within.length) shown.push(outlines(0, before, [{ dash: "dot", width: 1.5 }, { dash: "dot", width: 1.5 }], {}));
         const end = Math.max(...shown.map(({ top }) => top));
         drawDistances(distances, [0, end], shown.flatMap(({ traces }) => traces), "mean distances of its own step", 4, "density of pairs");

@@ -166,7 +166,7 @@ const Plots = (() => {
         name: names[c], members: dots, colour: COLOURS[c % COLOURS.length], symbol: SYMBOLS[Math.floor(c / COLOURS.length) % SYMBOLS.length],
       }));
       document.getElementById("map-hint").textContent =
-        `${count(places.length)} items, ${count(groups.length)} classes` + (groups.length > MOST_IN_LEGEND ? "; too many for a legend, and colours repeat: point at a dot to read its class" : "");
+        `${count(places.length)} items, ${count(groups.length)} classes` + (groups.length > MOST_IN_LEGEND ? "; too many for a legend, and colours repeat: hover over a dot to read its class" : "");
       drawMap(element, places, groups, (i) => [
         part.thumbnails[i], [...Object.entries(part.levels).map(([at, found]) => `${at}: ${found.names[found.classes[i]]}`), part.ids[i]],
       ]);
@@ -192,8 +192,8 @@ const Plots = (() => {
       });
       const traces = [
         { type: "scatter", mode: "lines", x: [low, high], y: [low, high], line: { color: "#5b6675", dash: "dash", width: 1.5 }, hoverinfo: "skip", showlegend: false },
-        marks("right: same class nearer", dots.filter((i) => s_an[i] <= s_ap[i]), COLOURS[0], "circle"),
-        marks("wrong: another class nearer", dots.filter((i) => s_an[i] > s_ap[i]), COLOURS[3], "triangle-up"),
+        marks("right: same class closer", dots.filter((i) => s_an[i] <= s_ap[i]), COLOURS[0], "circle"),
+        marks("wrong: another class closer", dots.filter((i) => s_an[i] > s_ap[i]), COLOURS[3], "triangle-up"),
       ];
       const square = { range: [low, high], constrain: "domain" };
       draw(element, traces, layout({

@@ -294,7 +294,7 @@ def vector_field(
     Args:
         loss: "first-order", "vanilla" or "second-order".
         gamma: in [-1, 1]; the paper shows 0.2, 0.5 and 0.8.
-        strength, factor: of the entanglement, see `entangle`; strength 0 is none.
+        strength, factor: of the entanglement, see `entangle`; strength 0 means no entanglement.
         learning_rate: finite and > 0.
         size: >= 1.
         low, high: -1 <= low < high <= 1; 0 and 1 are the paper's Omega_s, -1 and 1 its Omega.

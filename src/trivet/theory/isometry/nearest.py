@@ -230,7 +230,7 @@ def loss_sandwich(
 
 @dataclass(frozen=True)
 class DiameterForecast:
-    """The diameter that equation (17) foresees at the end of training."""
+    """The diameter that equation (17) predicts for the end of training."""
 
     bound: float
     vacuous: bool  # the bound is at most 0, which every diameter exceeds

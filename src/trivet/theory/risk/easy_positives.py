@@ -169,7 +169,7 @@ def collapsed_and_split_triplet_losses(
         class_sizes: S values of s, even, >= 2.
         p: in [0, 1].
         margin: alpha > 0; the losses are proportional to it.
-        positives: "easy", the nearest; "all", every one. The anchor itself is none.
+        positives: "easy", the nearest; "all", every one. The anchor itself does not count.
 
     Raises:
         ValueError: if one of them is out of range.

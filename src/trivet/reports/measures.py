@@ -1,0 +1,170 @@
+"""The measures of an evaluation: how they are named, what they mean, and those of one embedding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trivet.records import EvaluationRecord
+from trivet.reports.items import is_number
+from trivet.reports.page import MISSING, percent
+
+NAMES = {
+    "r-precision": "R-precision",
+    "map@r": "MAP@R",
+    "map": "mAP",
+    "mrr": "MRR",
+    "nmi": "NMI",
+    "nmi-geometric": "NMI, geometric",
+    "ami": "AMI",
+    "nmi+": "NMI+",
+    "roc-auc": "ROC AUC",
+    "tar@far": "TAR@FAR",
+    "verification-accuracy": "accuracy",
+}
+
+CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
+
+VERIFICATION = r"roc-auc|tar@far(=.*)?|verification-accuracy"
+
+# Without knowledge of the classes; the chance of a retrieval measure depends on the data and is in the record.
+CHANCE = {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}
+
+GLOSSARY = (
+    (r"recall@\d+", "recall@K", "Share of the queries with an item of their class among their K nearest (CMC)."),
+    (r"precision@\d+", "precision@K", "Share of items of the query's class among its K nearest, averaged."),
+    (
+        "r-precision",
+        "R-precision",
+        "Precision among the R nearest, where R items of the gallery have the query's class.",
+    ),
+    (
+        "map@r",
+        "MAP@R",
+        "Precision at each correct item among the R nearest, summed and divided by R; it takes order into account.",
+    ),
+    ("map", "mAP", "Mean over all items of the query's class, however far, of the precision up to each."),
+    ("mrr", "MRR", "Mean of 1 / rank of the first item of the query's class."),
+    (
+        "nmi",
+        "NMI",
+        "Normalized mutual information of the classes with as many k-means clusters, over the mean entropy.",
+    ),
+    ("nmi-geometric", "NMI, geometric", "The same, over the geometric mean of the two entropies."),
+    ("ami", "AMI", "Mutual information adjusted for chance: 0 for clusters unrelated to the classes."),
+    (
+        r"nmi\+",
+        "NMI+",
+        "NMI with several times more clusters than classes: does not penalise classes with several modes.",
+    ),
+    ("roc-auc", "ROC AUC", "Probability that a same-class pair is closer than a different-class pair."),
+    (
+        "tar@far.*",
+        "TAR@FAR",
+        "Share of same-class pairs accepted at the distance that accepts the given share of different-class pairs.",
+    ),
+    (
+        "verification-accuracy",
+        "accuracy",
+        "Mean accuracy on same-class and different-class pairs, the threshold chosen on the other half of the classes.",
+    ),
+)
+
+
+OVERS: tuple[Literal["queries"], Literal["classes"]] = ("queries", "classes")
+
+
+@dataclass(frozen=True)
+class ClassShares:
+    """One measure of each class: embedding -> (name, queries, share), the worst first."""
+
+    measure: str
+    rows: Mapping[int, Sequence[tuple[str, str, float]]]
+    chance: float | None
+
+    @property
+    def count(self) -> int:
+        """Classes of the embedding that has most."""
+        return max(map(len, self.rows.values()))
+
+
+class Shares:
+    """The measures of one embedding at one level."""
+
+    def __init__(self, result: EvaluationRecord, level: str) -> None:
+        self.result = result
+        self.values = result["evaluation"][level]
+        self._macro = result["macro"].get(level, {})
+        self._intervals = result["intervals"].get(level, {})
+        self._macro_intervals = result["macro_intervals"].get(level, {})
+        self.retrieval = [
+            name
+            for name in self.values
+            if (f"chance_{name}" in self.values or name in self._macro)
+            and name not in CLUSTERING
+            and not re.fullmatch(VERIFICATION, name)
+        ]
+
+    def value(self, name: str) -> float | None:
+        """The share, if it was measured."""
+        return finite(self.values.get(name))
+
+    def chance(self, name: str) -> float | None:
+        """What an embedding that maps everything to one point scores."""
+        if name.startswith("tar@far="):
+            return float(name.removeprefix("tar@far="))
+        return finite(self.values.get(f"chance_{name}", CHANCE.get(name)))
+
+    def macro(self, name: str) -> float | None:
+        """The mean of the classes."""
+        return finite(self._macro.get(name))
+
+    def interval(self, name: str, over: str) -> Sequence[float] | None:
+        """The ends of the 95 % interval over "queries" or "classes"."""
+        return interval(self._intervals.get(name, {}).get(over))
+
+    def macro_interval(self, name: str) -> Sequence[float] | None:
+        """That of the mean of the classes."""
+        return interval(self._macro_intervals.get(name, {}).get("classes"))
+
+    def widest(self, name: str) -> tuple[str, Sequence[float]] | None:
+        """The interval over classes, or over queries where there is none, and which of them."""
+        for over in ("classes", "queries"):
+            if (ends := self.interval(name, over)) is not None:
+                return over, ends
+        return None
+
+
+def finite(value: object) -> float | None:
+    """The number, or None for what is not one."""
+    return value if is_number(value) else None
+
+
+def interval(ends: Sequence[Any] | None) -> Sequence[float] | None:
+    """The ends, or None where one of them is no number."""
+    return ends if ends and all(map(is_number, ends)) else None
+
+
+def together(lists: Iterable[Sequence[str]]) -> list[str]:
+    """Each name of any list once, in the order in which they come."""
+    return list(dict.fromkeys(name for names in lists for name in names))
+
+
+def named(measure: str | None) -> str:
+    """A measure as people write it."""
+    if measure and measure.startswith("tar@far="):
+        return f"TAR@FAR {100 * float(measure.removeprefix('tar@far=')):g}\u00a0%"
+    return NAMES.get(measure or "", measure or "")
+
+
+def between(ends: Sequence[Any] | None, shown: Callable[[float | None], str] = percent) -> str:
+    """An interval in words."""
+    found = interval(ends)
+    return MISSING if found is None else f"{shown(found[0])} to {shown(found[1])}"
+
+
+def by_chance(measure: str, share: float | None) -> str:
+    """A share that is a small power of ten keeps its digits."""
+    return f"{100 * share:g}" if share is not None and measure.startswith("tar@far=") else percent(share)
