@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import trivet
+from trivet.cli import COMMANDS
 from trivet.collapse import THRESHOLDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +49,12 @@ def test_every_strategy_and_loss_is_described() -> None:
         assert f"| `{name}`, `{rule.__name__}" in text
     for name, loss in trivet.losses.LOSSES.items():
         assert f"| `{loss.__name__}`, `{name}` |" in text
+
+
+def test_every_command_is_described() -> None:
+    table = [line for line in (ROOT / "docs" / "command_line.md").read_text().splitlines() if line.startswith("| `")]
+    described = [name for line in table for name in re.findall(r"`trivet ([a-z]+)", line.split(" | ")[0])]
+    assert list(dict.fromkeys(described)) == [name for names in COMMANDS.values() for name in names]
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])

@@ -70,8 +70,8 @@ def evaluate(
     approximate: Annotated[
         Literal["hnsw", "ivf"] | None, typer.Option(help="Rank by an approximate index, which states its own recall.")
     ] = None,
-    resamples: Annotated[int, typer.Option(min=0, help="Of the bootstrap intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of k-means, pairs, folds, samples and the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=0, help="Resamples of the bootstrap intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and the bootstrap.")] = 0,
     report: Report = None,
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None,
     data_root: DataRoot = None,
