@@ -19,9 +19,9 @@ from safetensors.numpy import load_file
 from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
-from trivet.files import write_json
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
+from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tasks import train as run
 from trivet.tasks.display import Display
@@ -34,7 +34,7 @@ from trivet.training.fit import NotFiniteError, Task, rate_factor
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
-from trivet.training.run_folder import RECORD, REPORT, Metrics, RunFolder
+from trivet.training.run_folder import REPORT, Metrics, RunFolder
 
 EVALUATE = run.write_evaluation
 KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
@@ -81,10 +81,11 @@ class Scripted(CollapseMonitor):
         return [event]
 
 
-def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> None:
+def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> RunRecord:
     """In place of an evaluation, which takes longer than the training here."""
-    write_json(run.path / RECORD, record)
-    write_run_report(record, run.path / REPORT)
+    whole = run.write_record(record)
+    write_run_report(whole, run.path / REPORT)
+    return whole
 
 
 def gentler(values: dict[str, Any], class_sizes: Any) -> str | None:
