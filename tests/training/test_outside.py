@@ -115,6 +115,18 @@ def test_a_wrong_setting_is_one_sentence(changes: dict[str, Any], said: str, fol
     assert "\n" not in str(error.value)
 
 
+def test_a_loss_without_rules_takes_no_others(folder: Path) -> None:
+    (folder / "other.py").write_text(
+        "from my_losses import DevianceLoss\n"
+        "class Fixed(DevianceLoss):\n    def __init__(self, positives='all'): super().__init__(positives=positives)\n"
+    )
+    loss = {"name": "python:other.py:Fixed", "positives": "easy"}
+    built = parsed(loss).loss.build(num_classes=3, embedding_dim=4, generator=torch.Generator())
+    assert type(built.strategy.positives).__name__ == "EasyPositive"
+    with pytest.raises(ValueError, match=r"loss\.negatives = 'hard' is not known; Allowed: all\."):
+        parsed(loss | {"negatives": "hard"})
+
+
 def test_a_run_is_resumed_and_evaluated_from_another_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
