@@ -138,6 +138,7 @@ def test_missing_parts_are_left_out(tmp_path: Path) -> None:
     [
         ((0.9, 0.8, 0.7), [0.88, 0.92], "Training helped: unseen by digit."),
         ((0.9, 0.8, 0.95), [0.88, 0.92], "Training helped, but the raw inputs did better: unseen by digit."),
+        ((0.9, 0.8, 0.91), [0.88, 0.92], "Training helped: unseen by digit."),
         ((0.9, 0.89, 0.7), [0.88, 0.92], "Training made no clear difference: unseen by digit."),
         ((0.9, 0.95, 0.96), [0.88, 0.92], "Training did not help, and the raw inputs did better: unseen by digit."),
         ((0.25, 0.2, 0.2), [0.22, 0.28], "Training did not help: unseen by digit."),
