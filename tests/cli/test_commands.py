@@ -54,6 +54,11 @@ def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return stop.value.code, out, err
 
 
+def clusters(measured: dict[str, float]) -> float:
+    """Clusters of NMI+ for each class."""
+    return measured["nmi+_clusters"] / measured["classes"]
+
+
 def test_train_evaluate_embed(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +79,21 @@ def test_train_evaluate_embed(
     code, out, _ = call("evaluate", "runs/small", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
     assert "untrained network" in out
+
+    # Any other option measures the embeddings that the run holds, and none is passed over.
+    before = Path("runs/small/record.json").read_bytes()
+    for options, check in (
+        (("--nmi-plus", "3"), lambda found: clusters(found["evaluation"]["parity"]) == 3),
+        (("--seed", "0"), lambda found: found["seed"] == 0),
+        (("--resamples", "7"), lambda found: found["resamples"] == 7),
+        (("--without-positive", "drop"), lambda found: found["protocol"]["without_positive"] == "drop"),
+    ):
+        code, out, _ = call("evaluate", "runs/small", *options, "--json", capsys=capsys, monkeypatch=monkeypatch)
+        assert (code, check(json.loads(out))) == (0, True), options
+    assert Path("runs/small/record.json").read_bytes() == before
+    refused = ("evaluate", "runs/small", "--seed", "1", "--data-root", ".")
+    code, out, err = call(*refused, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out, err.count("\n"), "leave out --data-root" in err) == (2, "", 1, True)
 
     embed = ("embed", "runs/small", "digits", "--output", "all.parquet")
     code, out, _ = call(*embed, "--json", capsys=capsys, monkeypatch=monkeypatch)
@@ -221,3 +241,42 @@ def test_a_signal_leaves_a_run_that_goes_on(number: signal.Signals, settings: Pa
     assert result["status"] == "finished"
     steps_logged = [line.split(",")[0] for line in metrics.read_text().splitlines()[1:]]
     assert steps_logged == [str(step) for step in range(1, done + 3)]
+
+
+SLOW_EVALUATION = """
+import sys, time
+from trivet.cli import main
+from trivet.tasks import evaluate_run
+
+def measure(*_, **__):
+    print("measuring", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+evaluate_run.measure_splits = measure
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
+    number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", SLOW_EVALUATION, "train", "small.toml", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while process.stderr.readline().strip() != "measuring":
+        assert process.poll() is None
+    folder = Path("runs/small")
+    assert json.loads((folder / "record.json").read_text())["status"] == "running"
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert json.loads(out)["status"] == "interrupted"
+    said = "trivet: stopped before the evaluation was complete; continue with trivet evaluate runs/small"
+    assert err.splitlines()[-1] == said
+    record = json.loads((folder / "record.json").read_text())
+    assert (record["status"], record["step"], record["evaluation"]) == ("interrupted", 4, {})
+    assert "interrupted" in (folder / "report.html").read_text()
+
+    code, out, _ = call("evaluate", "runs/small", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, json.loads(out)["status"], set(json.loads(out)["splits"])) == (0, "finished", {"seen", "unseen"})

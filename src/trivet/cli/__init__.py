@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from trivet.extras import missing
@@ -23,6 +24,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a termination is treated as Ctrl-C
     try:
         import typer
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trivet.config import nearest
 from trivet.data import digits, folder, mnist, omniglot, outside
-from trivet.data.config import DataConfig, Entry, ImagesConfig
-from trivet.data.dataset import Splits, check_evaluable, check_trainable
+from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
+from trivet.data.dataset import Splits
 from trivet.data.decisions import apply_decisions
 from trivet.data.images import Progress
 from trivet.data.noise import add_noise
 from trivet.data.root import find_root
-from trivet.evaluation.folds import class_folds
 from trivet.plugins import is_reference
 from trivet.tables import read_decisions
 
@@ -70,10 +66,7 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
     """
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
     splits = entry(config.name).load(config, find_root(data_root), progress)
-    if config.folds is not None:
-        splits = hold_out_fold(splits, config.folds, config.fold)
-    check_trainable(splits.train, splits.level)
-    check_evaluable(splits.evaluation)
+    splits = divided(splits, config)
     if config.augment != "none" and len(splits.train.inputs.shape) != 3:
         raise ValueError(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
@@ -85,27 +78,3 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
         return splits
     assert config.decisions is not None
     return apply_decisions(splits, decisions, config.decisions)
-
-
-def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
-    """With one of the class-disjoint folds of the training items as the main evaluation split, "validation".
-
-    Raises:
-        ValueError: if there are fewer classes than folds.
-
-    Source:
-        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
-    """
-    try:
-        held_out = class_folds(splits.train.labels[splits.level], folds)[fold]
-    except ValueError:
-        raise ValueError(
-            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; "
-            "ask for fewer folds, or train on a finer level."
-        ) from None
-    kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
-    return replace(
-        splits,
-        train=splits.train.subset(kept),
-        evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
-    )

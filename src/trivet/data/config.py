@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from trivet.config import NamedConfig
-from trivet.data.dataset import Splits, choose_level
+from trivet.data.dataset import Splits, check_evaluable, check_trainable, choose_level, hold_out_fold
 from trivet.data.images import Progress
 from trivet.data.noise import NoiseConfig, superclass
 from trivet.plugins import is_reference
@@ -105,9 +105,12 @@ class DataConfig(NamedConfig):
             raise ValueError(f"fold must be below folds, {self.folds or 'which is not set'}: got {self.fold}.")
         levels = self.label_levels
         if levels is not None:
-            level = choose_level(self.level, levels)
-            if self.noise is not None and self.noise.superclass is not None:
-                superclass(self.noise.superclass, levels, level)
+            try:
+                level = choose_level(self.level, levels)
+                if self.noise is not None and self.noise.superclass is not None:
+                    superclass(self.noise.superclass, levels, level)
+            except ValueError as error:
+                raise ValueError(str(error).removeprefix("data.")) from None  # the path is said already
         return self
 
 
@@ -158,3 +161,16 @@ class Entry(NamedTuple):
     published: str = ""
     files: tuple[str, ...] = ()
     fetch: Callable[[Path], Path] | None = None
+
+
+def divided(splits: Splits, config: DataConfig) -> Splits:
+    """The splits with the fold that is held out, if there is one.
+
+    Raises:
+        ValueError: if they cannot be trained on or evaluated.
+    """
+    if config.folds is not None:
+        splits = hold_out_fold(splits, config.folds, config.fold)
+    check_trainable(splits.train, splits.level)
+    check_evaluable(splits.evaluation)
+    return splits

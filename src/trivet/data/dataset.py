@@ -11,6 +11,7 @@ from torch import Tensor
 
 from trivet.config import nearest
 from trivet.data.shown import Shown
+from trivet.evaluation.folds import class_folds
 
 
 class Inputs(Protocol):
@@ -176,3 +177,27 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
                 f"an evaluation split needs at least two images, or there is nothing to retrieve: {split!r} has "
                 f"{len(data)}; add images to its folder (test/ or val/)."
             )
+
+
+def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
+    """With one of the class-disjoint folds of the training items as the main evaluation split, "validation".
+
+    Raises:
+        ValueError: if there are fewer classes than folds.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+    """
+    try:
+        held_out = class_folds(splits.train.labels[splits.level], folds)[fold]
+    except ValueError:
+        raise ValueError(
+            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; "
+            "ask for fewer folds, or train on a finer level."
+        ) from None
+    kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    return replace(
+        splits,
+        train=splits.train.subset(kept),
+        evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from trivet.data.config import Channels, Entry, ImagesConfig, Side
+from trivet.data.config import Channels, Entry, ImagesConfig, Side, divided
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Progress, decode_files
 from trivet.data.inputs import FileInputs, check_square, in_memory
@@ -85,11 +86,13 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     """
     found = find_images(config.root)
     given = _given_folders(config, found)
-    skip = 1 if given else 0  # the folders train/ and test/ are no classes
-    levels = _level_names(config, found, skip)
+    levels = _level_names(config, found, 1 if given else 0)
     level = choose_level(config.level, levels)
+    paths = [config.root / path for path in found]
+    files = FileInputs(paths, config.image_size, config.channels, np.arange(len(paths)))
+    divided(_arranged(config, files, found, levels, level, given), config)  # before it takes time to decode them
 
-    inputs, broken = _decode(config, found, progress)
+    inputs, broken = _decode(config, files, progress)
     if len(broken) > config.allow_corrupt * len(found):
         first = "; ".join(f"{found[i]} ({reason})" for i, reason in list(broken.items())[:3])
         raise ValueError(
@@ -97,17 +100,21 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
             f"{config.root} are, first {first}; repair or remove them, or raise data.allow_corrupt."
         )
     kept = np.array([i for i in range(len(found)) if i not in broken], np.int64)
-    ids = tuple(found[i] for i in kept.tolist())
-    labels, names = _labels(ids, levels, skip)
-    whole = Dataset(config.root.resolve().name, inputs.subset(kept), labels, names, ids)
-
-    train, evaluation = _split(config, whole, level, given)
+    ids = [found[i] for i in kept.tolist()]
+    splits = _arranged(config, inputs.subset(kept), ids, levels, level, given)
     skipped = tuple(Skipped(found[i], reason) for i, reason in broken.items())
-    return Splits(
-        train=replace(whole.subset(train), skipped=skipped),
-        evaluation={name: whole.subset(index) for name, index in evaluation.items()},
-        level=level,
-    )
+    return replace(splits, train=replace(splits.train, skipped=skipped))
+
+
+def _arranged(
+    config: FolderConfig, inputs: Inputs, ids: Sequence[str], levels: Sequence[str], level: str, given: tuple[str, ...]
+) -> Splits:
+    """The images with these paths below the root, labelled and split."""
+    labels, names = _labels(ids, levels, 1 if given else 0)  # the folders train/ and test/ are no classes
+    whole = Dataset(config.root.resolve().name, inputs, labels, names, tuple(ids))
+    train, evaluation = _split(config, whole, level, given)
+    held_out = {name: whole.subset(index) for name, index in evaluation.items()}
+    return Splits(whole.subset(train), held_out, level)
 
 
 def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = None) -> Dataset:
@@ -222,16 +229,12 @@ def _level_names(config: FolderConfig, found: Sequence[str], skip: int) -> tuple
     return config.levels
 
 
-def _decode(config: FolderConfig, found: Sequence[str], progress: Progress | None) -> tuple[Inputs, dict[int, str]]:
-    """All found images, broken ones included, and why these are broken."""
-    size, channels = config.image_size, config.channels
-    paths = [config.root / path for path in found]
-    if len(paths) * channels * size**2 > config.memory_gb * 1e9:
-        broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
-        return FileInputs(paths, size, channels, np.arange(len(paths))), broken
-    pixels = np.empty((len(paths), channels, size, size), np.uint8)
-    broken = decode_files(paths, size=size, channels=channels, into=pixels, progress=progress)
-    return in_memory(pixels, white=255, channels=None), broken
+def _decode(config: FolderConfig, files: FileInputs, progress: Progress | None) -> tuple[Inputs, dict[int, str]]:
+    """All images, broken ones included, in memory if there is room, and why the broken ones are."""
+    shape = (len(files), *files.shape)
+    pixels = None if math.prod(shape) > config.memory_gb * 1e9 else np.empty(shape, np.uint8)
+    broken = decode_files(files.paths, size=files.size, channels=files.channels, into=pixels, progress=progress)
+    return files if pixels is None else in_memory(pixels), broken
 
 
 def _split(

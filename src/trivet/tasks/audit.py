@@ -151,10 +151,10 @@ def audit_path(
     items = _of_run(path, request, progress) if path.is_dir() else _of_file(path, request)
     if progress is not None:
         progress("judging", 0, 1)
-    found = judge(items, neighbours=request.neighbours, seed=request.seed)
+    judged = judge(items, neighbours=request.neighbours, seed=request.seed)
     if progress is not None:
         progress("judging", 1, 1)
-    result = summary(items, found)
+    result = summary(items, judged)
     if outputs.out is not None:
         rows = ([one[column] for column in COLUMNS] for one in result["suspects"])
         write_whole(outputs.out, csv_text([COLUMNS, *rows]).encode())
@@ -168,7 +168,7 @@ def audit_path(
 
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         page = {name: part for name, part in result.items() if name != "suspects"} | {
-            "shown": _shown(items, found, result["suspects"]),
+            "shown": _shown(items, judged, result["suspects"]),
             "class_names": class_numbers(items.labels)[1],
             "command": command,
             "created": created,
@@ -226,30 +226,30 @@ def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Susp
     )
 
 
-def summary(items: Items, found: Suspects) -> dict[str, Any]:
+def summary(items: Items, judged: Suspects) -> dict[str, Any]:
     """The result of `audit_path` without the names of files."""
     (classes,), names = class_numbers(items.labels)
-    noise = found.noise
-    evidence = _evidence(found, classes, names)
+    noise = judged.noise
+    evidence = _evidence(judged, classes, names)
     suspects = [
         {
             "id": items.ids[i],
             "label": names[classes[i]],
-            "proposed_label": names[found.proposed[i]],
-            "probability_wrong": round(float(found.probability_wrong[i]), 6),
+            "proposed_label": names[judged.proposed[i]],
+            "probability_wrong": round(float(judged.probability_wrong[i]), 6),
             "evidence": "; ".join(evidence(i)),
-            "neighbour_agreement": _short(found.neighbour_agreement[i]),
-            "positive_margin": _short(found.positive_margin[i]),
-            "mode_share": _short(found.mode_share[i]),
+            "neighbour_agreement": _short(judged.neighbour_agreement[i]),
+            "positive_margin": _short(judged.positive_margin[i]),
+            "mode_share": _short(judged.mode_share[i]),
         }
-        for i in found.order.tolist()
+        for i in judged.order.tolist()
     ]
     few = len(names) <= MOST_CLASSES
     matrices = {"matrix": noise.transition, "low": noise.transition_low, "high": noise.transition_high}
     return {
         "noise_rate": {"estimate": noise.rate, "interval": list(noise.interval)},
         "suspects": suspects,
-        "above_half": int((found.probability_wrong > 0.5).sum()),
+        "above_half": int((judged.probability_wrong > 0.5).sum()),
         "name": items.name,
         "split": items.split,
         "level": items.level,
@@ -257,7 +257,7 @@ def summary(items: Items, found: Suspects) -> dict[str, Any]:
         "classes": len(names),
         "distance": items.distance,
         "folds": 0 if items.fold is None else int(items.fold.max()) + 1,
-        "neighbours": found.neighbours.shape[1],
+        "neighbours": judged.neighbours.shape[1],
         "method": noise.method,
         "transition": {
             "classes": list(names),
@@ -269,9 +269,9 @@ def summary(items: Items, found: Suspects) -> dict[str, Any]:
     }
 
 
-def _evidence(found: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
+def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
     """Position of an item -> what speaks for its label and against it."""
-    beside = classes[found.neighbours]  # (N, k)
+    beside = classes[judged.neighbours]  # (N, k)
 
     def words(i: int) -> list[str]:
         counts = Counter(beside[i].tolist())
@@ -280,7 +280,7 @@ def _evidence(found: Suspects, classes: Integers, names: Sequence[str]) -> Calla
         if counts:
             other, count = counts.most_common(1)[0]
             near += f", {count} {'has' if count == 1 else 'have'} {names[other]}"
-        gap, share = float(found.positive_margin[i]), float(found.mode_share[i])
+        gap, share = float(judged.positive_margin[i]), float(judged.mode_share[i])
         if not np.isfinite(gap):
             margin = "no other item has its label"
         else:
@@ -299,10 +299,10 @@ def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iter
         yield one["id"], "" if above is None else "relabel" if wrong else "keep", one["proposed_label"]
 
 
-def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _shown(items: Items, judged: Suspects, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The most suspect items with their nearest neighbours, as a page shows them."""
     (classes,), names = class_numbers(items.labels)
-    evidence = _evidence(found, classes, names)
+    evidence = _evidence(judged, classes, names)
     shown: dict[int, dict[str, str | None]] = {}
     points = as_points(items.embeddings, distance=items.distance)
 
@@ -312,7 +312,7 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
         return {"id": items.ids[i], "label": str(items.labels[i]), **shown[i]}
 
     def beside(i: int) -> list[dict[str, Any]]:
-        near = found.neighbours[i, :PAGE_NEIGHBOURS]
+        near = judged.neighbours[i, :PAGE_NEIGHBOURS]
         apart = torch.linalg.vector_norm(points[torch.from_numpy(near)] - points[i], dim=1).tolist()
         cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
         return [
@@ -328,7 +328,7 @@ def _shown(items: Items, found: Suspects, suspects: Sequence[Mapping[str, Any]])
             "evidence": evidence(i),
             "neighbours": beside(i),
         }
-        for i, one in zip(found.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
+        for i, one in zip(judged.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
     ]
 
 
@@ -415,6 +415,10 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         raise ValueError("an audit of a run is of its training images: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
     config = run.config()
+    if request.folds != 0:
+        from trivet.training.parts import check_before_data  # here: it loads what trains
+
+        check_before_data(config)
     splits = load(
         config.data,
         request.data_root,
@@ -493,7 +497,7 @@ def out_of_fold(
             "network is trained on two thirds of the items."
         )
     fold = stratified_folds(labels, folds, seed=seed)
-    found = np.empty((len(train), config.model.embedding_dim), np.float32)
+    embeddings = np.empty((len(train), config.model.embedding_dim), np.float32)
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
         kept = np.flatnonzero((fold != number) & (counts[labels] > 1))
@@ -505,13 +509,13 @@ def out_of_fold(
             )
         model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}", progress)
         held_out = np.flatnonzero(fold == number)
-        found[held_out] = embed(model, train.subset(held_out).inputs)
-        if not np.isfinite(found[held_out]).all():
+        embeddings[held_out] = embed(model, train.subset(held_out).inputs)
+        if not np.isfinite(embeddings[held_out]).all():
             raise ValueError(
                 f"embeddings must be finite: those of network {number + 1} of {folds} are not; train with a lower "
                 "training.learning_rate, or audit with --folds 0."
             )
-    return found, fold
+    return embeddings, fold
 
 
 def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Integers:

@@ -119,18 +119,18 @@ def diagnose_paths(
     if report is not None:
         from trivet.reports import write_diagnosis_report  # here: few diagnoses have a report
 
-    found = [subject for path in paths for subject in subjects(path, request, progress)]
+    diagnosed = [subject for path in paths for subject in subjects(path, request, progress)]
     results, sections, collapsed = [], [], False
-    for number, subject in enumerate(found):
+    for number, subject in enumerate(diagnosed):
         if progress is not None:
-            progress("diagnosis", number, len(found))
+            progress("diagnosis", number, len(diagnosed))
         section, diagnosis = summary(subject, seed=request.seed)
         results.append(section)
         collapsed |= diagnosis.collapsed
         if report is not None:
             sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
     if progress is not None:
-        progress("diagnosis", len(found), len(found))
+        progress("diagnosis", len(diagnosed), len(diagnosed))
     result: dict[str, Any] = results[0] if len(results) == 1 else {"results": results}
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -153,7 +153,7 @@ def subjects(path: Path, request: Request, progress: Progress | None = None) -> 
         return _of_run(path, request, progress)
     vectors = _read(path, request, request.split)
     level = request.level or next(iter(vectors.labels))
-    found = Subject(
+    of_file = Subject(
         name=path.name,
         split=request.split,
         level=level,
@@ -163,7 +163,7 @@ def subjects(path: Path, request: Request, progress: Progress | None = None) -> 
         distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
         fine=request.fine,
     )
-    return [_with_reference_file(found, vectors, request)]
+    return [_with_reference_file(of_file, vectors, request)]
 
 
 def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnosis]:
@@ -177,7 +177,7 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
     strategy, notes = _usable(subject.strategy, classes), subject.notes
     if strategy is None and subject.strategy is not None:
         notes += ("The batch strategy was not tried: a batch needs two classes of two items.",)
-    found = diagnose(
+    diagnosis = diagnose(
         subject.embeddings,
         classes,
         reference=None if subject.reference is None else subject.reference[1],
@@ -186,7 +186,7 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
         distance=subject.distance,
         seed=seed,
     )
-    said = found.as_json()
+    said = diagnosis.as_json()
     return {
         "verdicts": said["verdicts"],
         "measures": said["measures"],
@@ -198,7 +198,7 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
         "items": len(classes),
         "dimension": int(subject.embeddings.shape[1]),
         "reference": None if subject.reference is None else subject.reference[0],
-    }, found
+    }, diagnosis
 
 
 def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
@@ -213,11 +213,11 @@ def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_
     Raises:
         ValueError: as `trivet.collapse.diagnose`.
     """
-    section, found = summary(subject, seed=seed)
-    return section | _shown(subject, found, seed=seed, map_points=map_points)
+    section, diagnosis = summary(subject, seed=seed)
+    return section | _shown(subject, diagnosis, seed=seed, map_points=map_points)
 
 
-def _shown(subject: Subject, found: Diagnosis, *, seed: int, map_points: int) -> dict[str, Any]:
+def _shown(subject: Subject, diagnosis: Diagnosis, *, seed: int, map_points: int) -> dict[str, Any]:
     """The parts of a section that `summary` lacks."""
     (classes,), names = class_numbers(subject.labels[subject.level])
     points = as_points(subject.embeddings, distance=subject.distance)
@@ -228,7 +228,7 @@ def _shown(subject: Subject, found: Diagnosis, *, seed: int, map_points: int) ->
         "thresholds": [{"name": name, **asdict(threshold)} for name, threshold in THRESHOLDS.items()],
         "histograms": _histograms(points, reference, classes, drawn),
         "spectrum": {"values": _spectrum(points), "reference": None if reference is None else _spectrum(reference)},
-        "classes": _class_table(found, names),
+        "classes": _class_table(diagnosis, names),
         "scatter": _scatter(subject, near),
         "map": _map(subject, map_points, seed) if map_points else None,
         "queries": _queries(subject, near, seed),
@@ -241,13 +241,13 @@ def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list
     A level whose classes have a single item each, such as a column of file names, is none.
     """
     (coarse,), _ = class_numbers(labels[level])
-    found = []
+    finer = []
     for other, column in labels.items():
         (fine,), names = class_numbers(column)
         pairs = len(np.unique(np.stack([coarse, fine], axis=1), axis=0))
         if other != level and pairs == len(names) and int(coarse.max()) + 1 < len(names) < len(fine):
-            found.append(other)
-    return found
+            finer.append(other)
+    return finer
 
 
 def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Strategy:
@@ -381,7 +381,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
         notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
-    found = []
+    of_run = []
     for split, vectors in parts:
         assert split is not None
         subject = Subject(
@@ -413,8 +413,8 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
             strategy = run_strategy(run, config, ["0", "1"])
             subject = replace(subject, strategy=None if strategy.loss.parameters_per == "class" else strategy)
         subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
-        found.append(_with_reference_file(subject, vectors, request))
-    return found
+        of_run.append(_with_reference_file(subject, vectors, request))
+    return of_run
 
 
 def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
@@ -455,7 +455,7 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
     points = points - points.mean(dim=0)  # a narrow cone keeps more digits
     squares = points.square().sum(dim=1)
     own, asked = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
-    found = torch.empty(3, len(asked), dtype=torch.float64)
+    nearest = torch.empty(3, len(asked), dtype=torch.float64)
     for start, stop in spans(len(asked), max(1, ENTRIES // len(points))):
         block = asked[start:stop]
         squared = torch.addmm(squares, points[block], points.T, alpha=-2).add_(squares[block, None])
@@ -463,13 +463,13 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
         negatives = squared.masked_fill(same, torch.inf)
         squared[torch.arange(len(block)), block] = torch.inf
         positive = squared.masked_fill_(~same, torch.inf).amin(dim=1)
-        found[0, start:stop] = positive
-        found[1, start:stop] = negatives.amin(dim=1)
-        found[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
-    usable = found[:2].isfinite().all(dim=0).numpy()
+        nearest[0, start:stop] = positive
+        nearest[1, start:stop] = negatives.amin(dim=1)
+        nearest[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
+    usable = nearest[:2].isfinite().all(dim=0).numpy()
     # Between unit rows D = 2 - 2 S.
-    s_ap, s_an = (1 - found[:2] / 2).clamp(-1, 1).numpy()
-    nearer = found[2].long().numpy()
+    s_ap, s_an = (1 - nearest[:2] / 2).clamp(-1, 1).numpy()
+    nearer = nearest[2].long().numpy()
     return _Near(asked.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
 
 
@@ -492,8 +492,8 @@ def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, row
         apart: Floats = torch.pdist(embedding[torch.from_numpy(rows)]).numpy()
         return apart / (float(apart.mean()) or 1.0)
 
-    found = [scaled(points)] + ([] if reference is None else [scaled(reference)])
-    top = max(float(np.quantile(apart, LONGEST)) for apart in found)
+    distances = [scaled(points)] + ([] if reference is None else [scaled(reference)])
+    top = max(float(np.quantile(apart, LONGEST)) for apart in distances)
     edges = np.linspace(0, top or 1.0, BINS + 1)
 
     def shares(apart: Floats) -> list[float]:
@@ -501,8 +501,10 @@ def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, row
         return [round(share, 6) for share in (counts / max(1, len(apart))).tolist()]
 
     sides = {"within": same, "between": ~same}
-    own = {side: shares(found[0][pairs]) for side, pairs in sides.items()}
-    before = {f"reference_{side}": shares(found[1][pairs]) if found[1:] else None for side, pairs in sides.items()}
+    own = {side: shares(distances[0][pairs]) for side, pairs in sides.items()}
+    before = {
+        f"reference_{side}": shares(distances[1][pairs]) if distances[1:] else None for side, pairs in sides.items()
+    }
     return {"edges": [_short(edge) for edge in edges], **own, **before}
 
 
@@ -511,9 +513,9 @@ def _spectrum(points: Tensor) -> list[float]:
     return [round(value, 8) for value in (values[:SINGULAR_VALUES] / (values.sum() or 1.0)).tolist()]
 
 
-def _class_table(found: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
+def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
     """The table of classes; of too many, the largest."""
-    measured = found.measures.per_class
+    measured = diagnosis.measures.per_class
     columns: dict[str, Sequence[Any]] = {
         "class": list(names),
         "items": measured.items.tolist(),
@@ -564,10 +566,10 @@ def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
             "labels": names,
         }
 
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for kind, places in chosen.items():
         beside = neighbours(subject.embeddings, near.rows[places], k, distance="cosine")
-        found[kind] = [
+        by_kind[kind] = [
             item(int(near.rows[place]))
             | {
                 "why": _why(near, place),
@@ -578,7 +580,7 @@ def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
             }
             for number, place in enumerate(places.tolist())
         ]
-    return found
+    return by_kind
 
 
 def _why(near: _Near, place: int) -> str:

@@ -131,7 +131,7 @@ def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progre
     return _evaluate(sets, request, progress)
 
 
-def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
     """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
 
     The same queries are drawn for both ("paired"), so what they find equally hard cancels.
@@ -139,9 +139,9 @@ def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
     Raises:
         ValueError: if the embeddings are not of the same queries.
     """
-    first = found[0]
+    first = evaluations[0]
     differences: dict[str, Any] = {}
-    for other in found[1:]:
+    for other in evaluations[1:]:
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
             for name, by_over in _compared(first, other, level, request).items():
@@ -152,12 +152,12 @@ def compare(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
 def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) -> dict[str, dict[Over, Difference]]:
     """Measure -> over -> the mean of the other less that of the first, under the same draws."""
     resamples, seed = request.resamples or 1, request.seed  # one gives the difference itself; its interval is not shown
-    found: dict[str, dict[Over, Difference]] = {}
+    differences: dict[str, dict[Over, Difference]] = {}
 
     def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
         ones = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
         for name, one in zip(names, ones, strict=True):
-            found.setdefault(name, {})[over] = one
+            differences.setdefault(name, {})[over] = one
 
     overs: tuple[Over, ...] = ("queries", "classes")
     if level in first.retrieval and level in other.retrieval:
@@ -170,7 +170,7 @@ def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) 
             pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
     results = first.levels[level], other.levels[level]
     if not any(result.clustering or result.clustering_plus or result.verification for result in results):
-        return found
+        return differences
     rows = _same_queries(first, other, first.item_ids, other.item_ids, (results[0].items, results[1].items))
     _same_labels(first, other, level, first.names[level], other.names[level][rows])
     agreed, others = (result.agreement_values() for result in results)
@@ -191,11 +191,11 @@ def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) 
                     pair([name], mine[name], theirs[name], np.arange(len(own.sizes)), over)
             rates = own.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
             for name, one in rates.items():
-                found.setdefault(name, {})[over] = one
-    return {name: found[name] for name in results[0].mean() if name in found}
+                differences.setdefault(name, {})[over] = one
+    return {name: differences[name] for name in results[0].mean() if name in differences}
 
 
-def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
+def per_class_csv(evaluations: Sequence[Evaluated], path: Path) -> None:
     """Write `embeddings,level,class,queries,MEASURE,...`, a row for each class of each level.
 
     Raises:
@@ -203,7 +203,7 @@ def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
     """
     rows = [
         (one.record["embeddings"], level, row)
-        for one in found
+        for one in evaluations
         for level in one.levels
         for row in class_rows(one, level)
     ]
@@ -215,21 +215,21 @@ def per_class_csv(found: Sequence[Evaluated], path: Path) -> None:
     write_whole(path, csv_text([["embeddings", "level", "class", "queries", *measures], *cells]).encode())
 
 
-def class_rows(found: Evaluated, level: str) -> list[dict[str, Any]]:
+def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:
     """The class, the number of its queries and its measures, for each class that has a value.
 
     The queries are those of retrieval that count; without retrieval all items of the class. The AUROC of rejection is
     at the first level, "rejection-auroc".
     """
-    result, retrieval = found.levels[level], found.retrieval.get(level)
+    result, retrieval = evaluated.levels[level], evaluated.retrieval.get(level)
     if retrieval is not None:
         counted = retrieval.labels[retrieval.classes[~np.isnan(retrieval.values[:, 0])]]
     else:
-        counted = found.names[level]
+        counted = evaluated.names[level]
     counts = dict(zip(*(side.tolist() for side in np.unique(counted, return_counts=True)), strict=True))
     means = replace(result, retrieval=retrieval).per_class()
-    if found.rejected is not None and level == next(iter(found.levels)):
-        for label, area in found.rejected.per_class().items():
+    if evaluated.rejected is not None and level == next(iter(evaluated.levels)):
+        for label, area in evaluated.rejected.per_class().items():
             means.setdefault(label, {})["rejection-auroc"] = area
     return [
         {"class": str(label), "queries": counts.get(label, 0), **means[label]}
@@ -403,18 +403,18 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
     return Evaluated(record, retrieval, ids, results, classes, queries.ids, rejected)
 
 
-def _rejection(found: Rejection, request: Request) -> dict[str, Any]:
+def _rejection(measured: Rejection, request: Request) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "auroc": found.auroc,
-        "fpr_at_95_tpr": found.fpr_at_95_tpr,
-        "in_scope": found.in_scope,
-        "out_of_scope": found.out_of_scope,
-        "macro": {"auroc": found.macro},
+        "auroc": measured.auroc,
+        "fpr_at_95_tpr": measured.fpr_at_95_tpr,
+        "in_scope": measured.in_scope,
+        "out_of_scope": measured.out_of_scope,
+        "macro": {"auroc": measured.macro},
     }
     if request.resamples:
         averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
         for key, average in averages.items():
-            record[key] = intervals_json(found.intervals(average, resamples=request.resamples, seed=request.seed))
+            record[key] = intervals_json(measured.intervals(average, resamples=request.resamples, seed=request.seed))
     return record
 
 
@@ -480,7 +480,7 @@ def _sampled(sets: _Sets, request: Request) -> np.ndarray:
 def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request) -> dict[str, Any]:
     """Retrieval within each of the class-disjoint parts, their mean and its Student-t interval."""
     names = [name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION)]
-    found: dict[str, Any] = {}
+    by_level: dict[str, Any] = {}
     for level, classes in labels.items():
         values = []
         for rows in class_folds(classes, request.folds, seed=request.seed):
@@ -493,12 +493,12 @@ def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request)
             )[level]
             assert part.retrieval is not None
             values.append(part.retrieval.mean())
-        found[level] = {}
+        by_level[level] = {}
         for name in names:
             shares = [value[name] for value in values]
             mean, interval = across_folds(shares)
-            found[level][name] = {"mean": mean, "interval": interval_json(interval), "values": shares}
-    return found
+            by_level[level][name] = {"mean": mean, "interval": interval_json(interval), "values": shares}
+    return by_level
 
 
 def _same_queries(
@@ -521,8 +521,8 @@ def _same_queries(
             f"compared embeddings must be of the same items: {names[1]} has no {str(missing)!r}, which {names[0]} has; "
             "give files made from one data set."
         )
-    found: np.ndarray = order[place]
-    return found
+    rows: np.ndarray = order[place]
+    return rows
 
 
 def _same_labels(first: Evaluated, other: Evaluated, level: str, own: np.ndarray, others: np.ndarray) -> None:
@@ -562,14 +562,14 @@ def processes() -> Iterator[tuple[int, int]]:
         torch.distributed.destroy_process_group()
 
 
-def write_report(result: Mapping[str, Any], found: Sequence[Evaluated], path: Path) -> None:
+def write_report(result: Mapping[str, Any], evaluations: Sequence[Evaluated], path: Path) -> None:
     """Write the page of what `summary` returned, with the classes one by one.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    classes = [{level: class_rows(each, level) for level in each.levels} for each in found]
-    page = {"results": [each.record for each in found], **result, "per_class": classes}
+    classes = [{level: class_rows(each, level) for level in each.levels} for each in evaluations]
+    page = {"results": [each.record for each in evaluations], **result, "per_class": classes}
     write_evaluation_report(complete(ComparisonRecord, page), path)
 
 
@@ -579,8 +579,8 @@ def only_retrieval(request: Request) -> Request:
     return replace(request, measures=ranking, folds=0, resamples=0)
 
 
-def summary(found: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+def summary(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
     """The record of one embedding; of several, `{"results": [...], "differences": {...}}`."""
-    if len(found) == 1:
-        return dict(found[0].record)
-    return {"results": [one.record for one in found], "differences": compare(found, request)}
+    if len(evaluations) == 1:
+        return dict(evaluations[0].record)
+    return {"results": [one.record for one in evaluations], "differences": compare(evaluations, request)}

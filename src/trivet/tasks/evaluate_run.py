@@ -46,11 +46,12 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         model = trained_model(run)
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
-        if record["status"] == "running":  # the record was lost: what is left tells
+        if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()
             done = bool(checkpoints) and step_of(checkpoints[-1]) == config.training.steps
-            record["status"] = "finished" if done else "interrupted"
-            if checkpoints:
+            stopped = record["guard"]["stopped_by"] is not None
+            record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
+            if checkpoints and record["step"] is None:  # the record was lost: what is left tells
                 guard = Guard(config, ())
                 kept = read_progress(checkpoints[-1])
                 guard.restore(kept.guard)

@@ -25,7 +25,7 @@ from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig
 from trivet.training.fit import NotFiniteError, fit
-from trivet.training.parts import check_accelerator, first_task
+from trivet.training.parts import check_before_data, first_task
 from trivet.training.run_folder import REPORT, RunFolder
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
@@ -77,8 +77,8 @@ def forecast_run(
     steps = _steps(config, steps)
     check_count(seeds, name="seeds")
     splits = _data(config, data_root, progress)
-    found = _forecast(config, splits, steps, seeds, _Counter(progress, seeds * steps))
-    return found | {"seconds": round(time.perf_counter() - began, 3)}
+    record = _forecast(config, splits, steps, seeds, _Counter(progress, seeds * steps))
+    return record | {"seconds": round(time.perf_counter() - began, 3)}
 
 
 def forecast_grid(
@@ -127,12 +127,12 @@ def forecast_grid(
             "reason": None,
         }
         try:
-            found = _forecast(_shaped(config, splits, *shape), splits, steps, seeds, counter)
+            forecast = _forecast(_shaped(config, splits, *shape), splits, steps, seeds, counter)
         except ValueError as error:
             cell["reason"] = " ".join(str(error).split())
         else:
-            cell |= {name: found[name] for name in ("forecast", "outlook", "bound")}
-            cell["reason"] = found["verdict"] if found["forecast"] is None else None
+            cell |= {name: forecast[name] for name in ("forecast", "outlook", "bound")}
+            cell["reason"] = forecast["verdict"] if forecast["forecast"] is None else None
         cells.append(cell)
         counter.reach((place + 1) * seeds * steps)
     return {
@@ -159,18 +159,18 @@ def kept_run(path: Path) -> RunFolder:
     return run
 
 
-def keep_forecast(run: RunFolder, found: Mapping[str, Any]) -> str:
+def keep_forecast(run: RunFolder, forecast: Mapping[str, Any]) -> str:
     """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name.
 
     Args:
-        found: what `forecast_run` or `forecast_grid` gave of the settings of the run, and more.
+        forecast: what `forecast_run` or `forecast_grid` gave of the settings of the run, and more.
 
     Raises:
         ValueError: if another process is writing the run.
         OSError: if the run folder cannot be written.
     """
     with run.locked():
-        record = run.write_record(read_run(run.record() or {}) | {"forecast": dict(found)})
+        record = run.write_record(read_run(run.record() or {}) | {"forecast": dict(forecast)})
         write_run_report(record, run.path / REPORT)
     return str(run.path / REPORT)
 
@@ -196,14 +196,14 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
     widths = [diameter(embeddings) for embeddings, _ in batches]
     losses = [batch_hard_loss(embeddings, labels) for embeddings, labels in batches]
     width, loss = statistics.fmean(widths), statistics.fmean(losses)
-    found = diameter_forecast(width, loss)
+    bounded = diameter_forecast(width, loss)
     among = "the first batch" if len(batches) == 1 else f"the first batches of {len(batches)} seeds"
     source = "the bound of Xu et al. (ICLR 2024, equation 17)"
     sentence = (
         f"T{source[1:]} is vacuous, it says nothing: the diameter of {among}, {width:.3g}, less twice the loss of the "
-        f"hardest triplet, {loss:.3g}, is {_signed(found.bound)}, which every embedding exceeds."
-        if found.vacuous
-        else f"By {source} the nearest embedding that separates the classes of {among} is at least {found.bound:.3g} "
+        f"hardest triplet, {loss:.3g}, is {_signed(bounded.bound)}, which every embedding exceeds."
+        if bounded.vacuous
+        else f"By {source} the nearest embedding that separates the classes of {among} is at least {bounded.bound:.3g} "
         f"wide: the diameter, {width:.3g}, less twice the loss of the hardest triplet, {loss:.3g}; training may end "
         "elsewhere."
     )
@@ -211,8 +211,8 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
         "items": max(len(labels) for _, labels in batches),
         "diameter": width,
         "loss": loss,
-        "bound": found.bound,
-        "vacuous": found.vacuous,
+        "bound": bounded.bound,
+        "vacuous": bounded.vacuous,
         "sentence": sentence,
     }
 
@@ -255,7 +255,7 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
 
 
 def _data(config: RunConfig, data_root: Path | None, progress: Progress | None) -> Splits:
-    check_accelerator(config)
+    check_before_data(config)
     return load(config.data, data_root, progress and (lambda done, total: progress("reading images", done, total)))
 
 
@@ -277,10 +277,10 @@ def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: 
 def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter: _Counter) -> dict[str, Any]:
     probes, firsts = [], []
     for seed in range(config.seed, config.seed + seeds):
-        monitor, found, first = _probe(config.model_copy(update={"seed": seed}), splits, steps, counter)
-        probes.append((seed, monitor, found))
+        monitor, forecast, first = _probe(config.model_copy(update={"seed": seed}), splits, steps, counter)
+        probes.append((seed, monitor, forecast))
         firsts.append(first)
-    known = [found for _, _, found in probes if found is not None]
+    known = [forecast for _, _, forecast in probes if forecast is not None]
     told = pooled(known) if len(known) == seeds else None
     outlook = None if told is None else _outlook(told["interval"])
     return {
@@ -294,11 +294,11 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
         "seeds": [
             {
                 "seed": seed,
-                "forecast": None if found is None else pooled([found]),
+                "forecast": None if forecast is None else pooled([forecast]),
                 "bound": bound_of([first]),
                 **{name: part for name, part in monitor.as_json().items() if name in ("events", "series")},
             }
-            for (seed, monitor, found), first in zip(probes, firsts, strict=True)
+            for (seed, monitor, forecast), first in zip(probes, firsts, strict=True)
         ],
     }
 

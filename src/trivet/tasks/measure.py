@@ -57,7 +57,7 @@ def measure_splits(
         embeddings = embed(model, dataset.inputs)
         keep(name, embeddings)
         display.update("evaluation", number, len(splits), f"measuring {name}")
-        found = evaluate(
+        by_level = evaluate(
             embeddings,
             dataset.labels,
             measures=standard(config.k),
@@ -65,8 +65,10 @@ def measure_splits(
             seed=seed,
             distance=config.distance,
         )
-        rows = [{"name": "trained", "levels": {key: value.as_json() for key, value in found.items()}}]
-        sections["intervals"][name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in found.items()}
+        rows = [{"name": "trained", "levels": {key: value.as_json() for key, value in by_level.items()}}]
+        sections["intervals"][name] = {
+            key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()
+        }
         references = {"untrained network": embed(untrained, dataset.inputs)}
         if untrained.backbone is not None:
             references["zero-shot backbone"] = embed(untrained.backbone, dataset.inputs)
@@ -91,8 +93,8 @@ def measure_splits(
 
 def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, dict[str, float]]:
     names = [name for name in standard(config.k) if name not in CLUSTERING]
-    found = retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
-    return {level: result.mean() for level, result in found.items()}
+    by_level = retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
+    return {level: result.mean() for level, result in by_level.items()}
 
 
 def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> dict[str, Any] | None:
@@ -166,7 +168,7 @@ def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> d
 def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) -> dict[str, Any]:
     """A few random items with their nearest neighbours."""
     queries = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:QUERIES])
-    found = neighbours(embeddings, queries, min(NEIGHBOURS, len(dataset) - 1), distance="cosine")
+    nearest = neighbours(embeddings, queries, min(NEIGHBOURS, len(dataset) - 1), distance="cosine")
     names = label_names(dataset)
 
     def item(i: int) -> dict[str, Any]:
@@ -178,6 +180,8 @@ def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) 
         "queries": [
             item(query)
             | {"neighbours": [item(i) | {"similarity": round(1 - float(d), 4)} for i, d in zip(near, far, strict=True)]}
-            for query, near, far in zip(queries.tolist(), found.indices.tolist(), found.distances.tolist(), strict=True)
+            for query, near, far in zip(
+                queries.tolist(), nearest.indices.tolist(), nearest.distances.tolist(), strict=True
+            )
         ],
     }

@@ -118,9 +118,9 @@ class IndexFolder:
         start = 0
         for group in range(self._table.num_row_groups):
             ids = self._table.read_row_group(group, ["id"]).column("id")
-            found = pc.index(ids, id).as_py()
-            if found >= 0:
-                return start + int(found)
+            place = pc.index(ids, id).as_py()
+            if place >= 0:
+                return start + int(place)
             start += len(ids)
         return None
 
@@ -130,8 +130,8 @@ class IndexFolder:
         if row is None:
             raise ValueError(f"no item of {self.path} has the id {id!r}; ids look like {self._some_ids()}.")
         item = self._read_items([row])[row]
-        found = self.index.search_rows([row], k)
-        return self._answers([Query(id, "id", self._labels(item), row)], found.indices, found.distances)
+        nearest = self.index.search_rows([row], k)
+        return self._answers([Query(id, "id", self._labels(item), row)], nearest.indices, nearest.distances)
 
     def search_image(self, path: Path, k: int) -> Answers:
         """The items nearest to an image file, embedded by the model of the run."""
@@ -143,8 +143,8 @@ class IndexFolder:
             )
         model = trained_model(run)
         inputs = image_file(path, model.input_shape)
-        found = self.index.search(embed(model, inputs), k)
-        return self._answers([Query(str(path), "image", {})], found.indices, found.distances)
+        nearest = self.index.search(embed(model, inputs), k)
+        return self._answers([Query(str(path), "image", {})], nearest.indices, nearest.distances)
 
     def search_text(self, text: str, k: int) -> Answers:
         """The items nearest to a text, embedded by the text model that `index.json` names."""
@@ -160,8 +160,8 @@ class IndexFolder:
                 f"the text model must give vectors of the {self.index.info.dimension} dimensions of the index: {name} "
                 f"gives {vector.shape[-1]}; index with the --text-model that made the embeddings."
             )
-        found = self.index.search(vector, k)
-        return self._answers([Query(text, "text", {})], found.indices, found.distances)
+        nearest = self.index.search(vector, k)
+        return self._answers([Query(text, "text", {})], nearest.indices, nearest.distances)
 
     def search_vectors(self, path: Path, k: int) -> Answers:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
@@ -175,7 +175,7 @@ class IndexFolder:
         else:
             read = read_vectors(path)
             vectors, labels, ids = read.embeddings, read.labels, read.ids
-        found = self.index.search(vectors, k)
+        nearest = self.index.search(vectors, k)
         queries = [
             Query(
                 f"{path.name} row {row}" if ids is None else str(ids[row]),
@@ -184,7 +184,7 @@ class IndexFolder:
             )
             for row in range(len(vectors))
         ]
-        return self._answers(queries, found.indices, found.distances)
+        return self._answers(queries, nearest.indices, nearest.distances)
 
     def search(self, query: str, k: int) -> Answers:
         """Search for the id of an item, an image file, or a file of vectors, whichever `query` is.
@@ -212,7 +212,7 @@ class IndexFolder:
         if self.run is None:
             raise ValueError(
                 f"{what} can be embedded for an index of a run only: {self.path} indexes the file "
-                f"{self.index.about['source']}; index a run, or give a vector."
+                f"{self.index.about['source']}; index it with --run RUN if a run made it, or give a vector."
             )
         return self.run
 
@@ -259,7 +259,8 @@ class IndexFolder:
             ValueError: if the run or its data are gone.
             OSError: if the page cannot be written.
         """
-        pictures = _Pictures(self, data_root) if self.run is not None else None
+        # Of a file only the run that made it is known, not where its images lie.
+        pictures = _Pictures(self, data_root) if "data" in self.index.about and self.run is not None else None
         levels = {
             "level": self.index.about.get("level") or (self.levels[-1] if self.levels else None),
             "levels": list(self.levels),
@@ -269,7 +270,7 @@ class IndexFolder:
             one = pictures.of_query(query) if pictures else None
             return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **as_json(one)}
 
-        def found(item: Neighbour) -> dict[str, Any]:
+        def neighbour(item: Neighbour) -> dict[str, Any]:
             return item.as_json() | as_json(pictures.of_item(item.id, item.split) if pictures else None)
 
         record = {
@@ -283,7 +284,7 @@ class IndexFolder:
             "images": pictures is not None,
             "pixels": pictures is not None and pictures.side <= SHARP_PIXELS,
             "queries": [
-                shown(query) | {"neighbours": [found(item) for item in neighbours]} for query, neighbours in answers
+                shown(query) | {"neighbours": [neighbour(item) for item in neighbours]} for query, neighbours in answers
             ],
         }
         write_sheet(complete(SearchRecord, record), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import write_json, write_whole
 from trivet.models import save
-from trivet.records import RunRecord, read_run
+from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tables import write_decisions
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
-from trivet.training.parts import Parts
+from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
     DECISIONS,
@@ -39,9 +40,10 @@ def train(
 ) -> RunRecord:
     """Train, evaluate and report; returns the record, which is also written to the run folder.
 
-    A run that is stopped by Ctrl-C is left with a checkpoint, its model, a record of status "interrupted" and a
-    report, but without an evaluation. One that its guard stopped has the status "stopped" and all that a finished run
-    has. What the guard saw and did is logged as warnings of the logger "trivet", at once, and in the record.
+    A run that is stopped by Ctrl-C, also while it is evaluated, is left with a checkpoint, its model, a record of
+    status "interrupted" and a report, but without an evaluation. One that its guard stopped has the status "stopped"
+    and all that a finished run has. What the guard saw and did is logged as warnings of the logger "trivet", at once,
+    and in the record.
 
     Args:
         path: the run folder; it must be new unless `force` is set.
@@ -54,6 +56,7 @@ def train(
         OSError: if the run folder cannot be written; what was written before stays.
     """
     config = resolved(config)
+    check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
@@ -97,7 +100,7 @@ def cross_validate(
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
     result: dict[str, Any] = {"folds": folds, "runs": [], "status": "finished"}
-    found: list[dict[str, dict[str, Any]]] = []
+    by_fold: list[dict[str, dict[str, Any]]] = []
     for fold in range(folds):
         data = DataConfig.parse(
             config.data.model_dump(exclude_unset=True) | {"folds": folds, "fold": fold}, source="data"
@@ -115,14 +118,14 @@ def cross_validate(
         if record["status"] != "finished":
             why = record["guard"]["stopped_by"]
             return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
-        found.append(record["evaluation"]["validation"][0]["levels"])
+        by_fold.append(record["evaluation"]["validation"][0]["levels"])
     result["evaluation"] = {
         level: {
-            name: _over_folds([levels[level][name] for levels in found])
+            name: _over_folds([levels[level][name] for levels in by_fold])
             for name in standard(config.evaluation.k)
-            if all(levels[level].get(name) is not None for levels in found)
+            if all(levels[level].get(name) is not None for levels in by_fold)
         }
-        for level in found[0]
+        for level in by_fold[0]
     }
     write_json(path / FOLDS, result)
     return result
@@ -152,6 +155,7 @@ def resume(
     """
     run = RunFolder.open(path)
     config = run.given()
+    check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)
@@ -162,7 +166,7 @@ def resume(
 
 
 def _finish(job: Job, status: Status, display: Display) -> RunRecord:
-    """Write the model and, unless a signal interrupted the training, evaluate it."""
+    """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
     save(parts.model, settings.model, train.inputs.shape, run.path / "model")
@@ -170,10 +174,14 @@ def _finish(job: Job, status: Status, display: Display) -> RunRecord:
         names = train.names[parts.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
         write_whole(run.path / CLEANING, write_decisions(rows).encode())
-    job.journal.write(status=status, step=job.task.step)
-    if status == "interrupted":
-        whole = read_run(record)
-        write_run_report(whole, run.path / REPORT)
-        return whole
-    job.untrained.normalize = settings.model.normalize
-    return write_evaluation(run, record, settings, parts.splits, parts.model, job.untrained, display)
+    job.journal.write(step=job.task.step)
+    if status != "interrupted":
+        job.untrained.normalize = settings.model.normalize
+        evaluated = copy.deepcopy(record) | {"status": status}
+        try:
+            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained, display)
+        except KeyboardInterrupt:  # a second one ends at once
+            pass
+    whole = run.write_record(record | {"status": "interrupted"})
+    write_run_report(whole, run.path / REPORT)
+    return whole

@@ -114,24 +114,24 @@ class Cleaning:
         if not np.isfinite(embeddings).all():
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
-        found = find_suspects(embeddings, self._given, seed=seed)
+        judged = find_suspects(embeddings, self._given, seed=seed)
         largest = np.unique(self._given, return_counts=True)[1].max() / len(self._given)
-        if found.noise.rate > BLIND * (1 - largest):
-            self._note(step, suspects=0, rate=found.noise.rate)
+        if judged.noise.rate > BLIND * (1 - largest):
+            self._note(step, suspects=0, rate=judged.noise.rate)
             return f"step {step}: the neighbours tell nothing about the labels, so none is judged"
-        suspect = found.probability_wrong > self.config.above
+        suspect = judged.probability_wrong > self.config.above
         labels, kept = self._given, ~suspect
         if self.config.action == "relabel":
-            suspect &= found.proposed != self._given
-            labels, kept = np.where(suspect, found.proposed, self._given), np.ones(len(suspect), bool)
+            suspect &= judged.proposed != self._given
+            labels, kept = np.where(suspect, judged.proposed, self._given), np.ones(len(suspect), bool)
         rows = np.flatnonzero(kept)
         rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
         said = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
         if len(np.unique(labels[rows])) < num_classes:
-            self._note(step, suspects=int(suspect.sum()), rate=found.noise.rate)
+            self._note(step, suspects=int(suspect.sum()), rate=judged.noise.rate)
             return f"{said}; nothing is changed, as fewer classes would be left than batch.num_classes"
         self._put_in_force(labels, rows)
-        self._note(step, suspects=int(suspect.sum()), rate=found.noise.rate)
+        self._note(step, suspects=int(suspect.sum()), rate=judged.noise.rate)
         return (
             f"{said}; {len(labels) - len(rows)} items are left out, {(labels != self._given).sum()} get another label"
         )
@@ -154,8 +154,8 @@ class Cleaning:
         """(position, "drop" or "relabel", label) of the items that are not trained on as given."""
         out = np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist()
         changed = self.rows[self.labels[self.rows] != self._given[self.rows]].tolist()
-        found = [(i, "drop", int(self._given[i])) for i in out]
-        return sorted(found + [(i, "relabel", int(self.labels[i])) for i in changed])
+        dropped = [(i, "drop", int(self._given[i])) for i in out]
+        return sorted(dropped + [(i, "relabel", int(self.labels[i])) for i in changed])
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""

@@ -124,10 +124,10 @@ class Guard:
         returned_to = max((step for step in checkpoints if step <= latest), default=None)
         if returned_to is None:
             return f"there is no checkpoint of step {latest} or before, when all was well"
-        found = repaired(self.settings, event.kind, self.repairs, class_sizes=self._class_sizes)
-        if found is None:
+        repair = repaired(self.settings, event.kind, self.repairs, class_sizes=self._class_sizes)
+        if repair is None:
             return "no change is left that may help"
-        _, changes, why = found
+        _, changes, why = repair
         return Repair(event.step, returned_to, event.kind, changes, why)
 
     def refused(self, step: int) -> list[Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -76,10 +76,26 @@ def finer_level(items: Dataset, level: str) -> str | None:
     return None if finest == level else finest
 
 
-def check_accelerator(config: RunConfig) -> None:
-    """Raises ValueError if the settings ask for a GPU where torch sees none."""
+def check_before_data(config: RunConfig) -> None:
+    """What settings alone can tell, before any data are read.
+
+    Raises:
+        ValueError: if they ask for a GPU where torch sees none, for measures at label levels that are not there, or
+            for a network that does not fit the inputs or whose published weights cannot be had.
+    """
     if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
         raise ValueError('training.accelerator = "gpu" needs a GPU: torch sees none here; use "auto" or "cpu".')
+    if config.data.label_levels is not None:
+        check_levels(config, config.data.label_levels)
+    if config.data.input_shape is not None:
+        build(config.model, config.data.input_shape, config.seed)
+
+
+def check_levels(config: RunConfig, levels: Iterable[str]) -> None:
+    """Raises ValueError if the settings have measures at label levels that are not there."""
+    if not isinstance(config.evaluation.nmi_plus, int):
+        for level in config.evaluation.nmi_plus:
+            check_name(level, levels, name="the level of evaluation.nmi_plus")
 
 
 class Parts:
@@ -99,10 +115,7 @@ class Parts:
 
     def __init__(self, config: RunConfig, splits: Splits) -> None:
         self.config, self.splits = config, splits
-        check_accelerator(config)
-        if not isinstance(config.evaluation.nmi_plus, int):
-            for level in config.evaluation.nmi_plus:
-                check_name(level, splits.train.labels, name="the level of evaluation.nmi_plus")
+        check_levels(config, splits.train.labels)
         labels = splits.train.labels[splits.level]
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)

@@ -99,9 +99,9 @@ class PickLog:
         return {"looks": len(self.looks), **whole, "along": along}
 
     def _told(self, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        found = estimate_skew([PickCounts.from_json(look) for look in looks])
-        tolerance = strategy_tolerance(found, num_classes=self._classes, samples_per_class=max(2, self._typical))
-        return {"skew": found.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}
+        skew = estimate_skew([PickCounts.from_json(look) for look in looks])
+        tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
+        return {"skew": skew.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}
 
 
 def labels_section(
@@ -142,7 +142,7 @@ def labels_section(
     def estimate(points: npt.NDArray[Any]) -> dict[str, Any] | None:
         if not np.isfinite(points).all():
             return None
-        found = estimate_noise(points, labels, distance=distance, seed=seed)
-        return {"rate": found.rate, "interval": list(found.interval)}
+        noise = estimate_noise(points, labels, distance=distance, seed=seed)
+        return {"rate": noise.rate, "interval": list(noise.interval)}
 
     return {"trained": estimate(embeddings[kept]), "untrained": estimate(untrained[kept]), "items": len(labels)}

@@ -34,7 +34,7 @@ from trivet.papers.figure import (
     tidy,
 )
 from trivet.papers.le2018.claims.pairs import printed_pair_rates
-from trivet.papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, partition, residual
+from trivet.papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, noise_rate_axis, partition, residual
 from trivet.theory import noise
 from trivet.theory.arrays import Floats
 
@@ -134,8 +134,8 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
         ):
             ends = [float(part[kind][-1]) for part in parts if part["source"] == "corrected"]
             name_ends(ax, [(f"$K$ = {number}", end) for number, end in zip(classes, ends, strict=True)], CLASS_COLOURS)
-            ax.set(title=title, xlabel=NOISE_RATE, xlim=(0, 1))
-            in_percent(ax.xaxis, ax.yaxis)
+            noise_rate_axis(ax, title=title)
+            in_percent(ax.yaxis)
         of_positive.set_ylabel("share of wrong pairs $q_{+1}$ (%)")
         of_negative.set_ylabel("share of wrong pairs $q_{-1}$ (%)")
         of_negative.set_ylim(bottom=0)
@@ -230,9 +230,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             q_of_rate.plot(p, part["q"], color=colour, label=label, linestyle=SAMPLE_STYLES[index % 4])
             q_of_rate.plot(limit, 0, color=colour, marker=MARKERS[index], markersize=6, clip_on=False)
         q_of_rate.plot(p, many["q"], color=BLACK, linestyle=(0, (1, 1)), label="$K$ → ∞: $(1-p)^2$")
-        q_of_rate.set(
-            title="(a) $Q$ with the paper's weight 1/$K$", xlabel=NOISE_RATE, ylabel="smallest factor $Q$", xlim=(0, 1)
-        )
+        noise_rate_axis(q_of_rate, title="(a) $Q$ with the paper's weight 1/$K$", ylabel="smallest factor $Q$")
         q_of_rate.set_ylim(top=1.25 + 0.15 * max(0, len(classes) - 4))  # room for the legend above the curves
         q_of_rate.legend(
             title="$Q$ ≥ 0 up to",
@@ -242,7 +240,6 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             labelspacing=0.3,
             borderaxespad=0,
         )
-        in_percent(q_of_rate.xaxis)
 
         names = ["paper", *(f"$s$ = {s}" for s in samples), "$s$ → ∞"]
         looks = [(BLACK, "-"), *zip((BLUE, ORANGE, GREEN, RED), SAMPLE_STYLES, strict=True)]
@@ -363,9 +360,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
                 ha="center",
                 va="top",
             )
-            ax.set(title=f"$K$ = {number} classes", xlim=(0, 1), ylabel="factor of the risk")
-            ax.set_xlabel(NOISE_RATE)
-            in_percent(ax.xaxis)
+            noise_rate_axis(ax, title=f"$K$ = {number} classes", ylabel="factor of the risk")
         across = axes[-1, 0].get_gridspec()[-1, :]
         for ax in axes[-1]:
             ax.remove()
@@ -375,13 +370,8 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             colour = CLASS_COLOURS[classes.index(part["num_classes"])]
             line = SAMPLE_STYLES[samples.index(part["samples_per_class"])]
             apart.plot(p, part["factor"] - part["large_classes"], color=colour, linestyle=line)
-        apart.set(
-            title="How far the exact factor is above $(1-\\kappa p)^2$",
-            xlabel=NOISE_RATE,
-            ylabel="$c(p) - (1-\\kappa p)^2$",
-            xlim=(0, 1),
-        )
-        in_percent(apart.xaxis)
+        difference = "$c(p) - (1-\\kappa p)^2$"
+        noise_rate_axis(apart, title="How far the exact factor is above $(1-\\kappa p)^2$", ylabel=difference)
         apart.set_ylim(top=1.4 * apart.get_ylim()[1])  # room for the legend above the curves
         apart.legend(
             handles=[

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from trivet.papers.figure import (
@@ -27,6 +28,12 @@ from trivet.theory import noise
 
 SAMPLE_STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 NOISE_RATE = "noise rate $p$ of the labels (%)"
+
+
+def noise_rate_axis(axes: Axes, **words: str) -> None:
+    """The noise rate from 0 to 100 % along the x axis, with the title and y label given."""
+    axes.set(xlabel=NOISE_RATE, xlim=(0, 1), **words)
+    in_percent(axes.xaxis)
 
 
 def partition(*, grid: int, margin: float, beta: float) -> Figure:
@@ -160,13 +167,7 @@ def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
                 label=f"{where}, $t$ = {'−1' if part['t'] < 0 else '+1'}",
             )
         of_rate.set_yscale("log")
-        of_rate.set(
-            title="(a) Multipliers of the residual",
-            xlabel=NOISE_RATE,
-            ylabel="multiplier of the change in loss",
-            xlim=(0, 1),
-        )
-        in_percent(of_rate.xaxis)
+        noise_rate_axis(of_rate, title="(a) Multipliers of the residual", ylabel="multiplier of the change in loss")
         of_rate.legend(title=f"$K$ = {number}, $\\gamma$ = {gamma:g}", loc="lower right", handlelength=3.2)
         for part, colour, line, name in zip(
             by_gamma,

@@ -22,7 +22,7 @@ from trivet.papers.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Fig
 from trivet.papers.xu2024 import point_sets
 from trivet.papers.xu2024.scaling_figures import SOFT, UNIT, scaling, training
 from trivet.theory import isometry
-from trivet.theory.arrays import Floats
+from trivet.theory.arrays import Floats, Integers
 from trivet.theory.isometry import DescentReduction
 
 Line = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
@@ -131,20 +131,9 @@ def five_points(*, starts: int, margin: float) -> Figure:
                 for arc in arcs:
                     panel.plot(*arc.T, color=colour, linestyle=line, linewidth=1.1)
         for panel in (setup, haus, iso, hard):
-            for c, (colour, marker, _) in enumerate(_CLASS):
-                panel.plot(*f[classes == c].T, linestyle="", marker=marker, color=colour, markersize=6)
+            _marks(panel, f, classes, size=6)
         for panel, what in ((haus, "f*_haus"), (iso, "f*_iso")):
-            for c, (colour, _, _) in enumerate(_CLASS):
-                panel.plot(
-                    *shown[what][classes == c].T,
-                    linestyle="",
-                    marker="*",
-                    color=colour,
-                    markersize=11,
-                    markeredgecolor="white",
-                    markeredgewidth=0.7,
-                    zorder=4,
-                )
+            _marks(panel, shown[what], classes, size=11, edge=0.7)
         longest = moved >= moved.max() * (1 - 1e-3)
         for k in range(len(f)):
             if moved[k] > 0:
@@ -217,6 +206,14 @@ def five_points(*, starts: int, margin: float) -> Figure:
     )
 
 
+def _marks(axes: Axes, points: Floats, classes: Integers, *, size: float, edge: float = 0.0) -> None:
+    """The points in the colours of their classes; with an edge as stars, which are images."""
+    star: dict[str, Any] = {"marker": "*", "markeredgecolor": "white", "markeredgewidth": edge, "zorder": 4}
+    for c, (colour, marker, _) in enumerate(_CLASS):
+        look = star if edge else {"marker": marker}
+        axes.plot(*points[classes == c].T, linestyle="", color=colour, markersize=size, **look)
+
+
 def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, *, outlined: bool) -> None:
     edge = [withStroke(linewidth=4.2, foreground=BLACK)] if outlined else []
     way = {"arrowstyle": "-|>", "shrinkA": 4, "shrinkB": 4, "mutation_scale": 9, "linewidth": 1.6}
@@ -266,24 +263,13 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
                     hull = cloud[ConvexHull(cloud).vertices]
                     panel.fill(*hull.T, facecolor=colour, alpha=0.1, linewidth=0)
                     panel.plot(*hull[[*range(len(hull)), 0]].T, color=colour, linestyle=line, linewidth=1.2)
-            for c, (colour, marker, _) in enumerate(_CLASS):
-                panel.plot(*before[classes == c].T, linestyle="", marker=marker, color=colour, markersize=4.5)
+            _marks(panel, before, classes, size=4.5)
             for k in range(points):
                 if not np.array_equal(before[k], after[k]):
                     panel.plot(
                         *np.stack([before[k], after[k]]).T, color=_CLASS[classes[k]][0], linewidth=0.7, alpha=0.6
                     )
-            for c, (colour, _, _) in enumerate(_CLASS):
-                panel.plot(
-                    *after[classes == c].T,
-                    linestyle="",
-                    marker="*",
-                    color=colour,
-                    markersize=9,
-                    markeredgecolor="white",
-                    markeredgewidth=0.6,
-                    zorder=4,
-                )
+            _marks(panel, after, classes, size=9, edge=0.6)
             panel.set_title(
                 f"seed {at}: $d_{{haus}}$ ≤ {values['d_haus']:.2f}, loss {values['loss']:.2f}\n"
                 f"diameter {values['diameter_before']:.2f} → {values['diameter_after']:.2f}, "

@@ -1,0 +1,35 @@
+"""Write the table of settings of docs/data.md from the table of data sets: .venv/bin/python docs/make_data.py"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from trivet.data import DATA_SETS, DataConfig
+
+PAGE = Path(__file__).with_name("data.md")
+WORDS = runpy.run_path(str(Path(__file__).with_name("make_settings.py")))
+BEGIN, END = "<!-- own settings: docs/make_data.py -->\n", "<!-- end -->"
+
+
+def own_settings() -> str:
+    """A row for each setting that is not one of every data set, with those that have it."""
+    rows: dict[str, list[str]] = {}
+    for name, entry in DATA_SETS.items():
+        for key, field in entry.config.model_fields.items():
+            if key not in DataConfig.model_fields:
+                said = f"{WORDS['kind'](field)} | {WORDS['default'](field)} | {field.description}"
+                rows.setdefault(f"`{key}` | {said}", []).append(f"`{name}`")
+    lines = ["| key | type | default | | of |", "|---|---|---|---|---|"]
+    lines += [f"| {said} | {', '.join(names)} |" for said, names in rows.items()]
+    return BEGIN + "\n".join(lines) + "\n" + END
+
+
+def page() -> str:
+    """The page with the table of the code."""
+    return re.sub(f"{BEGIN}.*?{END}", lambda _: own_settings(), PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
