@@ -511,6 +511,8 @@ def test_the_skew_is_shown_over_training(tmp_path: Path, watch: Callable[[Path],
     assert "Counted at 75 steps: 3 600 picked negatives, 1 974 of them with a loss" in text
     assert "80 to 116 400 4 (3.98 to 4.02)" in text
     opened = watch(tmp_path / "report.html")
+    opened.page.locator("#noise summary").click()
+    opened.page.locator("#noise .plot-container").wait_for()
     (trace,) = opened.plot("Skew of the picked negatives")
     assert (trace["x"], trace["y"]) == ([36, 76, 116], [2, 3, 4])
     assert HOSTILE[0] in opened.page.locator("#noise").inner_text()
