@@ -54,7 +54,7 @@ def partition(*, grid: int, margin: float, beta: float) -> Figure:
                 "distance": d,
                 "loss_true_label": true,
                 "loss_wrong_label": wrong,
-                **{name: mask.astype(int) for name, mask in masks._asdict().items()},
+                **{name: mask.astype(int) for name, mask in sets._asdict().items()},
             }
         )
     looks = {  # fill, hatch, name
