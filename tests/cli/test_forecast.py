@@ -228,7 +228,8 @@ def test_a_folder_that_cannot_keep_a_forecast_is_said(
     code, _, said = run(capsys, monkeypatch, "empty")
     assert (code, said) == (
         2,
-        "trivet: a run has a record once it has trained: empty has none; go on with trivet train --resume empty.\n",
+        "trivet: a run has a record once training has ended: empty has none; resume with trivet train --resume "
+        "empty.\n",
     )
     (folder / "empty" / "record.json").write_text(json.dumps({"run": "empty"}))
     code, _, said = run(capsys, monkeypatch, "empty", "--report", "empty/report.html")

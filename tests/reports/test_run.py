@@ -297,7 +297,7 @@ def event(step: int, kind: str = "network-collapse") -> dict[str, Any]:
         "kind": kind,
         "evidence": {"relative_spread": 0.012, "norm": None},
         "rule": "forecast of 89%",
-        "changes": ["Take semi-hard negatives."],
+        "changes": ["Use semi-hard negatives."],
         "forecast": 0.887,
         "healthy": 20,
     }
@@ -334,7 +334,7 @@ def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
 def test_an_event_is_a_card(tmp_path: Path) -> None:
     text = page_text(watched([event(30), event(40, "dead-sampler")]), tmp_path)
     assert "Network collapse At step 30: forecast of 89%." in text
-    assert "Take semi-hard negatives." in text
+    assert "Use semi-hard negatives." in text
     assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
     assert "forecast probability that the network collapses 88.7 %" in text
     assert text.index("At step 30") < text.index("Dead sampler At step 40")
@@ -350,14 +350,14 @@ def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
 
 
 def test_repairs_stand_beside_what_came_before(tmp_path: Path) -> None:
-    left = {"step": 30, "kind": "dead-sampler", "why": "no change is left that may help"}
+    left = {"step": 30, "kind": "dead-sampler", "why": "no change that may help is left"}
     second = REPAIR | {"changes": {"training.learning_rate": [0.001, 0.0001]}, "why": "Smaller steps."}
     repairs = [REPAIR, second]
     record = watched([event(20)], [event(20)], [event(30, "dead-sampler")], repairs=repairs, not_repaired=[left])
     text = page_text(record, tmp_path)
     assert "Repair 1: back to step 10. The hardest are escaped." in text
     assert text.index("Repair 2: back to step 10. Smaller steps.") < text.index("Attempt 2")
-    unrepaired = "Dead sampler not repaired: no change is left that may help."
+    unrepaired = "Dead sampler not repaired: no change that may help is left."
     assert text.count(unrepaired) == 1
     assert text.index("Attempt 2") < text.index(unrepaired)
     rows = text[text.index("Before and after") :]
@@ -489,12 +489,14 @@ def test_random_negatives_are_no_advice_where_gamma_decides() -> None:
 
 
 def test_what_is_not_known_about_wrong_labels_is_said(tmp_path: Path) -> None:
-    unpicked = {"label_noise": {"strategy": {"reason": "nothing was picked"}, "labels": {"reason": "too few items"}}}
+    unpicked = {
+        "label_noise": {"strategy": {"reason": "the loss picked no negatives"}, "labels": {"reason": "too few items"}}
+    }
     assert noise_lines(read_run(unpicked), run="noisy") == [
-        "How many wrong labels this strategy tolerates is unknown: nothing was picked; the share of wrong labels was "
-        "not estimated: too few items."
+        "How many wrong labels this strategy tolerates is unknown: the loss picked no negatives; the share of wrong "
+        "labels was not estimated: too few items."
     ]
-    assert "nothing was picked" in page_text(unpicked, tmp_path)
+    assert "the loss picked no negatives" in page_text(unpicked, tmp_path)
     interrupted = noise_record(0.2, 0.1, 0.1)
     del interrupted["label_noise"]["labels"]
     assert noise_lines(read_run(interrupted), run="noisy") == [

@@ -138,7 +138,7 @@ def test_a_probe_takes_a_twentieth_of_the_run_within_limits(
             3,
         ),
         ((0.1, 0.4), "unlikely", "A collapse of the network is unlikely: 25 %", 0),
-        ((0.4, 0.9), "open", "Whether the network will collapse cannot be told: 65 %", 3),
+        ((0.4, 0.9), "open", "Whether the network will collapse is uncertain: 65 %", 3),
     ],
 )
 def test_the_verdict_is_that_of_the_whole_interval(

@@ -281,7 +281,7 @@ def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, path)
     last = path / "checkpoints" / "step-00000012.safetensors"
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a whole checkpoint: .* delete it"):
+    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a complete checkpoint: .* delete it"):
         resume(path)
 
 

@@ -406,9 +406,7 @@ def test_a_repair_returns_to_the_newest_healthy_checkpoint() -> None:
     plan = guard.plan(event(90, healthy=60), [0, 40, 60, 80])
     assert isinstance(plan, Repair)
     assert (plan.step, plan.returned_to, plan.kind) == (90, 60, "network-collapse")
-    assert (
-        guard.plan(event(90, healthy=30), [40, 80]) == "there is no checkpoint of step 30 or before, when all was well"
-    )
+    assert guard.plan(event(90, healthy=30), [40, 80]) == "there is no healthy checkpoint (at step 30 or before)"
     guard.begin(plan)
     later = guard.plan(event(95, healthy=75), [0, 40, 60, 70])
     assert isinstance(later, Repair)
@@ -428,7 +426,7 @@ def test_a_guard_that_has_nothing_left_says_so() -> None:
     guard.begin(Repair(90, 0, "network-collapse", {"loss.margin": [0.0, 0.2]}, "why."))
     assert guard.plan(event(50, healthy=10), [0]) == "guard.max_repairs = 1 repairs were made"
     guard = Guard(with_loss("proxy-nca"), SIZES)
-    assert guard.plan(event(50, 10, "dead-sampler"), [0]) == "no change is left that may help"
+    assert guard.plan(event(50, 10, "dead-sampler"), [0]) == "no change that may help is left"
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
@@ -727,9 +725,9 @@ def test_a_repair_that_cannot_be_made_is_one_sentence(
     (tmp_path / "quiet" / "checkpoints" / "step-00000012.safetensors").unlink()
     before = (tmp_path / "late" / "metrics.csv").read_bytes()
     expected = {
-        "without": "a repair needs a checkpoint to return to: {} has none; train anew with",
-        "late": "{} cannot be repaired: there is no checkpoint of step 6 or before, when all was well",
-        "quiet": "a repair needs an event to be repaired: the monitor saw none in {}; leave out --repair.",
+        "without": "a repair needs a checkpoint to return to: {} has none; train again with",
+        "late": "{} cannot be repaired: there is no healthy checkpoint (at step 6 or before)",
+        "quiet": "a repair needs an event to be repaired: the monitor detected none in {}; leave out --repair.",
     }
     for name, sentence in expected.items():
         assert call(monkeypatch, "train", "--resume", tmp_path / name, "--repair") == 2

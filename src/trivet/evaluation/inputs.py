@@ -97,7 +97,7 @@ class Points:
         if broken:
             shown = ", ".join(map(str, broken[:8])) + (", ..." if len(broken) > 8 else "")
             what = "numbers too large to square" if finite else "NaN or infinity"
-            todo = "divide all rows by their largest norm" if finite else "look for the inputs of these rows"
+            todo = "divide all rows by their largest norm" if finite else "check the inputs of these rows"
             raise ValueError(
                 f"{self.name} must be finite: rows {shown} hold {what} ({len(broken)} of {len(self)}); {todo}."
             )

@@ -48,8 +48,8 @@ class Retrieval:
         kept = ~np.isnan(self.values[:, 0])
         if not kept.any():
             raise ValueError(
-                "retrieval needs a query that has a positive when those without are dropped: none has; "
-                "give more items of a class, or count them as misses."
+                "retrieval needs a query that has a positive when those without are dropped: none has one; give more "
+                "items of a class, or count them as misses."
             )
         if average == "micro":
             means = self.values[kept].mean(axis=0)
@@ -265,7 +265,7 @@ def to_retrieval(
 def _share() -> tuple[int, int]:
     if not torch.distributed.is_initialized():
         raise ValueError(
-            "distributed evaluation needs the processes to know each other: call torch.distributed.init_process_group "
+            "distributed evaluation needs an initialised process group: call torch.distributed.init_process_group "
             "first, or start with torchrun --no-python trivet evaluate."
         )
     return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -202,8 +202,8 @@ class Setting:
     def check(self, k: int, seed: int) -> None:
         if k > self.comparable:
             raise ValueError(
-                f"neighbours must not exceed the {self.comparable} others that each item can be compared with: got {k};"
-                " ask for fewer, or give more items."
+                f"neighbours must not exceed the {self.comparable} others that each item can be compared with: got "
+                f"{k}; use fewer, or add more items."
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative: got {seed}.")

@@ -35,7 +35,7 @@ from trivet.training.run_folder import (
 
 
 def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> RunRecord:
-    """Evaluate the model of a run anew and write embeddings, record and report; returns the record.
+    """Evaluate the model of a run again and write embeddings, record and report; returns the record.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run with a model.

@@ -84,7 +84,7 @@ def check_before_data(config: RunConfig) -> None:
             for a network that does not fit the inputs or whose published weights cannot be had.
     """
     if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
-        raise ValueError('training.accelerator = "gpu" needs a GPU: torch sees none here; use "auto" or "cpu".')
+        raise ValueError('training.accelerator = "gpu" needs a GPU: torch finds none here; use "auto" or "cpu".')
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)
     if config.data.input_shape is not None:
