@@ -248,6 +248,7 @@ def _notes(record: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC {rejection['auroc']:.1%}"
             f"{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
-            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted where 95 % of the {rejection['in_scope']} in scope are"
+            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted where 95 % of the "
+            f"{rejection['in_scope']} in scope are"
         )
     return notes
