@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import trivet
+from trivet.cli import COMMANDS
 from trivet.collapse import THRESHOLDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,10 +45,16 @@ def test_the_diagnosis_of_the_readme_is_real(tmp_path: Path) -> None:
 
 def test_every_strategy_and_loss_is_described() -> None:
     text = (ROOT / "docs" / "strategies.md").read_text()
-    for name in [*trivet.mining.POSITIVES, *trivet.mining.NEGATIVES]:
-        assert f"`{name}`" in text
-    for name in trivet.losses.__all__:
-        assert f"`{name}`" in text
+    for name, rule in [*trivet.mining.POSITIVES.items(), *trivet.mining.NEGATIVES.items()]:
+        assert f"| `{name}`, `{rule.__name__}" in text
+    for name, loss in trivet.losses.LOSSES.items():
+        assert f"| `{loss.__name__}`, `{name}` |" in text
+
+
+def test_every_command_is_described() -> None:
+    table = [line for line in (ROOT / "docs" / "command_line.md").read_text().splitlines() if line.startswith("| `")]
+    described = [name for line in table for name in re.findall(r"`trivet ([a-z]+)", line.split(" | ")[0])]
+    assert list(dict.fromkeys(described)) == [name for names in COMMANDS.values() for name in names]
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])

@@ -129,7 +129,7 @@ def derived_settings(
         for key, argument in inspect.signature(make, eval_str=True).parameters.items():
             if key in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
                 continue
-            if key == "name" or (key in base.model_fields and key not in types):
+            if key == "name" or (key not in types and (key in base.model_fields or hasattr(base, key))):
                 raise ValueError(
                     f"an argument of {make.__name__} must not be named {key!r}, as another setting is: rename it."
                 )

@@ -54,6 +54,11 @@ def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return stop.value.code, out, err
 
 
+def clusters(measured: dict[str, float]) -> float:
+    """Clusters of NMI+ for each class."""
+    return measured["nmi+_clusters"] / measured["classes"]
+
+
 def test_train_evaluate_embed(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +79,21 @@ def test_train_evaluate_embed(
     code, out, _ = call("evaluate", "runs/small", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
     assert "untrained network" in out
+
+    # Any other option measures the embeddings that the run holds, and none is passed over.
+    before = Path("runs/small/record.json").read_bytes()
+    for options, check in (
+        (("--nmi-plus", "3"), lambda found: clusters(found["evaluation"]["parity"]) == 3),
+        (("--seed", "0"), lambda found: found["seed"] == 0),
+        (("--resamples", "7"), lambda found: found["resamples"] == 7),
+        (("--without-positive", "drop"), lambda found: found["protocol"]["without_positive"] == "drop"),
+    ):
+        code, out, _ = call("evaluate", "runs/small", *options, "--json", capsys=capsys, monkeypatch=monkeypatch)
+        assert (code, check(json.loads(out))) == (0, True), options
+    assert Path("runs/small/record.json").read_bytes() == before
+    refused = ("evaluate", "runs/small", "--seed", "1", "--data-root", ".")
+    code, out, err = call(*refused, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out, err.count("\n"), "leave out --data-root" in err) == (2, "", 1, True)
 
     embed = ("embed", "runs/small", "digits", "--output", "all.parquet")
     code, out, _ = call(*embed, "--json", capsys=capsys, monkeypatch=monkeypatch)

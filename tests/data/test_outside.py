@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +208,17 @@ def test_a_network_takes_inputs_of_any_shape_and_its_weights_follow_from_the_see
     assert build(ModelConfig(name="mlp"), (5,), seed=0)(inputs).shape == (3, 64)
     with pytest.raises(ValueError, match=r"conv4 takes images, of shape \(C, H, W\): got inputs of shape \(5,\)"):
         build(ModelConfig(name="conv4"), (5,), seed=0)
+
+
+def test_a_package_offers_data_and_networks_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    def declared(*, group: str) -> list[EntryPoint]:
+        names = {"trivet.data": "stripes", "trivet.models": "RowReader"}
+        return [EntryPoint("mine", f"stripes:{names[group]}", group)]
+
+    monkeypatch.syspath_prepend(Path.cwd())
+    monkeypatch.setattr("trivet.plugins.entry_points", declared)
+    config = DataConfig.parse({"name": "plugin:mine", "directions": 4}, source="x.toml")
+    network = build(ModelConfig.parse({"name": "plugin:mine", "hidden": 7}, source="x.toml"), (1, 12, 12), seed=0)
+    assert network(load(config, None).train.inputs.batch(np.arange(2))).shape == (2, 64)
+    with pytest.raises(ValueError, match=r"is no entry point of an installed package in the group 'trivet\.data'"):
+        DataConfig.parse({"name": "plugin:yours"}, source="x.toml")

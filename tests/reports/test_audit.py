@@ -239,3 +239,18 @@ def test_a_phone_the_dark_and_paper(tmp_path: Path, watch: Watch) -> None:
     assert not page.locator(".decide").first.is_visible()
     assert page.locator(".suspect:visible").count() == 12
     assert watched.offences == []
+
+
+def test_a_long_list_is_shown_by_twenties(tmp_path: Path, watch: Watch) -> None:
+    write_audit_report(record(45), tmp_path / "page.html")
+    watched = watch(tmp_path / "page.html")
+    page, more = watched.page, watched.page.locator("#more")
+    assert (len(visible(page)), more.inner_text()) == (20, "Show 20 more of 25")
+    more.click()
+    assert (len(visible(page)), more.inner_text()) == (40, "Show 5 more of 5")
+    page.locator("#class").select_option("10")  # 30 items have or are proposed this class
+    assert (len(visible(page)), more.inner_text()) == (20, "Show 10 more of 10")
+    more.click()
+    assert len(visible(page)) == 30
+    assert not more.is_visible()
+    assert watched.offences == []

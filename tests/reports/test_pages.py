@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import random
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from playwright.sync_api import Page
 
 from pages import write_demo_report, write_run_report
+from trivet import reports
 from watched import HOSTILE, Watched
 
 
@@ -349,3 +351,15 @@ def test_a_large_map_without_images_stays_below_four_megabytes(tmp_path: Path) -
     record["neighbours"] = {}
     write_run_report(record, tmp_path / "run.html")
     assert (tmp_path / "run.html").stat().st_size < 4e6
+
+
+def test_the_plots_are_drawn_by_the_smallest_bundle_of_plotly_with_its_licence(tmp_path: Path) -> None:
+    folder = Path(reports.__file__).parent / "plotly"
+    (bundle,) = folder.glob("*.js")
+    version = re.fullmatch(r"plotly-basic-([\d.]+)\.min\.js", bundle.name)
+    assert version is not None
+    head = bundle.read_text(encoding="utf-8")[:200]
+    assert f"plotly.js (basic - minified) v{version[1]}\n" in head
+    assert "MIT" in (folder / "LICENSE").read_text(encoding="utf-8")
+    write_run_report({}, tmp_path / "run.html")
+    assert head in (tmp_path / "run.html").read_text(encoding="utf-8")

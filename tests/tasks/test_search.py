@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from trivet.neighbours.index import Index
 from trivet.tasks import search as module
+from trivet.tasks.embed import embed_data
 from trivet.tasks.index import make_index
 from trivet.tasks.search import IndexFolder, search_folder
 from trivet.tasks.train import train
@@ -360,3 +361,33 @@ def test_sheet_of_a_folder_of_images_reads_only_what_it_shows(tmp_path: Path, mo
     } - {"c/0.png"}
     text = page(tmp_path / "sheet.html")
     assert (text.count("<img"), text.count("no image")) == (11, 1)
+
+
+def test_a_file_that_a_run_embedded_is_searched_by_an_image(run: Path, tmp_path: Path) -> None:
+    photos, made = tmp_path / "photos", tmp_path / "photos.parquet"
+    for shade in range(4):
+        (photos / str(shade % 2)).mkdir(parents=True, exist_ok=True)
+        rows = np.full((8, 8), 40, np.uint8)
+        rows[:, : 2 * shade + 1] = 255
+        Image.fromarray(rows).save(photos / str(shade % 2) / f"{shade}.png")
+    embed_data(run, str(photos), made)
+    about = make_index(made, tmp_path / "index", run=run)["about"]
+    assert (about["run"], len(about["model"])) == (str(run.resolve()), 64)
+    folder = IndexFolder(tmp_path / "index")
+    ((query, found),) = folder.search(str(photos / "1" / "3.png"), 2)
+    assert (query.kind, found[0].id, found[0].distance) == ("image", "1/3.png", pytest.approx(0, abs=1e-5))
+    folder.sheet([(query, found)], tmp_path / "sheet.html", k=2)
+
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "run"
+    shutil.copytree(run, other)
+    weights = other / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="was made by another than that of"):
+        make_index(made, tmp_path / "wrong", run=other)
+    np.savez(tmp_path / "wide.npz", embeddings=np.eye(5), label=np.arange(5))
+    with pytest.raises(ValueError, match=r"gives 3 dimensions, .* has 5"):
+        make_index(tmp_path / "wide.npz", tmp_path / "wrong", run=run)
+    with pytest.raises(ValueError, match="is a run itself"):
+        make_index(run, tmp_path / "wrong", run=run)
+    assert not (tmp_path / "wrong").exists()

@@ -95,6 +95,10 @@ def test_settings_are_the_arguments_of_the_constructor() -> None:
         ({"name": "python:my_losses.py:RankedNegative"}, "must be a class derived from trivet.RowLoss"),
         ({"name": "python:other.py:Untyped"}, "x: loss: the arguments of Untyped must be of types that settings can"),
         ({"name": "python:other.py:Failing"}, "python:other.py:Failing cannot be made: KeyError: 'no'; mend its code"),
+        (
+            {"name": "python:other.py:Shadowing"},
+            "an argument of Shadowing must not be named 'build', as another setting",
+        ),
         ({"name": "plugin:deviance"}, "'plugin:deviance' is no entry point of an installed package"),
     ],
 )
@@ -102,12 +106,25 @@ def test_a_wrong_setting_is_one_sentence(changes: dict[str, Any], said: str, fol
     (folder / "other.py").write_text(
         "import torch\nfrom my_losses import DevianceLoss\n"
         "class Untyped(DevianceLoss):\n    def __init__(self, *, weights: torch.nn.Module): ...\n"
+        "class Shadowing(DevianceLoss):\n    def __init__(self, *, build: int = 1): ...\n"
         "class Failing(DevianceLoss):\n    def __init__(self): {}['no']\n"
     )
     with pytest.raises(ValueError, match=r"^x: ") as error:
         parsed(({} if "name" in changes else SETTINGS["loss"]) | changes)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_loss_without_rules_takes_no_others(folder: Path) -> None:
+    (folder / "other.py").write_text(
+        "from my_losses import DevianceLoss\n"
+        "class Fixed(DevianceLoss):\n    def __init__(self, positives='all'): super().__init__(positives=positives)\n"
+    )
+    loss = {"name": "python:other.py:Fixed", "positives": "easy"}
+    built = parsed(loss).loss.build(num_classes=3, embedding_dim=4, generator=torch.Generator())
+    assert type(built.strategy.positives).__name__ == "EasyPositive"
+    with pytest.raises(ValueError, match=r"loss\.negatives = 'hard' is not known; Allowed: all\."):
+        parsed(loss | {"negatives": "hard"})
 
 
 def test_a_run_is_resumed_and_evaluated_from_another_folder(

@@ -57,6 +57,8 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"loss": {"name": "contrastive", "margin": 1, "disjoint": True}}, "disjoint needs a strategy with one"),
         ({"loss": {"name": "n-pair", "disjoint": True}}, "unknown setting 'loss.disjoint'"),
         ({"loss": {"name": "proxy-nca", "embedding_dim": 3}}, "unknown setting 'loss.embedding_dim'"),
+        ({"loss": {"name": "proxy-nca", "positives": "easy"}}, "loss.positives = 'easy' is not known; Allowed: all."),
+        ({"loss": {"name": "triplet", "normalize": True}}, "unknown setting 'loss.normalize'"),
         ({"training": {"learning_rate": float("inf")}}, "training.learning_rate = inf cannot be used"),
         ({"training": {"momentum": 0.9}}, "momentum is for sgd and rmsprop only"),
         ({"seed": 2**70}, "seed = "),
@@ -140,7 +142,6 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
             "distance": "euclidean",
             "reduction": "sum",
             "variant": "pn",
-            "normalize": True,
             "soft": True,
             "trim": 0.25,
             **TRIPLETS,
@@ -151,7 +152,6 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
             "distance": "cosine",
             "reduction": "mean",
             "trim": 0.25,
-            "normalize": True,
             **TRIPLETS,
         },
         {
@@ -233,6 +233,7 @@ def test_settings_of_a_loss_are_its_constructor(name: str) -> None:
     fields = loss_settings(name).model_fields
     arguments = dict(inspect.signature(LOSSES[name]).parameters)
     of_the_run = {"num_classes", "embedding_dim", "num_samples", "block_size", "generator"}
+    of_the_run |= {"normalize"} if name in ("triplet", "contrastive") else set()  # of the model
     assert fields.keys() - {"name", "positives", "negatives"} == arguments.keys() - of_the_run - {
         "positives",
         "negatives",

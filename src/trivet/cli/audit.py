@@ -54,9 +54,9 @@ def audit(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Of a run: train so many networks anew, each without a fold of the items, to judge that fold by it. 0 "
-            "judges by the network of the run, in which labels learned by heart hide. Default: 3, or 2 where the "
-            "median class has less than 60 items."
+            help="Of a run: train this many networks anew, each without one fold of the items, which it then judges. 0 "
+            "judges by the network of the run, which may have memorized wrong labels. Default: 3, or 2 where the "
+            "median class has fewer than 60 items."
         ),
     ] = None,
     neighbours: Annotated[
@@ -79,15 +79,13 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="Print so many of the most suspect items.")] = 10,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Of the folds, the vectors of texts, and what is drawn for the estimate.")
-    ] = 0,
+    top: Annotated[int, typer.Option(min=0, help="How many of the most suspect items to print.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the vectors of texts and the estimate.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Say how many labels are wrong, and rank the items by the probability that theirs is; no file is changed."""
+    """Estimate how many labels are wrong, and rank which probably are."""
     if json:
         refuse(context, "--json holds all items", "top")
     if not embeddings.is_dir():

@@ -9,7 +9,7 @@ import typer
 from trivet.cli.options import DataRoot, Json
 from trivet.cli.output import print_json
 
-data = typer.Typer(help="The data sets: what there is, and how to get it.", rich_markup_mode=None)
+data = typer.Typer(help="List and download data sets.", rich_markup_mode=None)
 
 
 @data.command("list")

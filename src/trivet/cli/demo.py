@@ -18,7 +18,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo in that folder.")] = False,
     json: Json = False,
 ) -> int:
-    """Show a class collapse on real images, and the same loss with easy positives that keeps the classes apart."""
+    """Show a class collapse on real images, and how easy positives prevent it."""
     from trivet.papers.levi2021.demo import demonstrate  # here: it loads the training stack
 
     record = demonstrate(output, force=force, command=command_line(), progress=True)

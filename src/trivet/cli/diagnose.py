@@ -33,7 +33,7 @@ def diagnose(
     ] = None,
     fine: Annotated[
         list[str] | None,
-        typer.Option(help="A label column inside it. May be repeated. Default: all that are."),
+        typer.Option(help="A label column inside it. May be repeated. Default: all there are."),
     ] = None,
     reference: Annotated[
         Path | None,
@@ -52,11 +52,11 @@ def diagnose(
     fail_on: Annotated[
         Literal["collapse"] | None, typer.Option(help="Exit with 1 if the network or the classes collapsed.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the samples that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples that are drawn.")] = 0,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Say whether embeddings collapsed, which way, on what evidence, why, and what to change."""
+    """Say whether embeddings collapsed, which way, why, and what to change."""
     check_output(report)
     if not any(path.is_dir() for path in (*embeddings, *([reference] if reference else []))):
         refuse(context, "only a run needs its data", "data_root")

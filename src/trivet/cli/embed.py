@@ -22,7 +22,7 @@ def embed(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Embed images with the model of a run: a parquet file with columns id, one per label level, embedding."""
+    """Embed images with the model of a run, into a parquet file."""
     check_output(output)
     if output.exists() and not force:
         raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")

@@ -33,12 +33,14 @@ def evaluate(
     ] = None,
     query: Annotated[
         str | None,
-        typer.Option(help="The split of the file that is asked; without an argument, a file."),
+        typer.Option(help="The split that is searched for; without an argument, a file."),
     ] = None,
     gallery: Annotated[
-        str | None, typer.Option(help="The split, or the file, that is retrieved from. Default: all others of one set.")
+        str | None, typer.Option(help="The split, or the file, that is searched in. Default: all other items.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Take the rows of this split only; of a run, this split.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Take the rows of this split only; with two files, those of the queries.")
+    ] = None,
     table: Annotated[Path | None, typer.Option(help="The csv of an .npy file. Default: of the same name.")] = None,
     measures: Annotated[
         list[str] | None,
@@ -51,28 +53,31 @@ def evaluate(
     cameras: Annotated[
         bool, typer.Option("--cameras", help="Leave out items of the query's class that its own camera saw.")
     ] = False,
-    junk: Annotated[str | None, typer.Option(help="Class of the gallery that is neither right nor wrong: -1.")] = None,
+    junk: Annotated[
+        str | None, typer.Option(help="Class of gallery items that count neither as right nor as wrong, such as -1.")
+    ] = None,
     out_of_scope: Annotated[
-        str | None, typer.Option(help="Class of the queries that belong to none; their rejection is measured.")
+        str | None,
+        typer.Option(help="Class of queries that belong to no known class; how well they are rejected is measured."),
     ] = None,
     without_positive: Annotated[
         Literal["miss", "drop"],
-        typer.Option(help="A query with nothing to be found is a miss, or left out."),
+        typer.Option(help="A query without a positive counts as a miss, or is left out."),
     ] = "miss",
     nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters for each class in NMI+.")] = 10,
-    folds: Annotated[int, typer.Option(min=0, help="Evaluate within so many class-disjoint folds too.")] = 0,
-    sample: Annotated[int, typer.Option(min=0, help="Ask only so many random items; 0 asks all.")] = 0,
+    folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="Search for this many random items only; 0 searches for all.")] = 0,
     approximate: Annotated[
         Literal["hnsw", "ivf"] | None, typer.Option(help="Rank by an approximate index, which states its own recall.")
     ] = None,
-    resamples: Annotated[int, typer.Option(min=0, help="Of the bootstrap intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of k-means, pairs, folds, samples and the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=0, help="Resamples of the bootstrap intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and the bootstrap.")] = 0,
     report: Report = None,
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Measure embeddings: retrieval, clustering and verification, with intervals; or evaluate a run anew."""
+    """Measure retrieval, clustering and verification, with intervals."""
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
     if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):

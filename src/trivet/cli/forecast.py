@@ -34,7 +34,7 @@ def forecast(
         int | None,
         typer.Option(help="Steps of the probe, at least 5. Default: 5 % of training.steps, from 20 to 60."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Probe so many runs, with this and the next seeds.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of runs to probe, with this and the next seeds.")] = 1,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,7 +46,7 @@ def forecast(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Foretell from a few real steps, and from a bound, whether a run would collapse; the steps are thrown away."""
+    """Predict from a few real steps whether a run would collapse; nothing of them is kept."""
     if more and not grid:
         raise ValueError(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."

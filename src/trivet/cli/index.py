@@ -16,12 +16,19 @@ def index(
         Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.", callback=exists)
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a file that trivet embed RUN made: that run, which then embeds images to search for.",
+            callback=exists,
+        ),
+    ] = None,
     distance: Distance = None,
     kind: Annotated[
         Literal["auto", "exact", "hnsw", "ivf"],
         typer.Option(help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the rows that train ivf, and of those that recall is measured on.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and that recall is measured on.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index the items of this split only.")] = None,
     table: Annotated[Path | None, typer.Option(help="Of an npy file: its csv, if not of the same name.")] = None,
     text_model: Annotated[
@@ -31,12 +38,13 @@ def index(
     force: Annotated[bool, typer.Option("--force", help="Replace the index that the folder holds.")] = False,
     json: Json = False,
 ) -> int:
-    """Make an index folder of embeddings, for trivet search."""
+    """Make an index of embeddings, for trivet search."""
     from trivet.tasks.index import make_index  # here: it loads the training stack
 
     made = make_index(
         source,
         output,
+        run=run,
         distance=distance,
         kind=kind,
         seed=seed,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from trivet.cli.output import per_cent, print_table, say
 
+if TYPE_CHECKING:
+    from trivet.records.run import RunRecord
 
-def run_summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+
+def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
     """The JSON of `train` and `evaluate`: "evaluation" is that of the first split, "splits" holds all."""
-    splits = {
-        split: {row["name"]: row["levels"] for row in rows} for split, rows in record.get("evaluation", {}).items()
-    }
+    splits = {split: {row["name"]: row["levels"] for row in rows} for split, rows in record["evaluation"].items()}
     first = next(iter(splits), None)
     return {
         "run": str(folder),
@@ -27,24 +27,24 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             split: {name: levels for name, levels in rows.items() if name != "trained"}
             for split, rows in splits.items()
         },
-        "intervals": record.get("intervals", {}).get(first, {}),
-        "collapse": record.get("collapse", {}),
+        "intervals": {} if first is None else record["intervals"].get(first, {}),
+        "collapse": record["collapse"],
         "events": [
-            {"attempt": number} | event
-            for number, attempt in enumerate((record.get("monitor") or {}).get("attempts", []))
+            {"attempt": number, **event}
+            for number, attempt in enumerate(record["monitor"]["attempts"])
             for event in attempt["events"]
         ],
-        "guard": record.get("guard", {}),
-        "label_noise": record.get("label_noise", {}),
+        "guard": record["guard"],
+        "label_noise": record["label_noise"],
         "seconds": record["seconds"],
         "warnings": record["warnings"],
         "report": str(folder / "report.html"),
     }
 
 
-def print_run(record: Mapping[str, Any], folder: Path) -> None:
+def print_run(record: RunRecord, folder: Path) -> None:
     """The evaluation of a run as tables on standard output."""
-    for split, rows in record.get("evaluation", {}).items():
+    for split, rows in record["evaluation"].items():
         known = next(iter(rows[0]["levels"].values()))
         measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
         print_table(
@@ -52,7 +52,11 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
             ("level", "network"),
             measures,
             [
-                (level, row["name"], *(per_cent(row["levels"][level].get(key)) for key in measures))
+                (
+                    level,
+                    row["name"],
+                    *(per_cent(cast("float | None", row["levels"][level].get(key))) for key in measures),
+                )
                 for level in rows[0]["levels"]
                 for row in rows
             ],
@@ -65,23 +69,23 @@ def print_run(record: Mapping[str, Any], folder: Path) -> None:
     typer.echo(f"Run: {folder}\nReport: {folder / 'report.html'}")
 
 
-def _happened(record: Mapping[str, Any]) -> list[str]:
+def _happened(record: RunRecord) -> list[str]:
     """What the monitor of a run saw, and what its guard did, a line each."""
     from trivet.training.guard import Repair, changes_said  # here: `--help` needs no settings
 
-    guard: Mapping[str, Any] = record.get("guard") or {}
+    guard = record["guard"]
     lines = []
-    for number, attempt in enumerate((record.get("monitor") or {}).get("attempts", [])):
+    for number, attempt in enumerate(record["monitor"]["attempts"]):
         for event in attempt["events"]:
             lines.append(f"{event['kind'].replace('-', ' ')} seen at step {event['step']}: {event['rule']}")
-        for repair in guard.get("repairs", [])[number : number + 1]:
+        for repair in guard["repairs"][number : number + 1]:
             changed = changes_said(Repair.from_json(repair))
             lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")
-    kinds = (f"{left['kind'].replace('-', ' ')} not repaired: {left['why']}" for left in guard.get("not_repaired", []))
+    kinds = (f"{left['kind'].replace('-', ' ')} not repaired: {left['why']}" for left in guard["not_repaired"])
     return [*lines, *kinds]
 
 
-def print_folds(result: Mapping[str, Any]) -> None:
+def print_folds(result: dict[str, Any]) -> None:
     """What the runs of a cross-validation say together, as tables on standard output."""
     for level, measures in result.get("evaluation", {}).items():
         print_table(

@@ -18,7 +18,7 @@ def search(
     query: Annotated[
         str | None,
         typer.Argument(
-            help="The id of an item, an image file (index of a run), or a file of vectors: npy, npz, parquet.",
+            help="The id of an item, an image file (index with a run), or a file of vectors: npy, npz, parquet.",
             show_default=False,
         ),
     ] = None,
@@ -31,7 +31,7 @@ def search(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Find the indexed items nearest to an item, an image, a text or vectors."""
+    """Find the items nearest to an item, an image, a text or a vector."""
     if sum(value is not None for value in (query, id, text)) != 1:
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:

@@ -24,7 +24,7 @@ CheckToo = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier simulation in that folder.")]
 
 simulate = typer.Typer(
-    help="The papers' theory: figures with their numbers, and checks of every statement.",
+    help="Draw the papers' theory, and check its statements.",
     rich_markup_mode=None,
     invoke_without_command=True,
 )
@@ -32,7 +32,7 @@ simulate = typer.Typer(
 
 @simulate.callback()
 def everything(context: typer.Context, check: CheckToo = False, json: Json = False) -> int | None:
-    """The papers' theory: figures with their numbers, and checks of every statement."""
+    """Draw the papers' theory, and check its statements."""
     if context.invoked_subcommand is not None:
         if check or json:
             written = ", ".join(given(context, "check", "json"))
@@ -134,9 +134,11 @@ def dynamics(
     factor: Annotated[
         Literal["sqrt", "prod"], typer.Option(help="Entanglement goes with sqrt(S_ap S_an), or with S_ap S_an.")
     ] = "sqrt",
-    learning_rate: Annotated[float, typer.Option(help="Of the simulated step, above 0; the paper gives none.")] = 0.1,
+    learning_rate: Annotated[
+        float, typer.Option(help="Learning rate of the simulated step, above 0; the paper gives none.")
+    ] = 0.1,
     grid: Annotated[int, typer.Option(help="Cells on a side of the maps, at least 2.")] = 50,
-    seed: Annotated[int, typer.Option(help="Of the triplets that are drawn, and of the small network.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the triplets that are drawn, and of the small network.")] = 0,
     embeddings: Annotated[
         Path | None,
         typer.Option(
@@ -184,13 +186,15 @@ def isometry(
     check: CheckToo = False,
     force: Force = False,
     json: Json = False,
-    seed: Annotated[int, typer.Option(help="Of the first random set or network; the others follow.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the first random set or network; the others follow.")] = 0,
     points: Annotated[int, typer.Option(help="Points of each set in figure collapse: 4 to 200.")] = 20,
-    dimension: Annotated[int, typer.Option(help="Of the points in figures collapse and descent: 2 to 1024.")] = 2,
+    dimension: Annotated[
+        int, typer.Option(help="Dimension of the points in figures collapse and descent: 2 to 1024.")
+    ] = 2,
     starts: Annotated[
         int, typer.Option(help="Searches for the nearest separated points, in figures five-points and collapse.")
     ] = 24,
-    margin: Annotated[float, typer.Option(help="Of the loss, in all figures but ranges and training.")] = 0.0,
+    margin: Annotated[float, typer.Option(help="Margin of the loss, in all figures but ranges and training.")] = 0.0,
     repeats: Annotated[int, typer.Option(help="Random sets behind each number of figures descent and scaling.")] = 5,
     steps: Annotated[int, typer.Option(help="Steps of figure descent.")] = 1000,
     cases: Annotated[int, typer.Option(help="Random sets of each kind in figure ranges.")] = 12,
@@ -232,10 +236,10 @@ def noise(
     ] = None,
     grid: Annotated[int, typer.Option(help="Points of each curve, 11 to 401.")] = 101,
     draws: Annotated[int, typer.Option(help="Pairs drawn for each mark of the pair rates, 100 to a million.")] = 20_000,
-    margin: Annotated[float, typer.Option(help="Of the margin loss, above 0, at most 1.")] = 0.2,
+    margin: Annotated[float, typer.Option(help="Margin of the margin loss, above 0, at most 1.")] = 0.2,
     beta: Annotated[float, typer.Option(help="Boundary of the margin loss, between 0 and 2.")] = 1.4,
     gamma: Annotated[float, typer.Option(help="Least over largest skew in the residual, between 0 and 1.")] = 0.75,
-    seed: Annotated[int, typer.Option(help="Of the pairs drawn, at least 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the pairs drawn, at least 0.")] = 0,
     check: CheckToo = False,
     force: Force = False,
     json: Json = False,

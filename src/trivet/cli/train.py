@@ -40,7 +40,7 @@ def train(
         typer.Option(
             "--repair",
             help="With --resume: return to the last healthy checkpoint before the first event that the monitor saw, "
-            "change the least that may prevent it, and train on from there.",
+            "make the smallest change that may prevent it, and train from there.",
         ),
     ] = False,
     folds: Annotated[
@@ -93,7 +93,7 @@ def train(
         return 0
     if record["status"] == "stopped":
         why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
-        typer.echo(f"trivet: {why} to mend it, trivet train --resume {folder} --repair", err=True)
+        typer.echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"

@@ -69,6 +69,7 @@ class ContrastiveLoss(RowLoss):
 
     reductions = ("objective", "mean", "mean-active", "sum")
     term = "pair"
+    not_settings = RowLoss.not_settings | {"normalize"}  # that of the model
     counts_negatives = True
 
     def __init__(

@@ -116,6 +116,7 @@ class TripletLoss(RowLoss):
     """
 
     reductions = ("mean", "mean-active", "max", "sum", "objective")
+    not_settings = RowLoss.not_settings | {"normalize"}  # that of the model
 
     def __init__(
         self,

@@ -147,7 +147,7 @@ def moment(created: object) -> str:
 
 def words(name: str) -> Markup:
     """A name that may be broken at the end of a line between its words, also where no space parts them."""
-    return Markup("<wbr>").join(re.split(r"(?<=[_/.:;,|+-])(?=\w)", name))
+    return Markup("<wbr>").join(re.split(r"(?<=[_/.:;,|+-])(?=[\w(])", name))
 
 
 def value(setting: object) -> str:

@@ -56,12 +56,16 @@ class RowLoss(nn.Module, ABC):
         margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
             there tells of a collapse.
         counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
+        not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
         motion: the model of `trivet.theory.dynamics` that describes how unit rows move under the loss, if one does.
         last: what the last call did; None before the first.
     """
 
     reductions: ClassVar[tuple[Reduction, ...]]
     term: ClassVar[Term] = "triplet"
+    not_settings: ClassVar[frozenset[str]] = frozenset(
+        {"num_classes", "num_samples", "embedding_dim", "block_size", "generator"}
+    )
     parameters_per: Literal["class", "sample"] | None = None
     margin_at_a_point: bool = False
     counts_negatives: bool = False

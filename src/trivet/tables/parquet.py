@@ -39,15 +39,25 @@ def read_parquet(path: Path) -> Source:
 
 
 def write_embeddings(
-    path: Path, embeddings: npt.NDArray[Any], ids: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]
+    path: Path,
+    embeddings: npt.NDArray[Any],
+    ids: tuple[str, ...],
+    labels: Mapping[str, tuple[str, ...]],
+    *,
+    model: str | None = None,
 ) -> None:
-    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32)."""
+    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32).
+
+    Args:
+        model: the hash of the model that made them, kept as "trivet.model" in the metadata of the file.
+    """
     flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
     columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
     columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
     sink = pa.BufferOutputStream()
-    pa.parquet.write_table(pa.table(columns), sink)
+    metadata = None if model is None else {"trivet.model": model}
+    pa.parquet.write_table(pa.table(columns).replace_schema_metadata(metadata), sink)
     write_whole(path, sink.getvalue().to_pybytes())
 
 

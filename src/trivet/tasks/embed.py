@@ -11,6 +11,7 @@ from trivet.data import DATA_SETS, load, load_images, settings_for
 from trivet.plugins import absolute, is_reference
 from trivet.tables import write_embeddings
 from trivet.tasks.display import Display
+from trivet.tasks.index import model_hash
 from trivet.training.embedding import embed, label_names
 from trivet.training.run_folder import (
     RunFolder,
@@ -58,7 +59,7 @@ def embed_data(
     }
     if "" not in parts:
         columns["split"] = tuple(name for name, part in parts.items() for _ in range(len(part)))
-    write_embeddings(output, np.concatenate(embeddings), ids, columns)
+    write_embeddings(output, np.concatenate(embeddings), ids, columns, model=model_hash(run))
     skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]
     return {
         "run": str(path),

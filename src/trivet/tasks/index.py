@@ -32,6 +32,7 @@ def make_index(
     source: Path,
     output: Path,
     *,
+    run: Path | None = None,
     distance: Metric | None = None,
     kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto",
     seed: int = 0,
@@ -48,7 +49,8 @@ def make_index(
         source: a file that `read_vectors` reads, or a run folder.
         output: the folder to make: `index.faiss`, `index.json`, `items.parquet` (row by row: id, split where there is
             one, a text column for each label level).
-        distance: by default that of the run's evaluation, and "cosine" for a file.
+        run: of a file: the run folder whose model made the embeddings, and will embed image queries.
+        distance: by default that of the run's evaluation, and "cosine" for a file of no run.
         split: index the items of this split only.
         table: as in `read_vectors`.
         text_model: of a file: the sentence-transformers model, by name or folder, that made the embeddings.
@@ -63,24 +65,29 @@ def make_index(
         "source": str(source.resolve()),
     }
     splits: list[str] | None = None
-    if source.is_dir():
-        run = RunFolder.open(source)
+    maker = RunFolder.open(source if run is None else run) if run is not None or source.is_dir() else None
+    distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
+    if maker is not None:
+        about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
         if text_model is not None:
-            raise ValueError(f"--text-model is for a file of text embeddings: {source} is a run; leave it out.")
-        config = run.config()
-        distance = distance or config.evaluation.distance
-        splits = _splits(run) if split is None else [split]
+            raise ValueError(
+                f"--text-model is for a file of text embeddings: {maker.path} is a run of images; leave it out."
+            )
+    if source.is_dir():
+        if run is not None:
+            raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
+        assert maker is not None
+        splits = _splits(maker) if split is None else [split]
         parts = [read_vectors(source, split=name, table=table) for name in splits]
         about |= {
-            "run": str(source.resolve()),
-            "model": model_hash(run),
-            "data": config.data.name,
+            "data": maker.config().data.name,
             "splits": splits,
-            "level": config.data.level or next(iter(parts[0].labels), None),  # the coarsest, as in training
+            "level": maker.config().data.level or next(iter(parts[0].labels), None),  # the coarsest, as in training
         }
     else:
-        distance = distance or "cosine"
         parts = [read_vectors(source, split=split, table=table)]
+        if maker is not None:
+            _check_made_by(maker, source, parts[0].embeddings.shape[1])
         about["text_model"] = _absolute(text_model) if text_model else None
     about["levels"] = list(parts[0].labels)
     items = _items(splits, parts)
@@ -118,6 +125,21 @@ def _splits(run: RunFolder) -> list[str]:
             f"`trivet evaluate {run.path}`, or name one of the splits it has embeddings of with --split."
         )
     return splits
+
+
+def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
+    """ValueError unless the embeddings of a file may be those of the model of a run."""
+    if dimension != (own := run.config().model.embedding_dim):
+        raise ValueError(
+            f"the model of --run must have made the embeddings: that of {run.path} gives {own} dimensions, "
+            f"{source} has {dimension}; name the run that trivet embed was given."
+        )
+    metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
+    if metadata.get(b"trivet.model", model_hash(run).encode()) != model_hash(run).encode():
+        raise ValueError(
+            f"the model of --run must have made the embeddings: {source} was made by another than that of "
+            f"{run.path}, or before it was trained anew; embed the items again with trivet embed."
+        )
 
 
 def _absolute(model: str) -> str:

@@ -211,7 +211,7 @@ class IndexFolder:
         if self.run is None:
             raise ValueError(
                 f"{what} can be embedded for an index of a run only: {self.path} indexes the file "
-                f"{self.index.about['source']}; index a run, or give a vector."
+                f"{self.index.about['source']}; index it with --run RUN if a run made it, or give a vector."
             )
         return self.run
 
@@ -258,7 +258,8 @@ class IndexFolder:
             ValueError: if the run or its data are gone.
             OSError: if the page cannot be written.
         """
-        pictures = _Pictures(self, data_root) if self.run is not None else None
+        # Of a file only the run that made it is known, not where its images lie.
+        pictures = _Pictures(self, data_root) if "data" in self.index.about and self.run is not None else None
         levels = {
             "level": self.index.about.get("level") or (self.levels[-1] if self.levels else None),
             "levels": list(self.levels),

@@ -17,21 +17,14 @@ from trivet.plugins import absolute, is_reference, python_object
 from trivet.rows import RowLoss
 
 Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)]]
-_NO_SETTINGS = (
-    "num_classes",
-    "embedding_dim",
-    "generator",
-    "num_samples",
-    "block_size",
-)  # the run gives the first three
 
 
 class StrategyConfig(NamedConfig):
     """What the settings of every loss have: whom it compares. The rest are the arguments of its constructor."""
 
     loss: ClassVar[type[RowLoss]]
-    positives: Selector = Field("all", description="Not chosen by this loss.")
-    negatives: Selector = Field("all", description="Not chosen by this loss.")
+    positives: Selector
+    negatives: Selector
 
     @classmethod
     def names(cls) -> Collection[str]:
@@ -49,11 +42,14 @@ class StrategyConfig(NamedConfig):
         run = {"num_classes": num_classes, "embedding_dim": embedding_dim, "generator": generator}
         values: dict[str, Any] = {key: value for key, value in run.items() if key in arguments}
         values |= {key: getattr(self, key) for key in type(self).model_fields if key in arguments}
-        if "positives" in arguments:
-            values["positives"] = positives = _selector("positives", self.positives, POSITIVES, PositiveSelector)
-            values["negatives"] = negatives = _selector("negatives", self.negatives, NEGATIVES, NegativeSelector)
-            if "normalize" in arguments and not arguments["normalize"].default:
-                values["normalize"] |= positives.unit_rows or negatives.unit_rows
+        for role, table, base in (
+            ("positives", POSITIVES, PositiveSelector),
+            ("negatives", NEGATIVES, NegativeSelector),
+        ):
+            if role in arguments:
+                values[role] = rule = _selector(role, values[role], table, base)
+                if rule.unit_rows and "normalize" in arguments and not arguments["normalize"].default:
+                    values["normalize"] = True
         return self.loss(**values)
 
     def absolute(self) -> StrategyConfig:
@@ -77,6 +73,13 @@ class StrategyConfig(NamedConfig):
         return self
 
 
+class _WithoutRules(StrategyConfig):
+    """With the one value of rules that a constructor does not take."""
+
+    positives: Literal["all"] = Field("all", description="Not chosen by this loss.")
+    negatives: Literal["all"] = Field("all", description="Not chosen by this loss.")
+
+
 def loss_settings(name: str) -> type[StrategyConfig]:
     """The settings of a loss by its name in `LOSSES`, or of one outside Trivet.
 
@@ -91,10 +94,9 @@ LossConfig = SerializeAsAny[StrategyConfig]
 
 @functools.cache
 def _derived(name: str, loss: type[RowLoss]) -> type[StrategyConfig]:
-    arguments = inspect.signature(loss).parameters
-    choice: Any = Selector if "positives" in arguments else Literal["all"]
-    types = {"name": Literal[name], "positives": choice, "negatives": choice, "reduction": Literal[loss.reductions]}
-    model = derived_settings(loss, StrategyConfig, given=_NO_SETTINGS, types=types, name=name)
+    types: dict[str, Any] = {"name": Literal[name], "positives": Selector, "negatives": Selector}
+    types["reduction"] = Literal[loss.reductions]
+    model = derived_settings(loss, _WithoutRules, given=loss.not_settings, types=types, name=name)
     model.loss = loss
     return model
 

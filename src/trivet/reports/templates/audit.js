@@ -13,7 +13,9 @@
     const choice = () => card.querySelector("input[type=radio]:checked").value;
     return { card, place, item: items[place], fields, label, said, choice, fault: "" };
   });
-  let unsaved = false;
+  const STEP = 20; // cards that are shown at first, and more at each press
+  const more = document.getElementById("more");
+  let [most, ordered, unsaved] = [STEP, cards, false];
 
   // What is wrong with the new label of an item that is to be relabelled.
   function check(one) {
@@ -26,10 +28,16 @@
 
   // Not at each decision: what is being decided on stays where it is.
   function filter() {
-    for (const { card, item, choice } of cards) {
-      const fits = !byClass.value || item.label === byClass.value || item.proposed === byClass.value;
-      card.hidden = !fits || (state.value !== "" && (choice() !== "") !== (state.value === "done"));
+    let [matching, shown] = [0, 0];
+    for (const { card, item, choice } of ordered) {
+      const meant = !byClass.value || item.label === byClass.value || item.proposed === byClass.value;
+      const fits = meant && (state.value === "" || (choice() !== "") === (state.value === "done"));
+      matching += fits;
+      card.hidden = !fits || shown >= most;
+      shown += !card.hidden;
     }
+    more.hidden = shown === matching;
+    more.textContent = `Show ${Math.min(STEP, matching - shown)} more of ${matching - shown}`;
     tally();
   }
 
@@ -45,8 +53,9 @@
 
   function sort() {
     const key = order.value;
-    const sorted = [...cards].sort((a, b) => (key === "suspect" ? 0 : collator.compare(a.item[key], b.item[key])) || a.place - b.place);
-    list.append(...sorted.map(({ card }) => card));
+    ordered = [...cards].sort((a, b) => (key === "suspect" ? 0 : collator.compare(a.item[key], b.item[key])) || a.place - b.place);
+    list.append(...ordered.map(({ card }) => card));
+    filter();
   }
 
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -79,8 +88,8 @@
   }
   for (const [control, act] of [[byClass, filter], [state, filter], [order, sort]]) {
     control.disabled = false;
-    control.addEventListener("change", act);
+    control.addEventListener("change", () => { most = STEP; act(); });
   }
+  more.addEventListener("click", () => { most += STEP; filter(); });
   sort();
-  filter();
 })();

@@ -31,9 +31,11 @@ const Paper = (() => {
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
   }
 
-  // What lies in closed details has no width; it is drawn when they are opened, and `then` follows.
+  // What lies in closed details is drawn when they are opened, and `then` follows.
+  const closedIn = (element) => element.closest("details:not([open])") !== null;
+
   function draw(element, traces, design, then = () => {}) {
-    if (!element.clientWidth) {
+    if (closedIn(element)) {
       waiting.set(element, () => draw(element, traces, design, then));
       return;
     }
@@ -59,7 +61,7 @@ const Paper = (() => {
   }
 
   function again() {
-    for (const [element, [traces, design]] of drawn) if (element.clientWidth) draw(element, traces, design);
+    for (const [element, [traces, design]] of drawn) draw(element, traces, design);
     for (const redraw of others) redraw();
   }
 
