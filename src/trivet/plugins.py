@@ -41,13 +41,14 @@ def python_object(reference: str, *, kind: str, base: type | None = None) -> Any
     Raises:
         ValueError: one sentence, if it cannot be found, its code cannot be imported, or it is not derived from `base`.
     """
-    found = _of_package(reference, kind) if reference.startswith(PLUGIN) else _of_code(reference)
-    if base is not None and not (isinstance(found, type) and issubclass(found, base)):
+    target = _of_package(reference, kind) if reference.startswith(PLUGIN) else _of_code(reference)
+    if base is not None and not (isinstance(target, type) and issubclass(target, base)):
         raise ValueError(
-            f"{reference!r} must be a class derived from {base.__module__.split('.')[0]}.{base.__name__}: got "
-            f"{f'the class {found.__name__}' if isinstance(found, type) else f'a {type(found).__name__}'}; derive it."
+            f"{reference!r} must be a class derived from {base.__module__.split('.')[0]}.{base.__name__}: "
+            f"got {f'the class {target.__name__}' if isinstance(target, type) else f'a {type(target).__name__}'}; "
+            "derive it."
         )
-    return found
+    return target
 
 
 def absolute(reference: str) -> str:

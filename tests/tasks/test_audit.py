@@ -118,7 +118,7 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
         task.model = Shifted(len(trained))
         return True
 
-    monkeypatch.setattr(audit, "fit", mark)
+    monkeypatch.setattr("trivet.training.fit.fit", mark)
     embeddings, fold = audit.out_of_fold(config, splits, 4, seed=1)
     np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, seed=1))
     for number, batches in enumerate(trained):

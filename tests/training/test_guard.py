@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from pages import write_run_report
 from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
 from trivet.files import write_json
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
-from trivet.reports import write_run_report
 from trivet.tasks import train as run
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import evaluate_run
@@ -680,7 +680,7 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
     assert (record["status"], record["step"]) == ("stopped", 1)
     assert record["guard"]["stopped_by"] == "not finite seen at step 1: embeddings are not finite"
-    assert "evaluation" not in record
+    assert record["evaluation"] == {}
     assert record["warnings"] == ["The embeddings are not finite, so nothing was evaluated."]
     for action in ("warn", "repair"):
         with pytest.raises(ValueError, match="embeddings must be finite"):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
 from trivet.cli.output import command_line, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
+
+if TYPE_CHECKING:
+    from trivet.records.evaluation import EvaluationRecord
 
 CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accuracy")  # how measures of no ranking begin
 OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
@@ -150,7 +153,10 @@ def evaluate(
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """The evaluation of one or more files as tables on standard output, shares in per cent."""
-    records = result.get("results", [result])
+    from trivet.records.complete import complete  # here: `--help` needs no records
+    from trivet.records.evaluation import EvaluationRecord
+
+    records = [complete(EvaluationRecord, one) for one in result.get("results", [result])]
     for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
         for record in records:
             if level in record["evaluation"]:
@@ -164,9 +170,9 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         typer.echo(f"Report: {result['report']}")
 
 
-def _print_measures(record: Mapping[str, Any], level: str) -> None:
-    values, macro = record["evaluation"][level], record.get("macro", {}).get(level, {})
-    intervals = record.get("intervals", {}).get(level, {})
+def _print_measures(record: EvaluationRecord, level: str) -> None:
+    values, macro = record["evaluation"][level], record["macro"].get(level, {})
+    intervals = record["intervals"].get(level, {})
     rows = []
     for name in _named_measures(values):
         ends = intervals.get(name, {})
@@ -213,7 +219,7 @@ def _named_measures(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _notes(record: Mapping[str, Any]) -> list[str]:
+def _notes(record: EvaluationRecord) -> list[str]:
     """What a number in the tables cannot be read without."""
     protocol, notes = record["protocol"], []
     kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
@@ -223,20 +229,18 @@ def _notes(record: Mapping[str, Any]) -> list[str]:
             treated = "count as misses" if protocol["without_positive"] == "miss" else "are left out"
             notes.append(f"{level}: {values['without_positive']} queries have nothing to be found and {treated}")
         notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
-    if "junk" in protocol:
+    if protocol["junk"] is not None:
         notes.append(f"{protocol['junk']} junk items taken out of the gallery")
-    if "approximate" in protocol:
-        index = protocol["approximate"]
+    if index := protocol["approximate"]:
         notes.append(
             f"approximate search by {index['kind']}: recall@{index['recall_at']} {index['recall']:.1%} of the exact one"
         )
-    for level, measures in record.get("folds", {}).items():
+    for level, measures in record["folds"].items():
         for name, fold in measures.items():
             mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
             notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
-    if "rejection" in record:
-        found = record["rejection"]
-        drawn, macro = found.get("intervals", {}), found.get("macro", {}).get("auroc")
+    if found := record["rejection"]:
+        drawn, macro = found["intervals"], found["macro"].get("auroc")
         both = {
             name: "".join(
                 f" (95 % over {over} {per_cent(interval)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 (
                     level,
                     row["name"],
-                    *(per_cent(cast("float | None", row["levels"][level].get(key))) for key in measures),
+                    *(per_cent(row["levels"][level].get(key)) for key in measures),
                 )
                 for level in rows[0]["levels"]
                 for row in rows

@@ -69,8 +69,8 @@ def extent(embeddings: Array) -> Extent:
         section 5 (diameter); the decision on the mean is ours, as one outlier sets the diameter.
 
     Example:
-        >>> found = extent(np.array([[0.0], [1.0], [3.0]]))
-        >>> f"{found.diameter:.3f} {found.mean:.3f} {found.median:.3f} {found.root_mean_square:.3f}"
+        >>> result = extent(np.array([[0.0], [1.0], [3.0]]))
+        >>> f"{result.diameter:.3f} {result.mean:.3f} {result.median:.3f} {result.root_mean_square:.3f}"
         '3.000 2.000 2.000 2.160'
     """
     points = _centred(embeddings)

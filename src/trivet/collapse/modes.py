@@ -152,8 +152,8 @@ def class_modes(embeddings: Array, labels: Array, *, seed: int = 0, significance
 
     Example:
         >>> one = torch.special.ndtri(torch.linspace(0.01, 0.99, 50))[:, None]
-        >>> found = class_modes(torch.cat([one, one + 5, one]), np.repeat([7, 7, 9], 50))
-        >>> found.counts.tolist(), found.mean
+        >>> modes = class_modes(torch.cat([one, one + 5, one]), np.repeat([7, 7, 9], 50))
+        >>> modes.counts.tolist(), modes.mean
         ([2, 1], 1.5)
     """
     _check(seed, significance)

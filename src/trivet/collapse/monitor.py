@@ -94,7 +94,7 @@ class CollapseMonitor:
         >>> monitor = CollapseMonitor()
         >>> points = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
         >>> for step in range(60):
-        ...     found = monitor.update(points * 0.8**step + 1, torch.arange(32) % 4, loss=0.2)
+        ...     events = monitor.update(points * 0.8**step + 1, torch.arange(32) % 4, loss=0.2)
         >>> [event.kind for event in monitor.events]
         ['network-collapse']
     """

@@ -20,28 +20,28 @@ def download(name: str, data_root: Path | None) -> Path | None:
     Raises:
         ValueError: if there is no such data set, or it cannot be had; nothing half-written is left.
     """
-    found = entry(name)
-    if not found.published:
+    dataset = entry(name)
+    if not dataset.published:
         raise ValueError(f'"{name}" is your own data: there is nothing to download; say where they are in [data].')
-    if not found.files:
+    if not dataset.files:
         return None
     root = find_root(data_root)
     target = root / name
-    if all((target / file).is_file() for file in found.files):
+    if all((target / file).is_file() for file in dataset.files):
         return target
-    copy = f"copy {', '.join(found.files)} to {target}"
-    if found.fetch is None:
-        raise ValueError(f"{name} must be fetched by hand: get it from {found.published}, and {copy}.")
+    copy = f"copy {', '.join(dataset.files)} to {target}"
+    if dataset.fetch is None:
+        raise ValueError(f"{name} must be fetched by hand: get it from {dataset.published}, and {copy}.")
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
         try:
-            raw = found.fetch(Path(temporary))
+            raw = dataset.fetch(Path(temporary))
         except (OSError, RuntimeError) as error:
             raise ValueError(
                 f"{name} could not be downloaded ({_last_cause(error)}): connect to the network, or {copy}."
             ) from None
         target.mkdir(exist_ok=True)
-        for file in found.files:
+        for file in dataset.files:
             os.replace(raw / file, target / file)
     return target
 

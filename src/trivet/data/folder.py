@@ -84,25 +84,25 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     Raises:
         ValueError: if the folders do not have this form, or more than `config.allow_corrupt` of the images are broken.
     """
-    found = find_images(config.root)
-    given = _given_folders(config, found)
-    levels = _level_names(config, found, 1 if given else 0)
+    images = find_images(config.root)
+    given = _given_folders(config, images)
+    levels = _level_names(config, images, 1 if given else 0)
     level = choose_level(config.level, levels)
-    paths = [config.root / path for path in found]
+    paths = [config.root / path for path in images]
     files = FileInputs(paths, config.image_size, config.channels, np.arange(len(paths)))
-    divided(_arranged(config, files, found, levels, level, given), config)  # before it takes time to decode them
+    divided(_arranged(config, files, images, levels, level, given), config)  # before it takes time to decode them
 
     inputs, broken = _decode(config, files, progress)
-    if len(broken) > config.allow_corrupt * len(found):
-        first = "; ".join(f"{found[i]} ({reason})" for i, reason in list(broken.items())[:3])
+    if len(broken) > config.allow_corrupt * len(images):
+        first = "; ".join(f"{images[i]} ({reason})" for i, reason in list(broken.items())[:3])
         raise ValueError(
-            f"at most {config.allow_corrupt:.2%} of the images may be unreadable: {len(broken)} of {len(found)} in "
+            f"at most {config.allow_corrupt:.2%} of the images may be unreadable: {len(broken)} of {len(images)} in "
             f"{config.root} are, first {first}; repair or remove them, or raise data.allow_corrupt."
         )
-    kept = np.array([i for i in range(len(found)) if i not in broken], np.int64)
-    ids = [found[i] for i in kept.tolist()]
+    kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
+    ids = [images[i] for i in kept.tolist()]
     splits = _arranged(config, inputs.subset(kept), ids, levels, level, given)
-    skipped = tuple(Skipped(found[i], reason) for i, reason in broken.items())
+    skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
     return replace(splits, train=replace(splits.train, skipped=skipped))
 
 
@@ -129,18 +129,18 @@ def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = 
         ValueError: if `root` is no folder, or holds no readable image, or inputs of that shape are no images.
     """
     size, channels = check_square(shape)
-    found = find_images(root)
-    paths = [root / path for path in found]
+    images = find_images(root)
+    paths = [root / path for path in images]
     broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
-    kept = np.array([i for i in range(len(found)) if i not in broken], np.int64)
+    kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
     if not len(kept):
-        raise ValueError(f"{root} must hold images that can be read: none of {len(found)} can, first {broken[0]}.")
-    ids = tuple(found[i] for i in kept.tolist())
+        raise ValueError(f"{root} must hold images that can be read: none of {len(images)} can, first {broken[0]}.")
+    ids = tuple(images[i] for i in kept.tolist())
     depths = {id.count("/") for id in ids}
     levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
     labels, names = _labels(ids, levels, 0)
     inputs = FileInputs(paths, size, channels, np.arange(len(paths))).subset(kept)
-    skipped = tuple(Skipped(found[i], reason) for i, reason in broken.items())
+    skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
     return Dataset(root.resolve().name, inputs, labels, names, ids, skipped)
 
 
@@ -168,7 +168,7 @@ def find_images(root: Path) -> list[str]:
     """
     if not root.is_dir():
         raise ValueError(f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}.")
-    found, seen = [], set()
+    images, seen = [], set()
     for folder, subfolders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
         if real in seen:
@@ -178,22 +178,22 @@ def find_images(root: Path) -> list[str]:
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
-                found.append((Path(folder) / name).relative_to(root).as_posix())
-    if not found:
+                images.append((Path(folder) / name).relative_to(root).as_posix())
+    if not images:
         raise ValueError(
             f"data.root must hold images ({', '.join(sorted(SUFFIXES))}) in one folder per class: {root} has none."
         )
-    for path in found:
+    for path in images:
         try:
             path.encode()
         except UnicodeEncodeError:
             raise ValueError(f"file names must be UTF-8: got {path!r} in {root}; rename it.") from None
-    return sorted(found)
+    return sorted(images)
 
 
-def _given_folders(config: FolderConfig, found: Sequence[str]) -> tuple[str, ...]:
+def _given_folders(config: FolderConfig, images: Sequence[str]) -> tuple[str, ...]:
     """The split folders below the root, train first, then test and val; empty if there are none."""
-    top = {PurePosixPath(path).parts[0] for path in found}
+    top = {PurePosixPath(path).parts[0] for path in images}
     if "train" not in top or not top & {"test", "val"}:
         return ()
     if config.split != "auto":
@@ -206,11 +206,11 @@ def _given_folders(config: FolderConfig, found: Sequence[str]) -> tuple[str, ...
     return tuple(folder for folder in ("train", "test", "val") if folder in top)
 
 
-def _level_names(config: FolderConfig, found: Sequence[str], skip: int) -> tuple[str, ...]:
-    by_depth = {path.count("/") - skip: path for path in reversed(found)}
+def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tuple[str, ...]:
+    by_depth = {path.count("/") - skip: path for path in reversed(images)}
     if list(by_depth) == [0]:
         raise ValueError(
-            f"every image must lie in the folder of its class: {found[0]} in {config.root} does not; "
+            f"every image must lie in the folder of its class: {images[0]} in {config.root} does not; "
             "make one folder per class and move the images there."
         )
     if len(by_depth) > 1:

@@ -169,8 +169,8 @@ class Information:
         Davison, Hinkley, "Bootstrap Methods and their Application", 1997, section 2.7 (influence values).
 
     Example:
-        >>> found = Information(np.array([5, 5, 9, 9]), np.array([1, 1, 0, 2]))
-        >>> found.per_class("nmi").round(3).tolist(), found.per_class("nmi").mean().round(3).item()
+        >>> information = Information(np.array([5, 5, 9, 9]), np.array([1, 1, 0, 2]))
+        >>> information.per_class("nmi").round(3).tolist(), information.per_class("nmi").mean().round(3).item()
         ([0.8, 0.8], 0.8)
     """
 

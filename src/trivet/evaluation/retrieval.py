@@ -120,8 +120,8 @@ def retrieve(
         (cameras and junk).
 
     Example:
-        >>> found = retrieve(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), measures=("recall@1",))
-        >>> found.mean()
+        >>> result = retrieve(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), measures=("recall@1",))
+        >>> result.mean()
         {'recall@1': 0.5}
     """
     by_level = retrieve_levels(

@@ -127,8 +127,8 @@ def verify(
         the Frontiers of Unconstrained Face Detection and Recognition: IARPA Janus Benchmark A", CVPR 2015 (TAR at FAR).
 
     Example:
-        >>> found = verify(np.array([[0.0], [1.0], [4.0], [5.5]]), np.array([0, 0, 1, 1]), fars=(0.25,))
-        >>> found.roc_auc, found.tar_at_far, found.positive_pairs, found.negative_pairs
+        >>> result = verify(np.array([[0.0], [1.0], [4.0], [5.5]]), np.array([0, 0, 1, 1]), fars=(0.25,))
+        >>> result.roc_auc, result.tar_at_far, result.positive_pairs, result.negative_pairs
         (1.0, {0.25: 1.0}, 2, 4)
     """
     points = as_points(embeddings, distance=distance)
@@ -205,8 +205,8 @@ def verify_pairs(
 
     Example:
         >>> left, right = np.zeros((4, 1)), np.array([[0.1], [2.0], [0.3], [3.0]])
-        >>> found = verify_pairs(left, right, np.array([True, False, True, False]), fars=(0.5,))
-        >>> found.roc_auc, found.accuracy, found.tar_at_far
+        >>> result = verify_pairs(left, right, np.array([True, False, True, False]), fars=(0.5,))
+        >>> result.roc_auc, result.accuracy, result.tar_at_far
         (1.0, 1.0, {0.5: 1.0})
     """
     firsts, seconds = as_points(left, distance=distance), as_points(right, distance=distance)

@@ -106,8 +106,8 @@ def find_suspects(
         >>> points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
         >>> labels = np.repeat([3, 8], 20)
         >>> labels[4] = 8
-        >>> found = find_suspects(points, labels)
-        >>> int(found.order[0]), int(found.proposed[4]), bool(found.probability_wrong[4] > 0.5)
+        >>> suspects = find_suspects(points, labels)
+        >>> int(suspects.order[0]), int(suspects.proposed[4]), bool(suspects.probability_wrong[4] > 0.5)
         (4, 3, True)
     """
     setting = Setting.of(embeddings, labels, folds=folds, distance=distance)

@@ -68,8 +68,8 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
         >>> from trivet.label_noise import count_picks, estimate_skew
         >>> points, labels = torch.arange(40.0)[:, None], torch.arange(40) // 2
         >>> picks = mine(points, labels, positives="all", negatives="hard")
-        >>> found = estimate_skew([count_picks(points, labels, picks)])
-        >>> tolerance = strategy_tolerance(found, num_classes=20, samples_per_class=2)
+        >>> skew = estimate_skew([count_picks(points, labels, picks)])
+        >>> tolerance = strategy_tolerance(skew, num_classes=20, samples_per_class=2)
         >>> round(tolerance.skew.value, 2), round(tolerance.rate.value, 4)
         (9.5, 0.0541)
     """
@@ -137,8 +137,8 @@ def implied_tolerance(
         Proposed here; the inverse of Le, Odobez, 2018, eq. 27.
 
     Example:
-        >>> found = implied_tolerance([0.0, 0.2, 0.4], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9])
-        >>> round(found.rate.value, 3), round(found.skew.value, 3), found.beyond
+        >>> tolerance = implied_tolerance([0.0, 0.2, 0.4], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9])
+        >>> round(tolerance.rate.value, 3), round(tolerance.skew.value, 3), tolerance.beyond
         (0.29, 2.017, False)
     """
     rates = np.asarray(noise_rates, dtype=np.float64)

@@ -20,8 +20,8 @@ def log_sum_exp(values: Tensor, scale: float = 1.0) -> Tensor:
     """
     if values.shape[1] == 0:
         return values.sum(dim=1) - torch.inf
-    found: Tensor = _LogSumExp.apply(values, scale)
-    return found
+    sums: Tensor = _LogSumExp.apply(values, scale)
+    return sums
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -33,18 +33,18 @@ class _LogSumExp(torch.autograd.Function):
         largest = powers.amax(dim=1, keepdim=True).clamp_min(torch.finfo(powers.dtype).min)
         powers = relative_powers(powers, largest)
         total = powers.sum(dim=1)
-        found = total.log().add_(largest[:, 0])
+        sums = total.log().add_(largest[:, 0])
         ctx.scale = scale
-        ctx.save_for_backward(values, found, powers, total)
-        return found
+        ctx.save_for_backward(values, sums, powers, total)
+        return sums
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        values, found, powers, total = ctx.saved_tensors
+        values, sums, powers, total = ctx.saved_tensors
         slope = ctx.scale * grad
         shares: Tensor
         if torch.is_grad_enabled():  # to be differentiated again
-            finite = found.clamp_min(torch.finfo(found.dtype).min)[:, None]
+            finite = sums.clamp_min(torch.finfo(sums.dtype).min)[:, None]
             shares = (values * ctx.scale - finite).exp() * slope[:, None]
         else:
             shares = powers * (slope / total.clamp_min(torch.finfo(total.dtype).tiny))[:, None]
@@ -94,8 +94,8 @@ class _HingeSum(torch.autograd.Function):
 
 def softplus_sum(thresholds: Tensor, distances: Tensor) -> Tensor:
     """The sum over b, s and m of log(1 + exp(t_bs - x_bm)), a scalar; arguments as of `hinge_sum`."""
-    found: Tensor = _SoftplusSum.apply(thresholds, distances)
-    return found
+    total: Tensor = _SoftplusSum.apply(thresholds, distances)
+    return total
 
 
 class _SoftplusSum(torch.autograd.Function):

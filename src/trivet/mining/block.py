@@ -181,11 +181,11 @@ class Block:
 
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
-        found = self._own if columns is self.own_columns else self._squared_to(columns)
+        part = self._own if columns is self.own_columns else self._squared_to(columns)
         if self._leaves:
-            found = _List(found.columns, found.differences, found.squared.detach().requires_grad_())
-            self._lists.append(found)
-        return from_squared(found.squared, self.distance)
+            part = _List(part.columns, part.differences, part.squared.detach().requires_grad_())
+            self._lists.append(part)
+        return from_squared(part.squared, self.distance)
 
     def between(self, columns: Tensor, others: Tensor) -> Tensor:
         """Distances `(B, S)` between two references of each slot, in the loss's distance."""
@@ -197,7 +197,7 @@ class Block:
             return
         names = ("anchors", "references", "reference_squares", "_dense")
         rows = [self.__dict__[name] for name in names if name in self.__dict__]
-        leaves = [*rows, *(found.squared for found in self._lists), *parameters]
+        leaves = [*rows, *(part.squared for part in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
         own_part = sums.anchors[slice(*self._span)]
@@ -213,21 +213,21 @@ class Block:
             of_squares = of_squares[: sums.learned]
             sums.squares = of_squares if sums.squares is None else sums.squares.add_(of_squares)
         of_matrix = grad_of("_dense")
-        for found in self._lists:
-            grad = grads[id(found.squared)]
+        for part in self._lists:
+            grad = grads[id(part.squared)]
             if grad is None or self.size == 0:
                 continue
-            if found.differences is None:
+            if part.differences is None:
                 wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
-                wide.scatter_add_(1, found.columns, grad.double())
+                wide.scatter_add_(1, part.columns, grad.double())
                 if sums.precise is None:
                     sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned)
                 sums.precise.add(wide, *self._span)
                 continue
-            pulls = (2 * grad)[:, :, None] * found.differences  # (B, S, d)
+            pulls = (2 * grad)[:, :, None] * part.differences  # (B, S, d)
             own_part.sub_(pulls.sum(dim=1))
             if sums.references is not None and sums.learned:
-                columns, pulls = found.columns.flatten(), pulls.flatten(0, 1)
+                columns, pulls = part.columns.flatten(), pulls.flatten(0, 1)
                 if sums.learned < self.size:
                     pulls = pulls * (columns < sums.learned)[:, None]
                     columns = columns.clamp_max(sums.learned - 1)

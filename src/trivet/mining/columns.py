@@ -26,11 +26,11 @@ def nearest_few(values: Tensor, number: int) -> Tensor:
     """The columns `(B, number)` of the smallest of `values (B, M)`, nearest first; the lowest of tied ones first."""
     if number == 1:
         return nearest(values)
-    left, found = values.clone(), []
+    left, smallest = values.clone(), []
     for _ in range(number):
-        found.append(nearest(left))
-        left.scatter_(1, found[-1], torch.inf)
-    return torch.cat(found, dim=1)
+        smallest.append(nearest(left))
+        left.scatter_(1, smallest[-1], torch.inf)
+    return torch.cat(smallest, dim=1)
 
 
 def below(values: Tensor, limits: Tensor) -> Tensor:

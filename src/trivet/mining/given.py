@@ -146,7 +146,7 @@ def disjoint_triplets(
     taken = torch.zeros(len(batch.references), dtype=torch.bool, device=anchors.device)
     used = torch.zeros(len(batch.labels), dtype=torch.bool, device=anchors.device)
     rest = replace(batch, taken=taken)
-    found: list[tuple[int, int, int]] = []
+    triplets: list[tuple[int, int, int]] = []
     for anchor in anchors.tolist():
         if used[anchor]:
             continue
@@ -155,14 +155,14 @@ def disjoint_triplets(
         if not selection.positives.chosen[0, 0]:
             continue
         positive, negative = int(selection.positives.index[0, 0]), int(selection.negatives.index[0, 0])
-        found.append((anchor, positive, negative))
+        triplets.append((anchor, positive, negative))
         used[anchor] = True
         taken[[positive, negative]] = True
         if batch.ids is not None and batch.reference_ids is not None:
             met = torch.stack([batch.ids[anchor], batch.reference_ids[positive], batch.reference_ids[negative]])
             taken |= torch.isin(batch.reference_ids, met)
             used |= torch.isin(batch.ids, met)
-    first, second, third = torch.tensor(found, dtype=torch.int64, device=anchors.device).reshape(-1, 3).unbind(dim=1)
+    first, second, third = torch.tensor(triplets, dtype=torch.int64, device=anchors.device).reshape(-1, 3).unbind(dim=1)
     return first, second, third
 
 

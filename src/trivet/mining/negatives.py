@@ -216,10 +216,10 @@ class SemihardHardestNegative(NegativeSelector):
         if block.size == 0:
             return nothing(uniform)
         if to_positive.shape[1] > MOST_COUNTED:
-            found = _Ranked(block).take(to_positive, self.k)
+            choice = _Ranked(block).take(to_positive, self.k)
         else:
-            found = _first_beyond(block.to_negatives, to_positive, self.k)
-        return _or_else(found, block, uniform, self.otherwise, self.k)
+            choice = _first_beyond(block.to_negatives, to_positive, self.k)
+        return _or_else(choice, block, uniform, self.otherwise, self.k)
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,9 @@ class DistanceWeighted(NegativeSelector):
             return nothing(uniform)
         weights = self.weights(block)
         chosen = (weights.amax(dim=1, keepdim=True) > 0).expand_as(uniform)
-        found = Choice(columns.weighted(weights, uniform).where(chosen, 0), chosen)
+        choice = Choice(columns.weighted(weights, uniform).where(chosen, 0), chosen)
         # Here the k are independent, so are those of the fallback.
-        return _or_else(found, block, uniform, self.otherwise, 1)
+        return _or_else(choice, block, uniform, self.otherwise, 1)
 
     def weights(self, block: Block) -> Tensor:
         """Weight of each reference `(B, M)`, at most 1; 0 for what may not be chosen, or is below 2e-35."""
@@ -391,21 +391,21 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
     ranges = columns.Ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
     # One slot after the other where k > 1: the k choices of a slot are ranks in the same range.
-    found = [ranges.column(rank[:, place::k]) for place in range(k)]
-    index = torch.stack(found, dim=2).flatten(1)
+    parts = [ranges.column(rank[:, place::k]) for place in range(k)]
+    index = torch.stack(parts, dim=2).flatten(1)
     return Choice(index.where(chosen, 0), chosen)
 
 
 def _first_beyond(squared: Tensor, low: Tensor, k: int) -> Choice:
     """The k nearest columns of `squared (B, M)` strictly beyond `low (B, S)`; infinite ones do not count."""
-    found, ahead = [], torch.empty_like(squared)
+    parts, ahead = [], torch.empty_like(squared)
     for slot in range(low.shape[1]):
         # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
         torch.threshold_(torch.sub(squared, low[:, slot : slot + 1], out=ahead), 0, torch.inf)
-        found.append(columns.nearest_few(ahead, k))
-    if not found:
+        parts.append(columns.nearest_few(ahead, k))
+    if not parts:
         return nothing(low)
-    index = torch.cat(found, dim=1)
+    index = torch.cat(parts, dim=1)
     reached = squared.gather(1, index)
     chosen = (reached > low.repeat_interleave(k, dim=1)) & reached.isfinite()
     if k > 1:  # a row with fewer than k repeats one
@@ -450,15 +450,15 @@ def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
     return Choice(index, chosen) if slots == 1 else Choice(index.repeat(1, slots), chosen.repeat(1, slots))
 
 
-def _or_else(found: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
-    """What was found, or where a slot of the positive found nothing, negatives drawn among all."""
+def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
+    """The choice, or where a slot of the positive has nothing, negatives drawn among all."""
     if otherwise == "drop":
-        return found
+        return choice
     fallback = _uniform(block, uniform, k)
-    empty = ~found.chosen
+    empty = ~choice.chosen
     if k > 1:
         empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)
-    return Choice(fallback.index.where(empty, found.index), found.chosen | (fallback.chosen & empty))
+    return Choice(fallback.index.where(empty, choice.index), choice.chosen | (fallback.chosen & empty))
 
 
 def _check(margin: float | None, otherwise: Otherwise, k: int) -> None:

@@ -50,8 +50,8 @@ def encoder_vectors(texts: Sequence[str], encoder: str) -> npt.NDArray[np.float3
     Raises:
         ValueError: if the library is not installed, or the model cannot be loaded.
     """
-    found = load_encoder(encoder).encode(list(texts), show_progress_bar=False)
-    return np.asarray(found, dtype=np.float32)
+    embeddings = load_encoder(encoder).encode(list(texts), show_progress_bar=False)
+    return np.asarray(embeddings, dtype=np.float32)
 
 
 def load_encoder(name: str) -> Any:

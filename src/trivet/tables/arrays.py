@@ -31,13 +31,13 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
 
     key = next((name for name in EMBEDDINGS if name in headers), None)
     if key is None:
-        found = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
-        if len(found) != 1:
+        candidates = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
+        if len(candidates) != 1:
             raise ValueError(
                 f"{path} must hold the embeddings as 'embeddings', or as its only (N, d) floating-point array: it has "
-                f"{listed(found)} of that kind among {listed(list(headers))}; name one 'embeddings'."
+                f"{listed(candidates)} of that kind among {listed(list(headers))}; name one 'embeddings'."
             )
-        key = found[0]
+        key = candidates[0]
     _check_no_objects(path, repr(key), headers[key][1])
     check_embeddings(path, *headers[key])
     count = headers[key][0][0]

@@ -48,7 +48,7 @@ def read_decisions(path: Path) -> list[Decision]:
             f"{path} must have the columns {', '.join(COLUMNS)}: it has no {lacking[0]!r}; write the names in its "
             "first line."
         )
-    found: dict[str, Decision] = {}
+    decisions: dict[str, Decision] = {}
     for line, row in rows:
         row_id, decision, label = (row.get(column) or "" for column in COLUMNS)
         decision = decision.strip()
@@ -61,12 +61,13 @@ def read_decisions(path: Path) -> list[Decision]:
             )
         if decision == "relabel" and not label:
             raise ValueError(f"relabel needs a label: line {line} of {path} has none for {row_id!r}; fill it in.")
-        if row_id in found:
+        if row_id in decisions:
             raise ValueError(
-                f"{path} must decide once on an id: lines {found[row_id].line} and {line} have {row_id!r}; remove one."
+                f"{path} must decide once on an id: lines {decisions[row_id].line} and {line} have {row_id!r}; "
+                "remove one."
             )
-        found[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
-    return list(found.values())
+        decisions[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
+    return list(decisions.values())
 
 
 def write_decisions(rows: Iterable[Sequence[str]]) -> str:

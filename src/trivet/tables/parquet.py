@@ -145,16 +145,16 @@ def _check_no_null(path: Path, name: str, start: int, values: pa.Array, *, per_r
 
 def _numbered(path: Path, schema: pa.Schema) -> list[str]:
     """The columns that hold one dimension each, first dimension first."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    groups: dict[str, list[tuple[int, str]]] = {}
     floating = set()
     for field in schema:
         match = re.fullmatch("(.*?)([0-9]+)", field.name, re.DOTALL)
         if match and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type)):
-            found.setdefault(match[1], []).append((int(match[2]), field.name))
+            groups.setdefault(match[1], []).append((int(match[2]), field.name))
             if pa.types.is_floating(field.type):
                 floating.add(match[1])
     families = {}
-    for prefix, columns in found.items():
+    for prefix, columns in groups.items():
         numbers = [number for number, _ in sorted(columns)]
         if len(numbers) > 1 and numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1))):
             families[prefix] = [name for _, name in sorted(columns)]

@@ -54,8 +54,8 @@ def read_texts(
         raise ValueError(f"{path} must hold at least one text: it has no row below its header; add some.")
     # The numbers of the rows stand for their vectors until it is known which rows are asked for.
     rows = np.arange(len(table), dtype=np.float64)[:, None]
-    found = select_rows(path, table.source(rows, without=text), levels, split)
-    chosen = found.embeddings[:, 0].astype(np.int64).tolist()
+    selected = select_rows(path, table.source(rows, without=text), levels, split)
+    chosen = selected.embeddings[:, 0].astype(np.int64).tolist()
     column = table.texts(text)
     texts = [column[row] or "" for row in chosen]
     empty = [row for row, one in zip(chosen, texts, strict=True) if not one.strip()]
@@ -65,4 +65,4 @@ def read_texts(
             f"every row of {path} must have a text: {len(empty)} of {len(texts)} have none, rows {shown} counted from "
             "0; fill them in, or leave out these rows."
         )
-    return replace(found, embeddings=encode(texts)), texts
+    return replace(selected, embeddings=encode(texts)), texts

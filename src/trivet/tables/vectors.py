@@ -165,10 +165,10 @@ def _index(column: str) -> bool:
 
 
 def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
-    found = [name for name in names if name in source.columns]
-    if len(found) > 1:
-        raise ValueError(f"{path} must say once what the {names[0]} is: it has {' and '.join(found)}; remove one.")
-    return source.column(found[0]) if found else None
+    present = [name for name in names if name in source.columns]
+    if len(present) > 1:
+        raise ValueError(f"{path} must say once what the {names[0]} is: it has {' and '.join(present)}; remove one.")
+    return source.column(present[0]) if present else None
 
 
 def _rows_of(path: Path, splits: Column | None, split: str) -> npt.NDArray[np.int64]:

@@ -425,5 +425,5 @@ def _different(values: Sequence[int], *, most: int, name: str) -> list[int]:
 
 
 def _simulated(num_classes: int, draws: int, generator: np.random.Generator) -> tuple[Floats, Floats]:
-    found = [noise.simulated_pair_rates(p, num_classes, draws=draws, generator=generator) for p in SIMULATED.tolist()]
-    return np.array([rates.positive for rates in found]), np.array([rates.negative for rates in found])
+    every = [noise.simulated_pair_rates(p, num_classes, draws=draws, generator=generator) for p in SIMULATED.tolist()]
+    return np.array([rates.positive for rates in every]), np.array([rates.negative for rates in every])

@@ -67,9 +67,9 @@ def partition(*, grid: int, margin: float, beta: float) -> Figure:
         for ax, part in zip(axes[0], parts, strict=True):
             top = 1.25 * max(part["loss_true_label"].max(), part["loss_wrong_label"].max())
             middles = (bounds[:-1] + bounds[1:]) / 2
-            found = noise.margin_partition(middles, np.full(middles.shape, part["t"] == 1), margin=margin, beta=beta)
+            masks = noise.margin_partition(middles, np.full(middles.shape, part["t"] == 1), margin=margin, beta=beta)
             for k, middle in enumerate(middles):
-                fill, hatch, name = looks[next(name for name, mask in found._asdict().items() if mask[k])]
+                fill, hatch, name = looks[next(name for name, mask in masks._asdict().items() if mask[k])]
                 ax.axvspan(bounds[k], bounds[k + 1], facecolor=fill, hatch=hatch, edgecolor="#eeb96a", linewidth=0)
                 ax.text(middle, 0.93 * top, name, ha="center", va="center", fontsize=11, bbox={"color": fill, "pad": 1})
             ax.plot(d, part["loss_true_label"], color=BLUE)
@@ -107,7 +107,7 @@ def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
     """The multipliers of the residual of the margin loss, and whether z makes the first outweigh the second."""
     number = classes[-1]
     p = np.linspace(0, 1, grid)
-    found = noise.residual_multipliers(p, number, positive_skew=1 / gamma, negative_skew=1.0)
+    multipliers = noise.residual_multipliers(p, number, positive_skew=1 / gamma, negative_skew=1.0)
     by_rate: list[Part] = [
         {
             "panel": "a",
@@ -120,7 +120,7 @@ def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
             "negative_skew": 1.0,
             "value": values,
         }
-        for name, values in found._asdict().items()
+        for name, values in multipliers._asdict().items()
     ]
     gammas = np.linspace(0.02, 0.98, grid)
     by_gamma: list[Part] = []

@@ -61,7 +61,7 @@ def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, bat
         d = distances_of(rows[batch])
         same, apart = pairs_of(labels)
         true_mates = truth[batch][:, None] == truth[batch]
-        found = mine(
+        triplets = mine(
             torch.from_numpy(rows[batch]),
             torch.from_numpy(labels),
             positives="all",
@@ -70,7 +70,7 @@ def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, bat
             distance="euclidean",
             generator=drawn,
         )
-        a, n = found.anchor.numpy(), found.negative.numpy()
+        a, n = triplets.anchor.numpy(), triplets.negative.numpy()
         count = apart.sum(axis=1)[a]  # m, of each pick
         rank = (apart[a] & (d[a] < d[a, n][:, None])).sum(axis=1)
         picked += np.bincount(bins * rank // count, minlength=bins)

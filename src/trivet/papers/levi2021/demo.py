@@ -141,14 +141,14 @@ def measure(splits: Splits, networks: Sequence[Network]) -> dict[str, Any]:
         measured: dict[str, list[dict[str, Any]]] = {arm: [] for arm in ARMS}
         for network in networks:
             embeddings = embed(network.model, dataset.inputs)
-            found = evaluate(embeddings, dataset.labels, measures=MEASURES, seed=network.seed)
-            measured[network.positives].append({level: result.as_json() for level, result in found.items()})
+            evaluation = evaluate(embeddings, dataset.labels, measures=MEASURES, seed=network.seed)
+            measured[network.positives].append({level: result.as_json() for level, result in evaluation.items()})
             if split == TRAINED_CLASSES:
                 index = fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE])
                 indices[network.positives].append(index)
         results += [
             {"positives": arm, "split": split, "level": level}
-            | {name: spread([found[level][name] for found in measured[arm]]) for name in MEASURES}
+            | {name: spread([results_of[level][name] for results_of in measured[arm]]) for name in MEASURES}
             for level in (FINE, COARSE)
             for arm in ARMS
         ]

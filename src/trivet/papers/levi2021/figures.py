@@ -105,8 +105,8 @@ def collapsed_or_split(
         for t in classes
         for level in p
     }
-    found = [size for pair in known.values() for size in pair if size is not None]
-    sizes = _sizes(max([64, *(2 * size for size in found)]), largest, found)
+    finite = [size for pair in known.values() for size in pair if size is not None]
+    sizes = _sizes(max([64, *(2 * size for size in finite)]), largest, finite)
     rows: list[dict[str, Any]] = []
     with style():
         picture, axes = panels(len(classes), 2, height=0.55 + 2.6 * len(classes), sharex=True)
@@ -223,7 +223,7 @@ def _ratio_axes(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -> Figure:
     """The class size from which on two modes are cheaper, by number of classes and p."""
     classes = range(2, most_classes + 1)
-    found = {
+    grids = {
         "triplet": [[risk.triplet_split_threshold(t, p, largest=largest) for p in LEVELS] for t in classes],
         "margin": [
             [risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) for p in LEVELS]
@@ -238,13 +238,13 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
             "threshold": math.nan if size is None else size,
             "never": int(size is None),
         }
-        for loss, grid in found.items()
+        for loss, grid in grids.items()
         for t, line in zip(classes, grid, strict=True)
         for p, size in zip(LEVELS, line, strict=True)
     ]
     with style():
         picture, axes = panels(1, 2, height=3.3, sharey=True)
-        for ax, (loss, grid) in zip(axes[0], found.items(), strict=True):
+        for ax, (loss, grid) in zip(axes[0], grids.items(), strict=True):
             values = np.array(
                 [[math.nan if size is None else size for size in line] for line in grid], dtype=np.float64
             )

@@ -114,25 +114,25 @@ def _finish_ratios(ax: Axes) -> None:
 def _single_thresholds(ax: Axes, rows: list[dict[str, Any]]) -> None:
     names: dict[risk.NearerOrder, str] = {"worst": "worst order", "same-class": "nearer ones of its class"}
     for place, (nearer, name) in enumerate(names.items()):
-        found = [risk.push_threshold(level, nearer=nearer) for level in LEVELS]
+        counts = [risk.push_threshold(level, nearer=nearer) for level in LEVELS]
         rows += [
             {"panel": "b", "case": nearer, "p": level, "threshold": count}
-            for level, count in zip(LEVELS, found, strict=True)
+            for level, count in zip(LEVELS, counts, strict=True)
         ]
-        ax.plot(LEVELS, found, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=name)
+        ax.plot(LEVELS, counts, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=name)
     ax.set_title("b  Claim 3: enough nearer samples", loc="left")
     _finish_thresholds(ax, "nearer samples that suffice")
 
 
 def _pair_thresholds(ax: Axes, rows: list[dict[str, Any]], rank: Sequence[int]) -> None:
     for place, each in enumerate(rank):
-        found = [risk.pair_push_threshold(level, each) for level in LEVELS]
+        counts = [risk.pair_push_threshold(level, each) for level in LEVELS]
         rows += [
             {"panel": "d", "case": "worst", "p": level, "rank": each, "threshold": count}
-            for level, count in zip(LEVELS, found, strict=True)
+            for level, count in zip(LEVELS, counts, strict=True)
         ]
         ax.plot(
-            LEVELS, found, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=f"rank {each}"
+            LEVELS, counts, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=f"rank {each}"
         )
     ax.set_title("d  Claim 4: enough ranks apart", loc="left")
     _finish_thresholds(ax, "ranks apart that suffice, $j$")

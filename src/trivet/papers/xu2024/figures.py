@@ -89,9 +89,9 @@ def figures(
 def five_points(*, starts: int, margin: float) -> Figure:
     """Five points, their nearest separated images by either distance, and the hardest triplet."""
     f, classes = point_sets.PLANE, point_sets.PLANE_CLASSES
-    found = isometry.loss_sandwich(f, classes, margin=margin, starts=starts)
+    sandwich = isometry.loss_sandwich(f, classes, margin=margin, starts=starts)
     triplet = isometry.hardest_triplet(f, classes, margin=margin)
-    shown = {"f": f, "f*_haus": found.hausdorff.witness, "f*_iso": found.isometric.witness}
+    shown = {"f": f, "f*_haus": sandwich.hausdorff.witness, "f*_iso": sandwich.isometric.witness}
     moved = np.linalg.norm(shown["f*_haus"] - f, axis=1)
     changed = np.abs(cdist(shown["f*_iso"], shown["f*_iso"]) - cdist(f, f))
     # Several pairs share the largest change, up to what the search leaves.
@@ -116,11 +116,11 @@ def five_points(*, starts: int, margin: float) -> Figure:
     rows += [{"what": f"isometric pair, {end}", "item": k + 1} for end, k in (("first", i), ("second", j))]
     values = {
         "margin": margin,
-        "loss": found.loss,
-        "d_haus": found.hausdorff.value,
-        "d_iso": found.isometric.value,
-        "d_iso / loss": found.isometric_per_loss,
-        "d_haus / d_iso": found.hausdorff_per_isometric,
+        "loss": sandwich.loss,
+        "d_haus": sandwich.hausdorff.value,
+        "d_iso": sandwich.isometric.value,
+        "d_iso / loss": sandwich.isometric_per_loss,
+        "d_haus / d_iso": sandwich.hausdorff_per_isometric,
     }
     rows += [{"what": name, "value": value} for name, value in values.items()]
     with style():
@@ -157,12 +157,12 @@ def five_points(*, starts: int, margin: float) -> Figure:
         to_negative = math.dist(f[triplet.anchor], f[triplet.negative])
         plus = f" + {margin:g}" if margin else ""
         setup.set_title("(a) five points and what each class forbids")
-        haus.set_title(f"(b) nearest by $d_{{haus}}$ = {found.hausdorff.value:.3f},\nthe length of the edged arrows")
+        haus.set_title(f"(b) nearest by $d_{{haus}}$ = {sandwich.hausdorff.value:.3f},\nthe length of the edged arrows")
         iso.set_title(
-            f"(c) nearest by $d_{{iso}}$ = {found.isometric.value:.3f},\n"
+            f"(c) nearest by $d_{{iso}}$ = {sandwich.isometric.value:.3f},\n"
             f"|{before:.3f} − {after:.3f}| between {i + 1} and {j + 1}"
         )
-        hard.set_title(f"(d) hardest triplet: loss {to_positive:.3f} − {to_negative:.3f}{plus} = {found.loss:.3f}")
+        hard.set_title(f"(d) hardest triplet: loss {to_positive:.3f} − {to_negative:.3f}{plus} = {sandwich.loss:.3f}")
         for k in range(len(f)):
             _number(setup, k, f[k], f[k] - np.ones(2))
             _number(haus, k, f[k], shown["f*_haus"][k])
@@ -197,9 +197,9 @@ def five_points(*, starts: int, margin: float) -> Figure:
             "(c) show. In (b) no point moves farther than the black-edged arrows. In (c) no distance changes by more "
             "than that of the joined pair (grey before, black after); others may change as much. Panel (d) is the "
             "triplet that hard negative mining trains on. "
-            f"Here d_iso is {found.isometric_per_loss:.2f} times the loss (at least 0.5 by theorem 3.3), and d_haus is "
-            f"{found.hausdorff_per_isometric:.2f} times d_iso (at least 0.5 by theorem 3.2). The paper has 0.53 for "
-            "points that it does not give."
+            f"Here d_iso is {sandwich.isometric_per_loss:.2f} times the loss (at least 0.5 by theorem 3.3), and d_haus "
+            f"is {sandwich.hausdorff_per_isometric:.2f} times d_iso (at least 0.5 by theorem 3.2). The paper has 0.53 "
+            "for points that it does not give."
         ),
         numbers=columns(rows, ("what", "class", "item", "arc", "x", "y", "value")),
         picture=picture,
@@ -402,7 +402,7 @@ def ranges(*, seed: int, cases: int) -> Figure:
             | dict(zip(names, ratios, strict=True))
             for k, ratios in enumerate(measured[kind])
         ]
-    every = [[ratios[which] for found in measured.values() for ratios in found] or [math.nan] for which in range(3)]
+    every = [[ratios[which] for of_kind in measured.values() for ratios in of_kind] or [math.nan] for which in range(3)]
     with style():
         picture, axes = panels(1, 3, height=3.9, width=7.4, sharey=True)
         looks = (
@@ -411,8 +411,8 @@ def ranges(*, seed: int, cases: int) -> Figure:
             ("$d_{haus}$ / loss", 0.25, RED),
         )
         for which, (panel, (name, bound, colour)) in enumerate(zip(axes[0], looks, strict=True)):
-            for place, found in enumerate(measured.values()):
-                values = sorted(ratios[which] for ratios in found)
+            for place, of_kind in enumerate(measured.values()):
+                values = sorted(ratios[which] for ratios in of_kind)
                 lifted = 0.22 * np.sin(2.4 * np.arange(len(values)))  # apart, though equal
                 panel.plot(values, place + lifted, linestyle="", marker="o", markersize=3.6, color=colour, alpha=0.65)
                 if values:

@@ -81,7 +81,7 @@ RANGES = {
 
 def cases(kind: PointSet, count: int, *, seed: int = 0, starts: int = 8) -> list[Case]:
     """`count` random sets of a kind, from consecutive seeds, without those that are separated; exact on a line."""
-    found = []
+    measured = []
     classes = np.arange(kind.points) % kind.classes
     for at in range(seed, seed + count):
         points = gaussian(at, kind.points, kind.dimension)
@@ -100,8 +100,8 @@ def cases(kind: PointSet, count: int, *, seed: int = 0, starts: int = 8) -> list
             isometric, hausdorff = sandwich.isometric.value, sandwich.hausdorff.value
             loss, enclosing = sandwich.loss, sandwich.enclosing
             after = isometry.diameter(sandwich.hausdorff.witness)
-        found.append(Case(loss, isometric, hausdorff, enclosing, isometry.diameter(points), after))
-    return found
+        measured.append(Case(loss, isometric, hausdorff, enclosing, isometry.diameter(points), after))
+    return measured
 
 
 @dataclass(frozen=True)

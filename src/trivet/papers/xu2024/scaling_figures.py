@@ -125,8 +125,8 @@ def training(*, seed: int, repeats: int) -> Figure:
         | {"diameter_before": each.before.diameter, "diameter_after": each.after.diameter, "forecast": each.forecast}
         | {"mean_distance_before": each.before.mean_distance, "mean_distance_after": each.after.mean_distance}
         | {"recall_after": each.after.recall, "first_loss": each.first_loss}
-        for (batch, d), found in trained.items()
-        for at, each in enumerate(found, seed)
+        for (batch, d), runs in trained.items()
+        for at, each in enumerate(runs, seed)
     ]
     with style():
         picture, axes = panels(1, 2, height=3.6, sharey=True)
@@ -134,8 +134,8 @@ def training(*, seed: int, repeats: int) -> Figure:
         by_dimension = [(d, trained[(8, 4), d]) for d in TRAINED_DIMENSIONS]
         for panel, groups in ((axes[0, 0], by_batch), (axes[0, 1], by_dimension)):
             across = [x for x, _ in groups]
-            for x, found in groups:
-                for each in found:
+            for x, runs in groups:
+                for each in runs:
                     down = each.kept < 0.05
                     panel.plot(
                         *([x], [each.after.diameter]),
@@ -148,13 +148,13 @@ def training(*, seed: int, repeats: int) -> Figure:
                     )
             panel.plot(
                 across,
-                [fmean(each.before.diameter for each in found) for _, found in groups],
+                [fmean(each.before.diameter for each in runs) for _, runs in groups],
                 color=SOFT,
                 linestyle=":",
                 marker="D",
                 markersize=4,
             )
-            bound = [fmean(each.forecast for each in found) for _, found in groups]
+            bound = [fmean(each.forecast for each in runs) for _, runs in groups]
             panel.plot(across, [value if value > 0 else math.nan for value in bound], color=BLUE, linestyle="--")
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")

@@ -56,7 +56,7 @@ def digit_movement(loss: SimulatedLoss, *, seed: int = 0) -> dict[tuple[Phase, s
     start = random_weights((64, 128, 32), seed)
     trained = [weight.clone() for weight in start]
     train(trained, images, labels, loss=loss, mined=("easy", "hard"), steps=300, learning_rate=0.1, seed=seed)
-    found: dict[tuple[Phase, str], Movement] = {}
+    movements: dict[tuple[Phase, str], Movement] = {}
     for (phase, weights), (name, mined) in product(zip(PHASES, (start, trained), strict=True), MINED.items()):
         steps = train(
             [weight.clone() for weight in weights],
@@ -69,12 +69,12 @@ def digit_movement(loss: SimulatedLoss, *, seed: int = 0) -> dict[tuple[Phase, s
             seed=seed + 1,
             measured=True,
         )
-        found[phase, name] = Movement(
+        movements[phase, name] = Movement(
             before=np.concatenate([step.before for step in steps]),
             after=np.concatenate([step.after for step in steps]),
             direction=np.concatenate([step.direction for step in steps]),
         )
-    return found
+    return movements
 
 
 def random_weights(sizes: tuple[int, ...], seed: int) -> list[Tensor]:

@@ -350,7 +350,7 @@ def _areas(
     losses: Sequence[SimulatedLoss], gammas: Sequence[float], strengths: Sequence[float], options: dict[str, Any]
 ) -> Figure:
     """Shares of the diagram by direction, and the two problems in numbers."""
-    found = {
+    areas = {
         key: movement_areas(vector_field(loss=key[0], gamma=key[1], strength=key[2], size=AREA_CELLS, **options))
         for key in product(losses, gammas, strengths)
     }
@@ -363,7 +363,7 @@ def _areas(
     for axes, loss in zip(bars, losses, strict=True):
         start = np.zeros(len(lines))
         for way, (colour, hatch) in WAYS.items():
-            share = 100 * np.array([getattr(found[loss, *line], way.replace("-", "_")) for line in lines])
+            share = 100 * np.array([getattr(areas[loss, *line], way.replace("-", "_")) for line in lines])
             axes.barh(
                 range(len(lines)),
                 share,
@@ -410,7 +410,7 @@ def _areas(
         for loss, colour, mark, dash in zip(LOSSES, (BLUE, ORANGE, GREEN), "osD", dashes, strict=True):
             if loss in losses:
                 scale = 1 if key == "right" else 100
-                values = [scale * getattr(found[loss, middle, strength], key) for strength in strengths]
+                values = [scale * getattr(areas[loss, middle, strength], key) for strength in strengths]
                 axes.plot(
                     strengths, values, dash, color=colour, marker=mark, markersize=4, label=SHORT[loss], clip_on=False
                 )
@@ -421,7 +421,7 @@ def _areas(
     handles, names = problems[0].get_legend_handles_labels()
     lower.legend(handles, names, loc="outside lower center", ncols=3)
     numbers: dict[str, list[Any]] = {"loss": [], "gamma": [], "p": []}
-    for (loss, gamma, strength), area in found.items():
+    for (loss, gamma, strength), area in areas.items():
         for name, value in {"loss": loss, "gamma": gamma, "p": strength, **vars(area)}.items():
             numbers.setdefault(name, []).append(value)
     return Figure(
@@ -443,7 +443,7 @@ def _areas(
 
 def _movement(loss: SimulatedLoss, seed: int) -> Figure:
     """Like one row of figure 3: real triplets by the direction in which an optimiser's step moved them."""
-    found = digit_movement(loss, seed=seed)
+    movements = digit_movement(loss, seed=seed)
     places = {"top-left": (0, 0), "top-right": (0, 1), "bottom-left": (1, 0), "bottom-right": (1, 1)}
     looks: dict[tuple[Phase, str], tuple[str, str]] = {
         ("initial", "HPHN"): (BLUE, "o"),
@@ -457,7 +457,7 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         panel = axes[place]
         lines = []
         for key, (colour, mark) in looks.items():
-            moved = found[key]
+            moved = movements[key]
             here = moved.direction == DIRECTIONS.index(way)
             panel.plot(
                 *moved.before[here].T,
@@ -482,7 +482,7 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
     numbers: dict[str, list[Any]] = {
         key: [] for key in ("phase", "mining", "s_ap", "s_an", "change_ap", "change_an", "direction")
     }
-    for (phase, name), moved in found.items():
+    for (phase, name), moved in movements.items():
         change = moved.after - moved.before
         numbers["phase"] += [phase] * len(change)
         numbers["mining"] += [name] * len(change)

@@ -83,7 +83,7 @@ def triplet_scatter(
         Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 3, figures 1 and 6.
     """
     rows = as_rows(embeddings)
-    found = mine(
+    triplets = mine(
         rows,
         labels,
         positives=positives,
@@ -93,7 +93,7 @@ def triplet_scatter(
         disjoint=disjoint,
         generator=generator,
     )
-    return place_triplets(rows, found)
+    return place_triplets(rows, triplets)
 
 
 def place_triplets(embeddings: Array, triplets: Triplets | Array) -> TripletScatter:

@@ -291,7 +291,7 @@ def thickness_bound(embeddings: Array, *, restarts: int = 20, seed: int = 0) -> 
         unit = start / np.linalg.norm(start)
         width = float(np.ptp(points @ unit))
         while True:
-            found = linprog(
+            solution = linprog(
                 cost,
                 A_ub=between,
                 b_ub=np.zeros(len(between)),
@@ -299,9 +299,9 @@ def thickness_bound(embeddings: Array, *, restarts: int = 20, seed: int = 0) -> 
                 b_eq=[1.0],
                 bounds=(None, None),
             )
-            if not found.success:
+            if not solution.success:
                 break
-            unit = found.x[:d] / np.linalg.norm(found.x[:d])
+            unit = solution.x[:d] / np.linalg.norm(solution.x[:d])
             before, width = width, min(width, float(np.ptp(points @ unit)))
             if before - width < 1e-12:
                 break
@@ -523,7 +523,7 @@ def least_last(first: Floats, room: Function, slopes: Function) -> Floats:
     """The variables `(n,)` that SLSQP ends at, lowering the last one while `room` stays >= 0."""
     along = np.zeros(len(first))
     along[-1] = 1.0
-    found = minimize(
+    solution = minimize(
         lambda x: x[-1],
         first,
         jac=lambda x: along,
@@ -531,7 +531,7 @@ def least_last(first: Floats, room: Function, slopes: Function) -> Floats:
         constraints=[{"type": "ineq", "fun": room, "jac": slopes}],
         options={"maxiter": 200, "ftol": 1e-10},
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 def lengths_of(vectors: Floats) -> Floats:

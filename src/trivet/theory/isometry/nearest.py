@@ -87,8 +87,8 @@ def distance_to_separation(
         points of a triplet moving by at most d_haus. The search is Trivet's.
 
     Example:
-        >>> found = distance_to_separation(np.array([[0.0], [1.0], [1.5], [2.5]]), np.array([0, 0, 1, 1]), starts=2)
-        >>> round(found.value, 6), found.lower_bound
+        >>> nearest = distance_to_separation(np.array([[0.0], [1.0], [1.5], [2.5]]), np.array([0, 0, 1, 1]), starts=2)
+        >>> round(nearest.value, 6), nearest.lower_bound
         (0.125, 0.125)
     """
     if measure not in get_args(Measure):
@@ -151,9 +151,9 @@ def distance_on_a_line(
         else:
             rows += [unit[:n] - radius, -unit[:n] - radius]
             limits += [points[:, 0], -points[:, 0]]
-        found = linprog(radius, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits), bounds=(None, None))
-        if found.success:
-            best = min(best, float(found.fun))
+        solution = linprog(radius, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits), bounds=(None, None))
+        if solution.success:
+            best = min(best, float(solution.fun))
     return max(best, 0.0)
 
 
@@ -213,8 +213,8 @@ def loss_sandwich(
         Xu et al., ICLR 2024, theorems 3.2 and 3.3.
 
     Example:
-        >>> found = loss_sandwich(np.array([[0.0], [1.0], [1.5], [2.5]]), np.array([0, 0, 1, 1]), starts=2)
-        >>> found.loss, all(found.proven().values())
+        >>> sandwich = loss_sandwich(np.array([[0.0], [1.0], [1.5], [2.5]]), np.array([0, 0, 1, 1]), starts=2)
+        >>> sandwich.loss, all(sandwich.proven().values())
         (0.5, True)
     """
     points, classes = as_points_and_classes(embeddings, labels)
@@ -306,8 +306,8 @@ def descend(
         Xu et al., ICLR 2024, section 3.3 and figure 4, which descends on a distance; the step is Trivet's.
 
     Example:
-        >>> found = descend(np.array([[0.0], [1.0], [0.9], [1.9]]), np.array([0, 0, 1, 1]), step=0.01)
-        >>> found.losses[-1] <= 0 and found.steps < 1000
+        >>> descent = descend(np.array([[0.0], [1.0], [0.9], [1.9]]), np.array([0, 0, 1, 1]), step=0.01)
+        >>> descent.losses[-1] <= 0 and descent.steps < 1000
         True
     """
     if reduction not in get_args(DescentReduction):
@@ -358,13 +358,13 @@ def _nearest(
     witness = middle + scale * best
     value = class_hausdorff_distance(points, witness, classes)
     # The bound holds without the tolerance of separation, which a witness may use.
-    found = {"hausdorff": NearestSeparated(value, witness, min(loss / 4, value))}
+    nearest = {"hausdorff": NearestSeparated(value, witness, min(loss / 4, value))}
     if isometric:
         best = problem.search("isometric", np.concatenate([problem.starts(starts, random), best[None]]), steps)
         witness = middle + scale * best
         value = isometric_error(points, witness)
-        found["isometric"] = NearestSeparated(value, witness, min(loss / 2, value))
-    return found
+        nearest["isometric"] = NearestSeparated(value, witness, min(loss / 2, value))
+    return nearest
 
 
 class Problem:

@@ -290,48 +290,48 @@ def _signed(distances: npt.ArrayLike, positive: npt.ArrayLike, margin: float, be
 
 
 def as_distances(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if not ((found >= 0) & (found <= DIAMETER + 1e-9)).all():  # a square root may round above the diameter
+    d = np.asarray(values, dtype=np.float64)
+    if not ((d >= 0) & (d <= DIAMETER + 1e-9)).all():  # a square root may round above the diameter
         raise ValueError(
-            f"distances must lie in [0, 2], as between unit rows: got {_first(found, (found >= 0) & (found <= 2))}; "
+            f"distances must lie in [0, 2], as between unit rows: got {_first(d, (d >= 0) & (d <= 2))}; "
             "divide the embeddings by their norms first."
         )
-    return found
+    return d
 
 
 def as_flags(values: npt.ArrayLike) -> Booleans:
-    found = np.asarray(values)
-    if found.dtype != np.bool_:
+    flags = np.asarray(values)
+    if flags.dtype != np.bool_:
         raise ValueError(
-            f"positive must be bool, True for a pair of one class: got {found.dtype}; write t == 1 for t of +1, -1."
+            f"positive must be bool, True for a pair of one class: got {flags.dtype}; write t == 1 for t of +1, -1."
         )
-    return found
+    return flags
 
 
 def as_within(low: float, high: float, values: npt.ArrayLike, *, name: str) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    inside = (found >= low) & (found <= high)
+    shares = np.asarray(values, dtype=np.float64)
+    inside = (shares >= low) & (shares <= high)
     if not inside.all():
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {_first(found, inside)}; give a share, not %.")
-    return found
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {_first(shares, inside)}; give a share, not %.")
+    return shares
 
 
 def as_above_zero(values: npt.ArrayLike, *, name: str) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    inside = (found > 0) & np.isfinite(found)
+    numbers = np.asarray(values, dtype=np.float64)
+    inside = (numbers > 0) & np.isfinite(numbers)
     if not inside.all():
-        raise ValueError(f"{name} must be finite and above 0: got {_first(found, inside)}.")
-    return found
+        raise ValueError(f"{name} must be finite and above 0: got {_first(numbers, inside)}.")
+    return numbers
 
 
 def as_skew(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if not (found >= 1).all():
+    skew = np.asarray(values, dtype=np.float64)
+    if not (skew >= 1).all():
         raise ValueError(
-            f"skew must be at least 1, which uniform sampling has: got {_first(found, found >= 1)}; "
+            f"skew must be at least 1, which uniform sampling has: got {_first(skew, skew >= 1)}; "
             "a gamma goes in as 1 / gamma."
         )
-    return found
+    return skew
 
 
 def check_least(value: float) -> float:
@@ -345,26 +345,27 @@ def as_classes(values: npt.ArrayLike, *, infinite: bool = False) -> Floats:
 
 
 def as_whole(low: int, values: npt.ArrayLike, *, name: str, infinite: bool = False) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    usable = (found >= low) & (found == np.floor(found)) & (infinite | np.isfinite(found))
+    numbers = np.asarray(values, dtype=np.float64)
+    usable = (numbers >= low) & (numbers == np.floor(numbers)) & (infinite | np.isfinite(numbers))
     if not usable.all():
         what = "whole and at least" if not infinite else "whole (or infinite) and at least"
-        raise ValueError(f"{name} must be {what} {low}: got {_first(found, usable)}.")
-    return found
+        raise ValueError(f"{name} must be {what} {low}: got {_first(numbers, usable)}.")
+    return numbers
 
 
 def as_transition(values: npt.ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1] or len(found) < 2:
+    transition = np.asarray(values, dtype=np.float64)
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1] or len(transition) < 2:
         raise ValueError(
-            f"transition must have shape (K, K) with K >= 2: got {found.shape}; give a row for each true class."
+            f"transition must have shape (K, K) with K >= 2: got {transition.shape}; give a row for each true class."
         )
-    if not ((found >= 0) & (found <= 1)).all() or not (abs(found.sum(axis=1) - 1) <= 1e-8).all():
+    if not ((transition >= 0) & (transition <= 1)).all() or not (abs(transition.sum(axis=1) - 1) <= 1e-8).all():
         raise ValueError(
             "transition must hold probabilities in [0, 1] whose rows add up to 1 within 1e-8: got sums from "
-            f"{found.sum(axis=1).min():g} to {found.sum(axis=1).max():g}; divide each row of counts by its sum."
+            f"{transition.sum(axis=1).min():g} to {transition.sum(axis=1).max():g}; "
+            "divide each row of counts by its sum."
         )
-    return found
+    return transition
 
 
 def _first(values: Floats, usable: Booleans) -> float:

@@ -237,8 +237,8 @@ def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
 
     Example:
         >>> from trivet.theory.noise import symmetric_transition
-        >>> found = labelings([0, 1], symmetric_transition(0.25, 2))
-        >>> found.observed.tolist(), found.probability.tolist()
+        >>> every = labelings([0, 1], symmetric_transition(0.25, 2))
+        >>> every.observed.tolist(), every.probability.tolist()
         ([[0, 0], [0, 1], [1, 0], [1, 1]], [0.1875, 0.5625, 0.0625, 0.1875])
     """
     table = as_transition(transition)
@@ -428,8 +428,8 @@ def residual_multipliers(
         Le, Odobez, 2018, eq. 44 to 48.
 
     Example:
-        >>> found = residual_multipliers(0.5, 10, positive_skew=2.0, negative_skew=1.0)
-        >>> [round(float(value), 9) for value in found]
+        >>> multipliers = residual_multipliers(0.5, 10, positive_skew=2.0, negative_skew=1.0)
+        >>> [round(float(value), 9) for value in multipliers]
         [1.5, 0.15, 0.075, 0.15]
     """
     p, classes = as_within(0, 1, noise_rate, name="noise_rate"), as_classes(num_classes)

@@ -374,8 +374,8 @@ def search_triplet_minimum(
     def objective(distances: Tensor, _: Tensor) -> Tensor:
         return _weighted_triplets(distances, weights, margin)
 
-    found = _search(objective, len(probabilities), embedding_dim, margin, None, starts, steps, generator)
-    return Found(found.value, found.distances, None)
+    best = _search(objective, len(probabilities), embedding_dim, margin, None, starts, steps, generator)
+    return Found(best.value, best.distances, None)
 
 
 def search_margin_minimum(

@@ -259,7 +259,7 @@ def weight_checks() -> list[Check]:
     everyone = mine(rows, labels, positives="all", negatives="all")
     np.add.at(count["positive"], (everyone.anchor.numpy(), everyone.positive.numpy()), 1)
     np.add.at(count["negative"], (everyone.anchor.numpy(), everyone.negative.numpy()), 1)
-    found = {name: np.unique(table[table > 0]).tolist() for name, table in count.items()}
+    uses = {name: np.unique(table[table > 0]).tolist() for name, table in count.items()}
     expected = {"positive": [(classes - 1) * samples], "negative": [samples - 1]}
     d = distances_of(rows.numpy())
     a, positives, negatives = (index.numpy() for index in everyone)
@@ -285,8 +285,8 @@ def weight_checks() -> list[Check]:
             "all-triplets",
             "Over all triplets of K classes of s a positive pair occurs (K-1) s times and a negative pair s-1 times.",
             f"{expected['positive'][0]} and {expected['negative'][0]} for K = {classes}, s = {samples}",
-            f"{found['positive']} and {found['negative']}",
-            found == expected,
+            f"{uses['positive']} and {uses['negative']}",
+            uses == expected,
         ),
         check(
             "eq13",

@@ -137,8 +137,8 @@ def risk_checks() -> list[Check]:
     distance_to_square = []
     for samples in (2, 5, 20):
         grid = np.linspace(0, 1, 11)
-        found = noise.one_to_one_factor(grid, num_classes=10, samples_per_class=samples)
-        distance_to_square.append(float(np.abs(found - (1 - grid * 10 / 9) ** 2).max()))
+        factors = noise.one_to_one_factor(grid, num_classes=10, samples_per_class=samples)
+        distance_to_square.append(float(np.abs(factors - (1 - grid * 10 / 9) ** 2).max()))
     q_negative = float(noise.risk_factors(noise.pair_noise_rates(0.5, 3), 1 / 3).smallest)
     still = float(noise.one_to_one_factor(0.5, num_classes=3, samples_per_class=2))
     at_half = noisy_coefficients(three, 0.5)
@@ -248,17 +248,17 @@ def margin_checks() -> list[Check]:
     sets = noise.margin_partition(d, flags, **options)
     clean, flipped = (noise.hinged_margin_loss(d, t, **options) > 0 for t in (flags, ~flags))
     wrong = sum(
-        int((found != expected).sum())
-        for found, expected in zip(sets, (clean & flipped, clean & ~flipped, ~clean & flipped), strict=True)
+        int((part != expected).sum())
+        for part, expected in zip(sets, (clean & flipped, clean & ~flipped, ~clean & flipped), strict=True)
     )
     in_one = int((np.sum(sets, axis=0) == 1).sum())
     off = [_multipliers_off(classes) for classes in (10**3, 10**4, 10**5)]
     # z times the multipliers of T_m^+ against those of T_m^-, at the extreme skews of gamma below and above one half.
     ahead = {}
     for gamma in (0.25, 0.75):
-        found = noise.residual_multipliers(0.3, 100, positive_skew=[2.0], negative_skew=[2.0 * gamma])
+        multipliers = noise.residual_multipliers(0.3, 100, positive_skew=[2.0], negative_skew=[2.0 * gamma])
         z = float(noise.residual_ratio(gamma))
-        ahead[gamma] = float((z * found.clean_only_negative - found.noisy_only_negative)[0])
+        ahead[gamma] = float((z * multipliers.clean_only_negative - multipliers.noisy_only_negative)[0])
     return [
         check(
             "margin-partition",
@@ -370,5 +370,5 @@ def _multipliers_off(classes: int) -> float:
         rates.positive * as_negative / classes,
         rates.negative * as_positive,
     )
-    found = noise.residual_multipliers(p, classes, positive_skew=as_positive, negative_skew=as_negative)
-    return max(abs(float(value / truth) - 1) for value, truth in zip(found, exact, strict=True))
+    multipliers = noise.residual_multipliers(p, classes, positive_skew=as_positive, negative_skew=as_negative)
+    return max(abs(float(value / truth) - 1) for value, truth in zip(multipliers, exact, strict=True))

@@ -24,7 +24,7 @@ def sampling_checks() -> list[Check]:
     table = distances_of(rows.numpy())
 
     def picks(negatives: str) -> tuple[Floats, Floats]:
-        found = mine(
+        triplets = mine(
             rows,
             labels,
             positives="all",
@@ -33,7 +33,7 @@ def sampling_checks() -> list[Check]:
             distance="euclidean",
             generator=torch.Generator().manual_seed(0),
         )
-        a, p, n = (index.numpy() for index in found)
+        a, p, n = (index.numpy() for index in triplets)
         return table[a, p], table[a, n]
 
     to_positive, to_negative = picks("random")
@@ -43,8 +43,8 @@ def sampling_checks() -> list[Check]:
     solved = float((fixed_negative >= fixed_positive + MARGIN).mean())
     most, chosen = 0, []
     for negatives in ("violating", "semihard-hardest", "random"):
-        found = mine(rows, labels, positives="all", negatives=negatives, margin=MARGIN, distance="euclidean")
-        _, count = np.unique(np.stack([index.numpy() for index in found[:2]]), axis=1, return_counts=True)
+        triplets = mine(rows, labels, positives="all", negatives=negatives, margin=MARGIN, distance="euclidean")
+        _, count = np.unique(np.stack([index.numpy() for index in triplets[:2]]), axis=1, return_counts=True)
         most = max(most, int(count.max()))
         chosen.append(len(count))
     same, others = pairs_of(labels.numpy())
@@ -117,7 +117,7 @@ def sampling_checks() -> list[Check]:
 
 def skew_checks() -> list[Check]:
     """Section 4.2: the skew eta of the samplings, which the paper does not compute, on synthetic embeddings."""
-    found = {
+    skews = {
         (spread, p): [
             sampled_skews(spread, p, negatives, batches=BATCHES) for negatives in ("violating", "semihard-hardest")
         ]
@@ -125,14 +125,14 @@ def skew_checks() -> list[Check]:
     }
     uniform = {spread: sampled_skews(spread, 0.3, "random", batches=BATCHES) for spread in (0.1, 0.2)}
     off = max(float(np.abs(row.preference - 1).max()) * np.sqrt(row.picks / 10) for row in uniform.values())
-    ordered = sum(random.skew < fixed.skew for random, fixed in found.values())
-    above = min(random.skew for random, _ in found.values())
+    ordered = sum(random.skew < fixed.skew for random, fixed in skews.values())
+    above = min(random.skew for random, _ in skews.values())
     of_uniform = max(row.skew for row in uniform.values())
-    by_noise = {key: [row.noise_skew for row in rows] for key, rows in found.items() if key[1] > 0}
+    by_noise = {key: [row.noise_skew for row in rows] for key, rows in skews.items() if key[1] > 0}
     overlapping = [fixed > random for (spread, _), (random, fixed) in by_noise.items() if spread == 0.2]
     tight = [fixed > random for (spread, _), (random, fixed) in by_noise.items() if spread == 0.1]
     to_share = max(abs(row.positive_skew * row.active_positives - 1) for row in uniform.values())
-    gammas = [row.negative_skew / row.positive_skew for row in (found[0.2, 0.3][0], uniform[0.2])]
+    gammas = [row.negative_skew / row.positive_skew for row in (skews[0.2, 0.3][0], uniform[0.2])]
     return [
         check(
             "skew-of-uniform",
@@ -146,7 +146,7 @@ def skew_checks() -> list[Check]:
             "Fixed semi-hard sampling is more skewed than random semi-hard, and this than uniform, on synthetic data.",
             "order holds in 6 of 6 cases: tight and overlapping classes, p = 0, 0.3, 0.5",
             f"in {ordered} of 6; random at least {above:.2f}, uniform at most {of_uniform:.2f}",
-            ordered == len(found) and above > of_uniform,
+            ordered == len(skews) and above > of_uniform,
         ),
         check(
             "skew-conjecture-noise",

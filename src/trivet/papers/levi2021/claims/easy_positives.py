@@ -54,9 +54,9 @@ def easy_expectation() -> list[Check]:
         labels = torch.cartesian_prod(*[torch.arange(t)] * n)
         weights = probabilities[torch.arange(n), labels].prod(1)
         triplet, pair = _easy_losses(d, labels, margin=0.3, beta=0.8)
-        found = float(risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
+        found_triplet = float(risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
         found_pair = float(risk.expected_easy_margin_losses(d, 0.8, probabilities, margin=0.3)[0])
-        error = max(abs(found - float(weights @ triplet)), abs(found_pair - float(weights @ pair)))
+        error = max(abs(found_triplet - float(weights @ triplet)), abs(found_pair - float(weights @ pair)))
         rows.append(
             check(
                 f"easy-enumeration-t{t}",
@@ -92,14 +92,14 @@ def claim_1() -> list[Check]:
     """Claim 1: with easy positives two modes cost less than one, for the triplet loss."""
     rows = []
     for t, expected in TRIPLET_THRESHOLDS.items():
-        found = tuple(risk.triplet_split_threshold(t, p) for p in LEVELS)
+        thresholds = tuple(risk.triplet_split_threshold(t, p) for p in LEVELS)
         rows.append(
             check(
                 f"claim-1-t{t}",
                 f"With {t} classes, from some class size on, a class in two halves costs less than on one point.",
                 f"{expected} for p = {LEVELS}, None above 4000",
-                str(found),
-                found == expected,
+                str(thresholds),
+                thresholds == expected,
             )
         )
     last = risk.triplet_split_threshold(20, 0.99, largest=20000)

@@ -13,11 +13,17 @@ check = checker("levi2021")
 
 
 def check_values(
-    name: str, statement: str, expected: Sequence[float], found: Sequence[float], tolerance: float, *, also: bool = True
+    name: str,
+    statement: str,
+    expected: Sequence[float],
+    measured: Sequence[float],
+    tolerance: float,
+    *,
+    also: bool = True,
 ) -> Check:
     """Numbers that must agree one by one."""
-    near = all(abs(one - other) <= tolerance for one, other in zip(expected, found, strict=True))
-    shown, seen = (", ".join(f"{value:.10g}" for value in values) for values in (expected, found))
+    near = all(abs(one - other) <= tolerance for one, other in zip(expected, measured, strict=True))
+    shown, seen = (", ".join(f"{value:.10g}" for value in values) for values in (expected, measured))
     return check(name, statement, f"{shown}, to {tolerance:g}", seen, near and also)
 
 

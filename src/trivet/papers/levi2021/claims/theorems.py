@@ -74,11 +74,11 @@ def pair_minima() -> list[Check]:
             # Equal weights come out equal to rounding only.
             pull, push = round(float(weights[0, j, k]), 14), round(float(weights[0, k, j]), 14)
             values = pull * np.maximum(0, grid + 1) + push * np.maximum(0, 1 - grid)
-            found = risk.opposed_hinges_minimum(pull, push, margin=1.0)
+            minimum = risk.opposed_hinges_minimum(pull, push, margin=1.0)
             best = grid[values <= values.min() + 1e-12]
-            error = max(error, abs(values.min() - found.value))
+            error = max(error, abs(values.min() - minimum.value))
             right = (-1.0, -1.0) if j == 1 and k == s else (-1.0, 1.0)
-            places = (found.low, found.high, float(best[0]), float(best[-1]))
+            places = (minimum.low, minimum.high, float(best[0]), float(best[-1]))
             corners &= bool(np.allclose(places, (*right, *right), atol=1e-9))
     p, q, w, h, margin = 0.8, 0.2, 0.0, 1.0, 1.0  # x_j on the anchor, x_k the margin away
 
@@ -387,12 +387,12 @@ def searches() -> list[Check]:
         labels = risk.label_probabilities(t, s, p)
         d = risk.class_distances(t, s, within=0, across=1)
         value = float(risk.expected_triplet_loss(d, labels, margin=1, self_terms=kind))
-        found = risk.search_triplet_minimum(
+        best = risk.search_triplet_minimum(
             labels, embedding_dim=m, margin=1, self_terms=kind, steps=600, generator=torch.Generator().manual_seed(0)
         )
         minimal = collapsed == known
         own = own_classes(t, s)
-        within = float(found.distances[(own[:, None] == own) & ~torch.eye(t * s, dtype=torch.bool)].mean())
+        within = float(best.distances[(own[:, None] == own) & ~torch.eye(t * s, dtype=torch.bool)].mean())
         rows.append(
             check(
                 f"triplet-search-t{t}-s{s}-p{p}-m{m}-{kind}",
@@ -400,10 +400,10 @@ def searches() -> list[Check]:
                 f"{'the best found' if minimal else 'not a minimiser'}.",
                 f"collapsed {collapsed:.10f}, best {known:.6f} to {SEARCHED:g}, "
                 f"within classes {'0' if minimal else 'above 0.1'}",
-                f"collapsed {value:.10f}, best {found.value:.10f}, within classes {within:.2f}",
+                f"collapsed {value:.10f}, best {best.value:.10f}, within classes {within:.2f}",
                 abs(value - collapsed) < 1e-10
-                and abs(found.value - known) < SEARCHED
-                and (found.value > value - 1e-9) == minimal
+                and abs(best.value - known) < SEARCHED
+                and (best.value > value - 1e-9) == minimal
                 and (within < 0.01 if minimal else within > 0.1),
             )
         )
@@ -425,7 +425,7 @@ def searches() -> list[Check]:
     )
     for t, level, known in ((2, 0.8, 0.112), (3, 0.75, 0.09479167)):
         labels = risk.label_probabilities(t, 4, level)
-        found = risk.search_margin_minimum(
+        best = risk.search_margin_minimum(
             labels, embedding_dim=2, margin=0.2, steps=600, generator=torch.Generator().manual_seed(0)
         )
         value = float(
@@ -436,9 +436,9 @@ def searches() -> list[Check]:
                 f"margin-search-t{t}",
                 f"With beta free, {t} classes of 4 and p = {level}, collapse attains the least loss in the plane.",
                 f"{known:.8f}, to 1e-8; best found not below and within {SEARCHED:g}",
-                f"{value:.8f}, best {found.value:.8f}, bound {risk.margin_lower_bound(labels, margin=0.2):.8f}",
+                f"{value:.8f}, best {best.value:.8f}, bound {risk.margin_lower_bound(labels, margin=0.2):.8f}",
                 abs(value - known) < 1e-8
-                and -1e-12 < found.value - value < SEARCHED
+                and -1e-12 < best.value - value < SEARCHED
                 and abs(value - risk.margin_lower_bound(labels, margin=0.2)) < 1e-12,
             )
         )

@@ -30,7 +30,7 @@ from trivet.theory.isometry import DescentReduction, Reduction
 
 def forecast_checks(measured: Mapping[PointSet, Sequence[Case]]) -> list[Check]:
     """Equations (16) and (17), and what descent on the loss does."""
-    plane = [case for found in measured.values() for case in found if not math.isnan(case.nearest_diameter)]
+    plane = [case for each in measured.values() for case in each if not math.isnan(case.nearest_diameter)]
     changes = [abs(case.nearest_diameter - case.diameter) / (2 * case.hausdorff) for case in plane]
     below = [isometry.diameter_forecast(case.diameter, case.loss).bound - case.nearest_diameter for case in plane]
     line, halves = np.array([[0.0], [1.0], [5.0], [6.0]]), np.array([0, 0, 1, 1])
@@ -144,24 +144,24 @@ def table_checks() -> list[Check]:
     for seed, wanted in TWENTY.items():
         points, classes = gaussian(seed, 20, 2), np.arange(20) % 2
         nearest = isometry.distance_to_separation(points, classes, starts=3, steps=600)
-        found = (
+        sizes = (
             isometry.batch_hard_loss(points, classes),
             isometry.batch_hard_loss(points, classes, reduction="mean"),
             nearest.value,
             isometry.diameter(points),
             float(pdist(points).mean()),
         )
-        ratios.append(float(pdist(nearest.witness).mean()) / found[4])
-        exact = [abs(found[k] - wanted[k]) < 6e-5 for k in (0, 1, 3, 4)]
-        forecast = isometry.diameter_forecast(found[3], found[0])
+        ratios.append(float(pdist(nearest.witness).mean()) / sizes[4])
+        exact = [abs(sizes[k] - wanted[k]) < 6e-5 for k in (0, 1, 3, 4)]
+        forecast = isometry.diameter_forecast(sizes[3], sizes[0])
         rows.append(
             check(
                 f"twenty-points-{seed}",
                 f"20 points in the plane, seed {seed}: loss, mean loss, d_haus, diameter, mean distance; the bound of "
                 "equation (17) is vacuous.",
                 f"{as_text(wanted)}; d_haus at most 5 % above, the others to 6e-5; bound below 0",
-                f"{as_text(found, digits=5)}; bound {forecast.bound:.2f}",
-                all(exact) and nearest.lower_bound <= found[2] <= 1.05 * wanted[2] and forecast.vacuous,
+                f"{as_text(sizes, digits=5)}; bound {forecast.bound:.2f}",
+                all(exact) and nearest.lower_bound <= sizes[2] <= 1.05 * wanted[2] and forecast.vacuous,
             )
         )
     rows.append(
@@ -204,10 +204,10 @@ def table_checks() -> list[Check]:
 
 
 def _scale_checks() -> list[Check]:
-    found = {batch: [scale(n, int(batch.split("x")[1]), d) for d in DIMENSIONS] for batch, n in BATCHES.items()}
+    scales = {batch: [scale(n, int(batch.split("x")[1]), d) for d in DIMENSIONS] for batch, n in BATCHES.items()}
     rows = []
     for batch, wanted in SCALES.items():
-        cells = [(each.diameter, each.loss, each.mean_loss, each.forecast) for each in found[batch]]
+        cells = [(each.diameter, each.loss, each.mean_loss, each.forecast) for each in scales[batch]]
         close = [
             abs(value - float(text)) <= 10.0 ** -len(text.split(".")[1])
             for cell, texts in zip(cells, wanted, strict=True)
@@ -226,11 +226,11 @@ def _scale_checks() -> list[Check]:
     empty = {
         (batch, d): isometry.diameter_forecast(each.diameter, each.loss).vacuous
         for batch in BATCHES
-        for d, each in zip(DIMENSIONS, found[batch], strict=True)
+        for d, each in zip(DIMENSIONS, scales[batch], strict=True)
     }
     vacuous = {("8x4", 4), ("18x4", 4), ("18x32", 4), ("18x32", 32)}
-    low, high = found["8x4"][1], found["8x4"][3]
-    small, large = found["2x2"][2], found["18x32"][2]
+    low, high = scales["8x4"][1], scales["8x4"][3]
+    small, large = scales["2x2"][2], scales["18x32"][2]
     return [
         *rows,
         check(

@@ -10,11 +10,11 @@ check = checker("xu2024")
 
 
 def check_values(
-    name: str, statement: str, wanted: Sequence[float], found: Sequence[float], tolerance: float = 1e-9
+    name: str, statement: str, wanted: Sequence[float], values: Sequence[float], tolerance: float = 1e-9
 ) -> Check:
-    holds = all(abs(value - want) <= tolerance * want for value, want in zip(found, wanted, strict=True))
+    holds = all(abs(value - want) <= tolerance * want for value, want in zip(values, wanted, strict=True))
     return check(
-        name, statement, f"{as_text(wanted)}, relative tolerance {tolerance:g}", as_text(found, digits=10), holds
+        name, statement, f"{as_text(wanted)}, relative tolerance {tolerance:g}", as_text(values, digits=10), holds
     )
 
 

@@ -223,15 +223,15 @@ def _exact_lines() -> Check:
     errors, above = [], []
     for line, classes, margin, wanted in LINES:
         points, labels = np.array(line, dtype=float)[:, None], np.array(classes)
-        found = (
+        values = (
             isometry.batch_hard_loss(points, labels, margin=margin),
             isometry.batch_hard_loss(points, labels, margin=margin, reduction="mean"),
             isometry.distance_on_a_line(points, labels, margin=margin, measure="isometric"),
             isometry.distance_on_a_line(points, labels, margin=margin),
         )
-        errors += [abs(value - want) for value, want in zip(found, wanted, strict=True)]
+        errors += [abs(value - want) for value, want in zip(values, wanted, strict=True)]
         search = isometry.loss_sandwich(points, labels, margin=margin)
-        above += [search.isometric.value / found[2], search.hausdorff.value / found[3]]
+        above += [search.isometric.value / values[2], search.hausdorff.value / values[3]]
     return check(
         "exact-on-a-line",
         "Losses and exact distances of eight sets on a line; the search finds each distance or a local minimum.",

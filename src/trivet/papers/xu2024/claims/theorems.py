@@ -25,12 +25,14 @@ def tight_ratios() -> tuple[float, float, float]:
 
 def inequality_checks(measured: Mapping[PointSet, Sequence[Case]]) -> list[Check]:
     """Theorems 3.2 and 3.3 on random sets of points."""
-    every = [case for found in measured.values() for case in found]
+    every = [case for of_kind in measured.values() for case in of_kind]
     c_iso, c_haus, per_loss = zip(*(case.ratios for case in every), strict=True)
-    balls = [case.hausdorff / case.enclosing for kind, found in measured.items() if not kind.margin for case in found]
+    balls = [
+        case.hausdorff / case.enclosing for kind, of_kind in measured.items() if not kind.margin for case in of_kind
+    ]
     line = isometry.loss_sandwich(np.array([[0.0], [1.0], [1.5], [2.5]]), np.array([0, 0, 1, 1]))
     spread = [case.ratios[1] for case in measured[PointSet(5, 2, 2)]]
-    space = [case.ratios[0] for kind, found in measured.items() if kind.dimension > 2 for case in found]
+    space = [case.ratios[0] for kind, of_kind in measured.items() if kind.dimension > 2 for case in of_kind]
     fours = []
     for seed in range(20):
         fours += [case.ratios for case in cases(PointSet(4, 1, 2), 1, seed=seed)]
@@ -120,9 +122,9 @@ def inequality_checks(measured: Mapping[PointSet, Sequence[Case]]) -> list[Check
 def range_checks(measured: Mapping[PointSet, Sequence[Case]]) -> list[Check]:
     """Whether the ratios fall into the ranges measured before."""
     rows = []
-    for kind, found in measured.items():
+    for kind, of_kind in measured.items():
         wanted = RANGES[kind]
-        ends = [(min(values), max(values)) for values in zip(*(case.ratios for case in found), strict=True)]
+        ends = [(min(values), max(values)) for values in zip(*(case.ratios for case in of_kind), strict=True)]
         # The search ends up to some 4 % above the nearest.
         inside = [
             low - 5e-4 <= least and most <= 1.05 * high for (low, high), (least, most) in zip(wanted, ends, strict=True)
@@ -134,7 +136,7 @@ def range_checks(measured: Mapping[PointSet, Sequence[Case]]) -> list[Check]:
                 + (f" with margin {kind.margin:g}" if kind.margin else "")
                 + ": d_iso / loss, d_haus / d_iso and d_haus / loss lie in narrow ranges.",
                 f"{_ends(wanted)}; upper ends to 5 %, what the search may miss (own bound)",
-                f"{_ends(ends)} in {len(found)} cases",
+                f"{_ends(ends)} in {len(of_kind)} cases",
                 all(inside),
             )
         )
@@ -156,9 +158,9 @@ def _attained(name: str, statement: str, bound: float, exact: Sequence[float], u
     )
 
 
-def _at_most(name: str, statement: str, bound: float, found: Sequence[float]) -> Check:
-    holds = max(found) <= bound * (1 + 1e-6)
-    return check(name, statement, f"ratio <= {bound:g}", f"{len(found)} cases, largest {max(found):.4f}", holds)
+def _at_most(name: str, statement: str, bound: float, ratios: Sequence[float]) -> Check:
+    holds = max(ratios) <= bound * (1 + 1e-6)
+    return check(name, statement, f"ratio <= {bound:g}", f"{len(ratios)} cases, largest {max(ratios):.4f}", holds)
 
 
 def proof_checks() -> list[Check]:

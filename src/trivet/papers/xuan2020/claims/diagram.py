@@ -52,12 +52,12 @@ def top_left_checks() -> list[Check]:
     """No step moves to the top left where similarities are positive, whatever the entanglement."""
     axis = midpoints(100)
     s_ap, s_an = axis[None, :], axis[:, None]
-    found = dict.fromkeys(FACTORS, 0)
+    top_left = dict.fromkeys(FACTORS, 0)
     for loss, gamma, learning_rate in product(LOSSES, (-0.8, -0.5, 0.0, *GAMMAS), (1e-4, 0.1, 0.5, 1.0)):
         moved = simulated_step(s_ap, s_an, gamma, loss=loss, learning_rate=learning_rate)
         for factor, strength in product(FACTORS, (0.0, 0.4, 0.8, 1.0)):
             total = entangle(s_ap, s_an, moved.change_ap, moved.change_an, strength=strength, factor=factor)
-            found[factor] += int((directions(*total, tolerance=0) == DIRECTIONS.index("top-left")).sum())
+            top_left[factor] += int((directions(*total, tolerance=0) == DIRECTIONS.index("top-left")).sum())
     whole = np.linspace(-1, 1, 201)
     beyond = {
         "second-order, gamma -0.5": _top_left_cells(whole, "second-order", -0.5, 0.1),
@@ -69,8 +69,8 @@ def top_left_checks() -> list[Check]:
             "no-top-left",
             "Of the four directions of movement only three occur between similarities >= 0.",
             "0 cells of [0, 1]^2 move top-left: 3 losses, 6 gamma, 4 p, 4 alpha, both forms of q",
-            ", ".join(f"q {factor}: {count}" for factor, count in found.items()),
-            not any(found.values()),
+            ", ".join(f"q {factor}: {count}" for factor, count in top_left.items()),
+            not any(top_left.values()),
         ),
         check(
             "top-left-beyond",
@@ -170,7 +170,7 @@ def movement_type_checks() -> list[Check]:
     )
     problems = wrong_cells(field)
     as_problems, as_printed = (
-        [float((found == truth).mean()) for found, truth in zip(cells, (of_ap < 0, of_an > 0), strict=True)]
+        [float((cell == truth).mean()) for cell, truth in zip(cells, (of_ap < 0, of_an > 0), strict=True)]
         for cells in (problems, (field.s_ap < 0, field.s_an[:, None] > 0))
     )
     other = vector_field(loss="vanilla", gamma=0.5, strength=0.8)

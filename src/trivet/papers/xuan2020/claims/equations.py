@@ -73,8 +73,8 @@ def _dots(vectors: Floats, left: int, right: int) -> Floats:
     return products
 
 
-def _gap(found: Floats, expected: Floats) -> float:
-    return float(np.abs(found - expected).max())
+def _gap(values: Floats, expected: Floats) -> float:
+    return float(np.abs(values - expected).max())
 
 
 def closed_form_checks() -> list[Check]:
