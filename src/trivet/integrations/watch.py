@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks do with a monitor: watch a loss, pass on what is new, agree to stop."""
+"""What the callbacks of all frameworks share: watch a loss, report what is new, agree to stop."""
 
 from __future__ import annotations
 
