@@ -504,7 +504,7 @@ def test_a_warning_is_said_at_once_and_kept(
     assert steps_of(runs["warn"]) == [4, 12, 16]  # the last two, and the newest from before the event
     with caplog.at_level(logging.WARNING, logger="trivet"):
         train(config(training={"steps": 10}), tmp_path / "run")
-    assert caplog.messages == ["network collapse seen at step 9: told to"]
+    assert caplog.messages == ["network collapse detected at step 9: told to"]
 
 
 def test_a_monitor_changes_no_weight(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
@@ -517,10 +517,10 @@ def test_a_stopped_run_is_evaluated(runs: dict[str, Path]) -> None:
     path = runs["stop"]
     record = read(path)
     assert (record["status"], record["step"]) == ("stopped", 10)
-    assert record["guard"]["stopped_by"] == "network collapse seen at step 9: told to"
+    assert record["guard"]["stopped_by"] == "network collapse detected at step 9: told to"
     assert record["evaluation"]["seen"][0]["name"] == "trained"
     assert steps_of(path) == [0, 4, 8, 10]
-    assert "The guard stopped this training: network collapse seen at step 9" in (path / "report.html").read_text()
+    assert "The guard stopped this training: network collapse detected at step 9" in (path / "report.html").read_text()
     assert load_model(path / "model").num_parameters > 0
 
 
@@ -638,7 +638,7 @@ def test_at_most_three_repairs_and_the_last_event_is_not_silent(
     assert [(repair["step"], repair["returned_to"]) for repair in guard["repairs"]] == [(6, 4), (7, 4), (7, 4)]
     why = "guard.max_repairs = 3 repairs were made"
     assert guard["not_repaired"] == [{"step": 7, "kind": "network-collapse", "why": why}]
-    assert caplog.messages[-1] == f"not repaired: network collapse seen at step 7: told to; {why}"
+    assert caplog.messages[-1] == f"not repaired: network collapse detected at step 7: told to; {why}"
     assert [message.partition(" ")[0] for message in caplog.messages].count("repair") == 3
     assert set(record["curves"]["attempt"]) == {0, 1, 2, 3}
     assert len(record["monitor"]["attempts"]) == 4
@@ -679,7 +679,7 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}, "evaluation": {"every": 1}}
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
     assert (record["status"], record["step"]) == ("stopped", 1)
-    assert record["guard"]["stopped_by"] == "not finite seen at step 1: embeddings are not finite"
+    assert record["guard"]["stopped_by"] == "not finite detected at step 1: embeddings are not finite"
     assert record["evaluation"] == {}
     assert record["warnings"] == ["The embeddings are not finite, so nothing was evaluated."]
     for action in ("warn", "repair"):
@@ -755,8 +755,8 @@ def test_commands_say_what_happened(
     assert summary["status"] == "stopped"
     assert [(one["attempt"], one["kind"], one["step"]) for one in summary["events"]] == [(0, "network-collapse", 9)]
     assert err.splitlines()[-1] == (
-        "trivet: the guard stopped the training after step 10: network collapse seen at step 9: told to; "
-        f"to mend it, trivet train --resume {path} --repair"
+        "trivet: the guard stopped the training after step 10: network collapse detected at step 9: told to; to "
+        f"repair it, run trivet train --resume {path} --repair"
     )
     assert call(monkeypatch, "train", "--resume", path, "--repair") == 0
     out, err = capsys.readouterr()

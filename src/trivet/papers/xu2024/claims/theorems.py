@@ -189,7 +189,7 @@ def proof_checks() -> list[Check]:
     return [
         check(
             "thickness-zero",
-            "Sets of at most d points have thickness 0, so theorem 2.4 says nothing of batches of at most d items.",
+            "Sets of at most d points have thickness 0, so theorem 2.4 says nothing about batches of at most d items.",
             "0",
             ", ".join(f"{value:g}" for value in thin),
             max(thin) == 0,
