@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from pages import write_run_report
 from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
-from trivet.files import write_json
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
+from trivet.records import RunRecord
+from trivet.reports import write_run_report
 from trivet.tasks import train as run
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import evaluate_run
@@ -34,7 +34,7 @@ from trivet.training.fit import NotFiniteError, Task, rate_factor
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
-from trivet.training.run_folder import RECORD, REPORT, Metrics, RunFolder
+from trivet.training.run_folder import REPORT, Metrics, RunFolder
 
 EVALUATE = run.write_evaluation
 KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
@@ -81,10 +81,11 @@ class Scripted(CollapseMonitor):
         return [event]
 
 
-def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> None:
+def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> RunRecord:
     """In place of an evaluation, which takes longer than the training here."""
-    write_json(run.path / RECORD, record)
-    write_run_report(record, run.path / REPORT)
+    whole = run.write_record(record)
+    write_run_report(whole, run.path / REPORT)
+    return whole
 
 
 def gentler(values: dict[str, Any], class_sizes: Any) -> str | None:
@@ -496,7 +497,8 @@ def test_a_warning_is_said_at_once_and_kept(
     scripted.script = ONCE
     record = read(runs["warn"])
     assert record["status"] == "finished"
-    assert record["guard"] == {"action": "warn", "repairs": [], "settings": {}, "not_repaired": []}
+    nothing: dict[str, Any] = {"repairs": [], "settings": {}, "not_repaired": [], "stopped_by": None}
+    assert record["guard"] == {"action": "warn"} | nothing
     (attempt,) = record["monitor"]["attempts"]
     (seen,) = attempt["events"]
     assert (seen["step"], seen["kind"], seen["healthy"]) == (9, "network-collapse", 6)
@@ -735,7 +737,7 @@ def test_a_repair_that_cannot_be_made_is_one_sentence(
         assert sentence.format(tmp_path / name) in err
         assert (out, err.count("\n")) == ("", 1)
     assert (tmp_path / "late" / "metrics.csv").read_bytes() == before
-    assert call(monkeypatch, "train", "x.toml", "--repair") == 2
+    assert call(monkeypatch, "train", tmp_path / "late" / "config.toml", "--repair") == 2
     assert "--repair goes with --resume RUN" in capsys.readouterr().err
 
 
@@ -755,8 +757,8 @@ def test_commands_say_what_happened(
     assert summary["status"] == "stopped"
     assert [(one["attempt"], one["kind"], one["step"]) for one in summary["events"]] == [(0, "network-collapse", 9)]
     assert err.splitlines()[-1] == (
-        "trivet: the guard stopped the training after step 10: network collapse detected at step 9: told to; to "
-        f"repair it, run trivet train --resume {path} --repair"
+        "trivet: the guard stopped the training after step 10: network collapse detected at step 9: told to; "
+        f"to repair it, run trivet train --resume {path} --repair"
     )
     assert call(monkeypatch, "train", "--resume", path, "--repair") == 0
     out, err = capsys.readouterr()

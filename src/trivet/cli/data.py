@@ -19,8 +19,8 @@ def list_all(json: Json = False) -> int:
 
     if json:
         keys = ("description", "levels", "published")
-        found = [{"name": name, **{key: getattr(one, key) for key in keys}} for name, one in DATA_SETS.items()]
-        print_json({"data": found})
+        rows = [{"name": name, **{key: getattr(one, key) for key in keys}} for name, one in DATA_SETS.items()]
+        print_json({"data": rows})
         return 0
     for name, one in DATA_SETS.items():
         levels = " > ".join(one.levels) or "levels from the folders"

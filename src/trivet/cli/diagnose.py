@@ -85,9 +85,9 @@ def diagnose(
 
 def print_diagnosis(result: Mapping[str, Any]) -> None:
     """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
-    found = result.get("results", [result])
-    names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in found]
-    for one, name in zip(found, names, strict=True):
+    results = result.get("results", [result])
+    names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in results]
+    for one, name in zip(results, names, strict=True):
         for verdict in one["verdicts"]:
             kind = verdict["kind"].replace("-", " ")
             severity = f", {verdict['severity']}" if verdict["severity"] else ""
@@ -104,19 +104,19 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
         for note in one["notes"]:
             say(f"Note: {note}", indent=2)
         typer.echo()
-    print_table(None, ("measure",), names, _measured([one["measures"] for one in found]))
+    print_table(None, ("measure",), names, _measured([one["measures"] for one in results]))
     if "report" in result:
         typer.echo(f"Report: {result['report']}")
 
 
-def _measured(found: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _measured(measures: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Rows of the table: what was measured in at least one embedding."""
-    values = {_words(key): [one.get(key) for one in found] for key in _DIAGNOSED}
-    for level in dict.fromkeys(level for one in found for level in one["fine"]):
+    values = {_words(key): [one.get(key) for one in measures] for key in _DIAGNOSED}
+    for level in dict.fromkeys(level for one in measures for level in one["fine"]):
         for key in ("recall@1", "fine_coarse_index"):
-            values[f"{level}: {_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in found]
+            values[f"{level}: {_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in measures]
     for key in _SAMPLED:
-        values[f"batches: {_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in found]
+        values[f"batches: {_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in measures]
     return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
 
 

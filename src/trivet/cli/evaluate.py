@@ -131,16 +131,16 @@ def evaluate(
         if count > 1:
             request = replace(files.only_retrieval(request) if rank else request, distributed=True)
         if paths:
-            found = [files.evaluate_file(path, request, display.update) for path in paths]
+            results = [files.evaluate_file(path, request, display.update) for path in paths]
         else:
-            found = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request, display.update)]
+            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request, display.update)]
     if rank:
         return 0
-    result = files.summary(found, request) | {"command": command_line()}
+    result = files.summary(results, request) | {"command": command_line()}
     if per_class is not None:
-        files.per_class_csv(found, per_class)
+        files.per_class_csv(results, per_class)
     if report is not None:
-        files.write_report(result, found, report)
+        files.write_report(result, results, report)
         result["report"] = str(report)
     if json:
         print_json(result)
@@ -238,8 +238,8 @@ def _notes(record: EvaluationRecord) -> list[str]:
         for name, fold in measures.items():
             mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
             notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
-    if found := record["rejection"]:
-        drawn, macro = found["intervals"], found["macro"].get("auroc")
+    if rejection := record["rejection"]:
+        drawn, macro = rejection["intervals"], rejection["macro"].get("auroc")
         both = {
             name: "".join(
                 f" (95 % over {over} {per_cent(interval)})"
@@ -249,9 +249,9 @@ def _notes(record: EvaluationRecord) -> list[str]:
             for name in ("auroc", "fpr_at_95_tpr")
         }
         notes.append(
-            f"rejection of {found['out_of_scope']} queries out of scope: AUROC "
-            f"{found['auroc']:.1%}{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
-            f"{found['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted at the threshold that accepts 95 % of the "
-            f"{found['in_scope']} in scope"
+            f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC "
+            f"{rejection['auroc']:.1%}{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
+            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted at the threshold that accepts 95 % of the "
+            f"{rejection['in_scope']} in scope"
         )
     return notes

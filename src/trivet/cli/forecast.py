@@ -74,7 +74,7 @@ def forecast(
         settings = folder.given()
     with Display() as display:
         if grid:
-            found = forecast_grid(
+            result = forecast_grid(
                 settings,
                 classes=axes.get("classes", ()),
                 samples=axes.get("samples", ()),
@@ -85,7 +85,7 @@ def forecast(
                 progress=display.update,
             )
         else:
-            found = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root, progress=display.update)
+            result = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root, progress=display.update)
     about = {
         "config": config.stem,
         "command": command_line(),
@@ -93,16 +93,16 @@ def forecast(
         "trivet": trivet.__version__,
     }
     if folder is not None:
-        found["report"] = keep_forecast(folder, found | about)
+        result["report"] = keep_forecast(folder, result | about)
     if report is not None:
-        found["report"] = str(report)
-        write_forecast_report(complete(ForecastRecord, found | about), report)
+        result["report"] = str(report)
+        write_forecast_report(complete(ForecastRecord, result | about), report)
     if json:
-        print_json(found)
+        print_json(result)
     elif grid:
-        _print_map(found)
+        _print_map(result)
     else:
-        _print_one(found)
+        _print_one(result)
     return 0
 
 
@@ -130,30 +130,30 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
     return axes
 
 
-def _print_one(found: Mapping[str, Any]) -> None:
-    say(found["verdict"], bold=True)
-    if found["forecast"] is not None:
+def _print_one(result: Mapping[str, Any]) -> None:
+    say(result["verdict"], bold=True)
+    if result["forecast"] is not None:
         evidence = (
-            f"{name.replace('_', ' ')} {digits(value)}" for name, value in found["forecast"]["evidence"].items()
+            f"{name.replace('_', ' ')} {digits(value)}" for name, value in result["forecast"]["evidence"].items()
         )
         say(f"Evidence: {', '.join(evidence)}", indent=2)
-    for one in found["seeds"]:
+    for one in result["seeds"]:
         for event in one["events"]:
             kind = event["kind"].replace("-", " ")
             say(f"Detected at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}", indent=2)
-    for number, change in enumerate(found["changes"], 1):
+    for number, change in enumerate(result["changes"], 1):
         say(f"Change {number}: {change}", indent=2)
-    say(found["bound"]["sentence"])
-    _print_end(found)
+    say(result["bound"]["sentence"])
+    _print_end(result)
 
 
-def _print_map(found: Mapping[str, Any]) -> None:
+def _print_map(result: Mapping[str, Any]) -> None:
     from trivet.records import ForecastRecord, complete
     from trivet.reports.forecast import heat_maps  # here: it loads what draws
 
-    made = [cell for cell in found["cells"] if cell["forecast"] is not None]
-    say(f"Collapse by step {found['of']}, per cent with 90 % intervals, forecast from {found['steps']} steps")
-    for shown in heat_maps(complete(ForecastRecord, found)):
+    made = [cell for cell in result["cells"] if cell["forecast"] is not None]
+    say(f"Collapse by step {result['of']}, per cent with 90 % intervals, forecast from {result['steps']} steps")
+    for shown in heat_maps(complete(ForecastRecord, result)):
         unit = "samples" if shown["across"].startswith("samples") else "dim"
         print_table(
             shown["title"],
@@ -174,9 +174,9 @@ def _print_map(found: Mapping[str, Any]) -> None:
         best = min(made, key=lambda cell: float(cell["forecast"]["interval"][1]))
         shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"
         say(f"Least likely to collapse: {shape}")
-    for reason in dict.fromkeys(cell["reason"] for cell in found["cells"] if cell["reason"]):
-        say(f"Left out, {_shapes(found['cells'], reason)}: {reason}")
-    _print_end(found)
+    for reason in dict.fromkeys(cell["reason"] for cell in result["cells"] if cell["reason"]):
+        say(f"Left out, {_shapes(result['cells'], reason)}: {reason}")
+    _print_end(result)
 
 
 def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
@@ -184,6 +184,6 @@ def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
     return shapes[0] if len(shapes) == 1 else f"{len(shapes)} shapes"
 
 
-def _print_end(found: Mapping[str, Any]) -> None:
-    if "report" in found:
-        typer.echo(f"Report: {found['report']}")
+def _print_end(result: Mapping[str, Any]) -> None:
+    if "report" in result:
+        typer.echo(f"Report: {result['report']}")

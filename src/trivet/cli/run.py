@@ -93,8 +93,8 @@ def print_folds(result: dict[str, Any]) -> None:
             ("measure",),
             ("mean", "95 %, Student-t", *(f"fold {number}" for number in range(result["folds"]))),
             [
-                (name, per_cent(found["mean"]), per_cent(found["interval"]), *map(per_cent, found["values"]))
-                for name, found in measures.items()
+                (name, per_cent(values["mean"]), per_cent(values["interval"]), *map(per_cent, values["values"]))
+                for name, values in measures.items()
             ],
         )
     typer.echo("Runs: " + ", ".join(result["runs"]))

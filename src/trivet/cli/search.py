@@ -38,29 +38,31 @@ def search(
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
     from trivet.tasks.search import search_folder  # here: it loads the training stack
 
-    found = search_folder(index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line())
+    result = search_folder(
+        index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line()
+    )
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        print_found(found)
+        print_result(result)
     return 0
 
 
-def print_found(found: Mapping[str, Any]) -> None:
+def print_result(result: Mapping[str, Any]) -> None:
     """A table for each query on standard output."""
-    for query in found["queries"]:
+    for query in result["queries"]:
         known = ", ".join(f"{level} {name}" for level, name in query["labels"].items())
         levels = list(query["neighbours"][0]["labels"]) if query["neighbours"] else []
         print_table(
             f"{query['kind']} {query['query']}" + (f" ({known})" if known else ""),
             ("", "id", *levels),
-            (f"{found['distance']} distance",),
+            (f"{result['distance']} distance",),
             [
                 (str(rank), item["id"], *(item["labels"][level] for level in levels), f"{item['distance']:.4g}")
                 for rank, item in enumerate(query["neighbours"], start=1)
             ],
         )
-        if len(query["neighbours"]) < found["k"]:
-            typer.echo(f"Only {len(query['neighbours'])} other items exist; {found['k']} were requested.")
-    if "sheet" in found:
-        typer.echo(f"Sheet: {found['sheet']}")
+        if len(query["neighbours"]) < result["k"]:
+            typer.echo(f"Only {len(query['neighbours'])} other items exist; {result['k']} were requested.")
+    if "sheet" in result:
+        typer.echo(f"Sheet: {result['sheet']}")

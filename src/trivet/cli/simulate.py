@@ -61,12 +61,12 @@ def _checked(subject: Subject | None, json: bool) -> int:
     """Run and print checks only: of one subject, or of all."""
     from trivet.papers.simulate import SUBJECTS, check  # here: it loads the training stack
 
-    found = {}
+    checked = {}
     for name, rows in check(SUBJECTS if subject is None else (subject,)):
-        found[name] = rows
+        checked[name] = rows
         if not json:
             print_checks(name, rows)
-    checks = [row for rows in found.values() for row in rows]
+    checks = [row for rows in checked.values() for row in rows]
     if json:
         print_json({"checks": [vars(row) for row in checks]})
     return int(not all(row.holds for row in checks))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,9 +21,7 @@ from trivet.evaluation import cluster, nmi, retrieve
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.extras import installed, load
 from trivet.geometry import Array, as_classes, as_rows
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from trivet.geometry.arrays import Floats, Integers
 
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied

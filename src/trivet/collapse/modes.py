@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_classes, as_rows
+from trivet.geometry.arrays import Booleans, Floats, Integers
 
 LEAST = 20  # points; fewer are one mode
 LARGEST = 1000  # points; of more, so many are drawn at random
@@ -21,8 +22,6 @@ PART = 5  # points in each part of a split
 VALLEY, SLACK = 0.6, 0.7  # points at a cut over the m of the sparser part: at most 0.6 + 0.7 / sqrt(m)
 SIGNIFICANCE = 0.045
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Reason = Literal["split", "one Gaussian", "no valley", "too few", "constant"]
 
 
@@ -81,7 +80,7 @@ class _Split:
     p_value: float
     valley: float
     valley_threshold: float
-    upper: npt.NDArray[np.bool_]
+    upper: Booleans
 
     @property
     def reason(self) -> Reason:

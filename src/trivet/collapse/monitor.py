@@ -1,4 +1,4 @@
-"""Watching a training run: is it on its way to collapse, and from which step on?"""
+"""The monitor: while a network trains, is it on its way to collapse, and since which step?"""
 
 from __future__ import annotations
 

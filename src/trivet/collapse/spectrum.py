@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_rows
+from trivet.geometry.arrays import Floats
 
 DIRECT = 2**22  # numbers up to which the singular values are found without the covariance, and keep all digits
 
 
-def singular_values(embeddings: Array) -> npt.NDArray[np.float64]:
+def singular_values(embeddings: Array) -> Floats:
     """Singular values `(min(N, d),)` of the centred rows, largest first, >= 0.
 
     Above 4 million numbers they are the roots of the eigenvalues of the covariance: below 1e-7 of the largest they are
@@ -32,16 +32,16 @@ def singular_values(embeddings: Array) -> npt.NDArray[np.float64]:
     points = points - points[0]  # by a row and not the mean: equal rows become exactly 0
     points = points - points.mean(dim=0)
     if points.numel() <= DIRECT:
-        direct: npt.NDArray[np.float64] = torch.linalg.svdvals(points).numpy()
+        direct: Floats = torch.linalg.svdvals(points).numpy()
         return direct
     return by_products(points)
 
 
-def by_products(centred: Tensor) -> npt.NDArray[np.float64]:
+def by_products(centred: Tensor) -> Floats:
     """Singular values of centred rows by the products of rows or of columns: faster, and rounding below 1e-7."""
     tall = len(centred) >= centred.shape[1]
     squares = torch.linalg.eigvalsh(centred.T @ centred if tall else centred @ centred.T)
-    values: npt.NDArray[np.float64] = squares.flip(0).clamp_min(0).sqrt().numpy()
+    values: Floats = squares.flip(0).clamp_min(0).sqrt().numpy()
     return values
 
 
@@ -64,7 +64,7 @@ def effective_rank(embeddings: Array) -> float:
     return rank_of(singular_values(embeddings))
 
 
-def rank_of(singular_values: npt.NDArray[np.float64]) -> float:
+def rank_of(singular_values: Floats) -> float:
     """The effective rank of a spectrum of values >= 0; 0 if all are 0."""
     total = float(singular_values.sum())
     if not total:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_classes, as_rows
+from trivet.geometry.arrays import Floats
 
 
 def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:
@@ -61,11 +61,11 @@ class ClassSpread:
         between: root mean square distance of an item of the class and one of another; NaN for a single class.
     """
 
-    within: npt.NDArray[np.float64]
-    between: npt.NDArray[np.float64]
+    within: Floats
+    between: Floats
 
     @property
-    def ratio(self) -> npt.NDArray[np.float64]:
+    def ratio(self) -> Floats:
         """within / between `(C,)`: 0 for a class that is one point, about 1 for one that is no class to the eye."""
         # 0 / 0, two classes on one point, is NaN: nothing tells them apart.
         with np.errstate(divide="ignore", invalid="ignore"):

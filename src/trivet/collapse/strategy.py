@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from trivet.geometry import Array, as_classes, as_rows, unit_rows
+from trivet.geometry.arrays import Floats, Integers
 from trivet.rows import RowLoss
 
 BATCHES = 32
@@ -125,10 +125,10 @@ def sampling(
     return Sampling(batches, *(_mean(np.array(column)) for column in zip(*batches_seen, strict=True)))
 
 
-def _members(classes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+def _members(classes: Integers) -> list[Integers]:
     return np.split(np.argsort(classes, kind="stable"), np.cumsum(np.bincount(classes))[:-1])
 
 
-def _mean(values: npt.NDArray[np.float64]) -> float:
+def _mean(values: Floats) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from trivet.evaluation.inputs import as_points
 from trivet.extras import load
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Floats, Integers
 
 Average = Literal["arithmetic", "geometric"]
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 ITERATIONS = 25
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from trivet.geometry import Array, as_classes
-
-Integers = npt.NDArray[np.int64]
+from trivet.geometry.arrays import Integers
 
 
 def class_folds(labels: Array, k: int, *, seed: int = 0) -> list[Integers]:

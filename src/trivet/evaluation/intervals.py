@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Booleans, Floats, Integers
 
 Over = Literal["queries", "classes"]
 Average = Literal["micro", "macro"]
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 COUNTS = 2**22  # of drawn units held at once: 32 MiB, and as much for the batch before
 
@@ -252,7 +251,7 @@ def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: i
         yield counts
 
 
-def _patterns(present: npt.NDArray[np.bool_]) -> Iterator[tuple[Integers, Integers]]:
+def _patterns(present: Booleans) -> Iterator[tuple[Integers, Integers]]:
     """The columns that have the same rows, and these rows, for each such set of rows that is not empty."""
     patterns, of_column = np.unique(present, axis=1, return_inverse=True)
     for number, pattern in enumerate(patterns.T):

@@ -17,6 +17,7 @@ from trivet.evaluation.measures import MEASURES, check_measures
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
 from trivet.evaluation.verification import Verification, verify
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Floats, Integers
 
 CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
 VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
@@ -41,8 +42,8 @@ class Agreement:
     restarts: int
     inertia: float  # in the squared unit of the embeddings
     seconds: float
-    classes: npt.NDArray[np.int64]  # (N,) class of each item, 0 .. C - 1
-    assignment: npt.NDArray[np.int64]  # (N,) its cluster
+    classes: Integers  # (N,) class of each item, 0 .. C - 1
+    assignment: Integers  # (N,) its cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +140,7 @@ class LevelResult:
             all_intervals |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
         return all_intervals
 
-    def agreement_values(
-        self, average: Average = "micro"
-    ) -> dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]]:
+    def agreement_values(self, average: Average = "micro") -> dict[str, tuple[Floats, Integers]]:
         """Measure of clustering -> the value `(N,)` of each item, see `Information.values`, and its class."""
         return {
             name: (Information(one.classes, one.assignment).values(kind, average), one.classes)
@@ -159,7 +158,7 @@ class LevelResult:
             agreements["nmi+"] = plus, "nmi", plus.nmi
         return {name: (of, kind, value) for name, (of, kind, value) in agreements.items() if value is not None}
 
-    def _by_class(self) -> dict[str, npt.NDArray[np.float64]]:
+    def _by_class(self) -> dict[str, Floats]:
         """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
         values = {
             name: Information(one.classes, one.assignment).per_class(kind)

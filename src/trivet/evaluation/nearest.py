@@ -14,13 +14,11 @@ from torch import Tensor
 from trivet.evaluation.inputs import Metric, as_points, spans
 from trivet.evaluation.standing import DIFFERENCES, TIE
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Floats, Integers
 
 ROWS = 256  # of a block
 BLOCK_ENTRIES = 2**21  # of a block of whole rows: 16 MiB, and as much for each of a few copies of it
 PAIR_ENTRIES = 2**16  # of the rows of a few pairs: 512 KiB
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.evaluation.intervals import Average, Difference, Interval, Over, bootstrap, clipped, draws, middle
+from trivet.geometry.arrays import Booleans, Floats, Integers
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int32]
 
 AREA, ACCURACY = "roc-auc", "verification-accuracy"

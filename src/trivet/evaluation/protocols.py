@@ -14,9 +14,7 @@ from torch import Tensor
 from trivet.evaluation.inputs import Metric, Points
 from trivet.evaluation.standing import Level, Search
 from trivet.geometry import Array, as_classes
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from trivet.geometry.arrays import Booleans, Integers
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def _rows(values: Array, count: int, *, absent: bool = False, size: int | None =
     return torch.from_numpy(rows.astype(np.int64))
 
 
-def _mask(values: Array, count: int) -> npt.NDArray[np.bool_]:
+def _mask(values: Array, count: int) -> Booleans:
     mask = _numpy(values)
     if mask.shape != (count,) or mask.dtype != np.bool_:
         raise ValueError(f"junk must be a bool for each of the {count} gallery items: got {mask.dtype} {mask.shape}.")

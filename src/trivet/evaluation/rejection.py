@@ -13,8 +13,9 @@ from torch import Tensor
 
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.evaluation.intervals import Average, Interval, Over, check_options, draws, middle
-from trivet.evaluation.roc import Floats, Integers, Roc, false_at
+from trivet.evaluation.roc import Roc, false_at
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Floats, Integers
 
 TILE = (256, 4096)  # queries and gallery rows compared at once: 8 MiB
 PAIR_ENTRIES = 2**20  # of the rows of a few pairs: 8 MiB

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from trivet.evaluation.inputs import Metric
 from trivet.evaluation.measures import MEASURES, chance_of, check_measures, measures_of
-from trivet.evaluation.protocols import Floats, Integers, Task, task_of
+from trivet.evaluation.protocols import Task, task_of
 from trivet.evaluation.standing import Standing
 from trivet.geometry import Array
+from trivet.geometry.arrays import Floats, Integers
 from trivet.mining.gather import sum_over_processes
 
 WithoutPositive = Literal["miss", "drop"]

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from trivet.evaluation.standing import TIE
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+from trivet.geometry.arrays import Booleans, Floats, Integers
 
 
 @dataclass(frozen=True)

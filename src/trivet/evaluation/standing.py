@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Points, distances_of_pairs, spans, twins
+from trivet.geometry.arrays import Booleans, Integers
 from trivet.lazy import lazy
 
 T = TypeVar("T")
-Integers = npt.NDArray[np.int64]
 
 TIE = 1e-13  # of a distance: some hundred times its own rounding error
 TILE = (1024, 4096)  # queries and gallery rows compared at once: 16 MiB of float32 for each thread
@@ -504,7 +504,7 @@ def _count_rows(
     return counts, doubtful
 
 
-def _count(mask: npt.NDArray[np.bool_]) -> Integers:
+def _count(mask: Booleans) -> Integers:
     """True entries of each row: eight at once, as the bytes of one number, which hold 255."""
     rows, columns = mask.shape
     if columns % 8:

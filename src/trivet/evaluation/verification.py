@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,10 +16,7 @@ from trivet.evaluation.pairs import ACCURACY, AREA, Pairs, rate_name
 from trivet.evaluation.roc import Roc
 from trivet.evaluation.standing import TIE
 from trivet.geometry import Array, as_classes
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+from trivet.geometry.arrays import Booleans, Floats, Integers
 
 ENTRIES = 2**20  # of the rows of pairs compared at once: 8 MiB, and as much for each of two copies
 NEITHER = 2  # the half of a pair that lies across both

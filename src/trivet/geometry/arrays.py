@@ -1,4 +1,4 @@
-"""Arrays from anywhere, numpy or torch, as the float64 rows and class numbers that measures work with."""
+"""Types of arrays; arrays from anywhere, numpy or torch, as the float64 rows and class numbers of measures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from torch import Tensor
 from trivet.geometry.distances import check_embeddings
 
 Array = npt.NDArray[Any] | Tensor
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
 def as_rows(embeddings: Array) -> Tensor:

@@ -1,4 +1,4 @@
-"""A monitor in a Lightning training. For transformers see `training.transformers_callback`."""
+"""A callback that watches a Lightning training for collapse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor in a training with the Trainer of transformers, or one made of it, as that of sentence-transformers."""
+"""A callback that watches the Trainer of transformers, or of sentence-transformers, for collapse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks do with a monitor: watch a loss, pass on what is new, agree to stop."""
+"""What the callbacks of all frameworks share: watch a loss, report what is new, agree to stop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Watch:
         self._handle = monitor.watch(loss, step=step)
         self._looks, self._events = len(monitor.series["step"]), len(monitor.events)
         self._asked = 0
-        self._found = False
+        self._seen = False
 
     def looks(self) -> list[dict[str, float]]:
         """The looks since the last call: "step" and the measures, those that are finite numbers."""
@@ -56,18 +56,18 @@ class Watch:
         first, self._events = self._events, len(self.monitor.events)
         return self.monitor.events[first:]
 
-    def agree(self, found: bool, device: torch.device) -> bool:
-        """Whether any process has found something; to be called after each step, by all processes.
+    def agree(self, seen: bool, device: torch.device) -> bool:
+        """Whether any process has seen an event; to be called after each step, by all processes.
 
         Several processes exchange it at every `monitor.every`-th call alone, so that steps do not wait for each other.
         """
-        self._found |= found
+        self._seen |= seen
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return self._found
+            return self._seen
         self._asked += 1
         if self._asked % self.monitor.every:
             return False
-        processes = torch.tensor(float(self._found), device=device)
+        processes = torch.tensor(float(self._seen), device=device)
         dist.all_reduce(processes)
         return processes.item() > 0
 

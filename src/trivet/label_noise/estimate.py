@@ -13,11 +13,8 @@ import torch
 from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.geometry.distances import Products
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
 
 MOST, LEAST = 20, 3  # neighbours, where none are asked for
 SPLITS = 5  # an item's neighbours come from the other splits

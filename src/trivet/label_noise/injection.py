@@ -16,11 +16,9 @@ import torch
 
 from trivet.arguments import check_count
 from trivet.geometry import Array, as_rows
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.geometry.distances import Products
 
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 Seed = np.random.Generator | int
 
 BLOCK_ENTRIES = 2**22  # of distances looked at together: 32 MiB

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Floats
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
 from trivet.losses import MarginLoss
 from trivet.mining.batch import check_batch
@@ -114,7 +113,7 @@ def _of_sets(loss: RowLoss, rows: Rows) -> tuple[Tensor, Tensor]:
     return picked, picked
 
 
-def _bins(loss: RowLoss, rows: Rows, block: Block, picked: Tensor) -> npt.NDArray[np.float64] | None:
+def _bins(loss: RowLoss, rows: Rows, block: Block, picked: Tensor) -> Floats | None:
     """The counts for gamma: of the margin loss with Euclidean distances of unit rows."""
     if not isinstance(loss, MarginLoss) or loss.strategy.distance != "euclidean" or not loss.normalize:
         return None

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trivet.evaluation.standing import DIFFERENCES
 from trivet.geometry import Array, as_classes, as_rows
+from trivet.geometry.arrays import Booleans, Floats
 from trivet.mining import Triplets
 
 RANK_BINS = 10  # of the ranks of an anchor's negatives, nearest first
@@ -26,8 +26,6 @@ DISTANCE_BINS = 20  # of the distances from 0 to 2
 LEAST_CANDIDATES = 50  # in a bin of distances that is looked at
 RESAMPLES = 200
 LEVELS = (0.025, 0.975)
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +299,7 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
     )
 
 
-def _relative_bins(active: Floats, candidates: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _relative_bins(active: Floats, candidates: Floats) -> tuple[Floats, Booleans]:
     """rho_b `(R, 20)` with NaN in bins that are not looked at, and which are."""
     used = (candidates >= LEAST_CANDIDATES) & (active >= 1)
     picked, there = (part / np.maximum(part.sum(axis=1, keepdims=True), 1) for part in (active, candidates))

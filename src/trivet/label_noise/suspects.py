@@ -10,10 +10,9 @@ import numpy as np
 from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
+from trivet.geometry.arrays import Floats, Integers
 from trivet.label_noise.estimate import (
     BLOCK_ENTRIES,
-    Floats,
-    Integers,
     NoiseEstimate,
     Setting,
     Surroundings,

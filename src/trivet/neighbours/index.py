@@ -19,10 +19,9 @@ from trivet.arguments import check_count, check_name
 from trivet.evaluation.inputs import Metric, Points
 from trivet.extras import load
 from trivet.geometry import Array
+from trivet.geometry.arrays import Floats, Integers
 
 Kind = Literal["exact", "hnsw", "ivf"]
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 VECTORS, DESCRIPTION, FORMAT = "index.faiss", "index.json", 1
 
 EXACT_ROWS, HNSW_ROWS = 100_000, 1_000_000  # "auto": exact up to the first, hnsw up to the second, ivf beyond

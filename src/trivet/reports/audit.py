@@ -70,11 +70,11 @@ def _item(one: ShownSuspect, pictures: Pictures) -> dict[str, Any]:
     }
 
 
-def _transition(found: Transition | None) -> dict[str, Any] | None:
+def _transition(transition: Transition | None) -> dict[str, Any] | None:
     """The rows of the heat map: by true class what the labels are."""
-    if not found:
+    if not transition:
         return None
-    classes, matrix, low, high = found["classes"], found["matrix"], found["low"], found["high"]
+    classes, matrix, low, high = transition["classes"], transition["matrix"], transition["low"], transition["high"]
     columns = {f"columns of row {k + 1}": len(row) for k, row in enumerate(matrix)}
     same_length("the transition matrix", {"classes": len(classes), "rows": len(matrix), **columns})
 

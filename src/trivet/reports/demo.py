@@ -81,7 +81,7 @@ def _raw_pixels(results: Sequence[DemoResult], references: Sequence[DemoReferenc
     for row in references:
         split, level, pixels = row["split"], row["level"], row["recall@1"]
         same = [one["recall@1"] for one in results if (one["split"], one["level"]) == (split, level)]
-        best = max((found["mean"] for found in same if found), default=1.0)
+        best = max((recall["mean"] for recall in same if recall), default=1.0)
         if row["name"] == "raw pixels" and pixels and pixels["mean"] > best:
             sentences.append(
                 f"By {level} on {_SPLITS.get(split, split)}: raw pixels {percent(pixels['mean'])}\u00a0%, "

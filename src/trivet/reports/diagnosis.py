@@ -141,9 +141,9 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
     sections, pictures = named_sections(record["sections"]), Pictures()
     parts, plots = diagnosis_parts(sections, compare=True)
     queries = {
-        label: found
+        label: groups
         for label, section in sections.items()
-        if (found := shown_queries(section["level"], section["queries"], pictures)) is not None
+        if (groups := shown_queries(section["level"], section["queries"], pictures)) is not None
     }
     maps = embedding_maps({label: one for label, section in sections.items() if (one := section["map"])}, pictures)
     scatter = {
@@ -198,7 +198,7 @@ def diagnosis_parts(
         "comparison": _measures(flat, _KEY, compare=compare) if len(shown) > 1 else [],
         "measures": _measures(flat, _all(flat), compare=compare and len(shown) > 1),
         "meanings": _meanings(sections),
-        "thresholds": next((found for section in sections.values() if (found := section["thresholds"])), []),
+        "thresholds": next((thresholds for section in sections.values() if (thresholds := section["thresholds"])), []),
         "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in shown),
         "classes": any(section["classes"] for section in shown),
     }
@@ -212,7 +212,7 @@ def diagnosis_parts(
 def shown_queries(level: str, groups: Mapping[str, Sequence[Query]], pictures: Pictures) -> dict[str, Any] | None:
     """The groups of queries that hold one, and whether any item has a picture; None where there is no query."""
     shown = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
-    items = [item for found in shown.values() for query in found for item in (query, *query["neighbours"])]
+    items = [item for each in shown.values() for query in each for item in (query, *query["neighbours"])]
     drawn = any(item["picture"] is not None for item in items)
     return {"level": level, "groups": shown, "pictures": drawn} if shown else None
 
@@ -241,9 +241,9 @@ def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[
             _check_bins(where, edges, {"within": moment["within"], "between": moment["between"]})
     if field:
         changes = {"change_ap": field["change_ap"], "change_an": field["change_an"]}
-        rows = {f"rows of {name}": len(found) for name, found in changes.items()}
+        rows = {f"rows of {name}": len(change) for name, change in changes.items()}
         same_length("the predicted motion", {"values of s_an": len(field["s_an"]), **rows})
-        wide = {f"columns of {name}": len(row) for name, found in changes.items() for row in found[:1]}
+        wide = {f"columns of {name}": len(row) for name, change in changes.items() for row in change[:1]}
         same_length("the predicted motion", {"values of s_ap": len(field["s_ap"]), **wide})
     columns = [name for name in _MOMENTS if any(is_number(moment[name]) for moment in moments)]
     shown = {
@@ -264,8 +264,8 @@ def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
     histograms, values = section["histograms"], section["spectrum"]["values"] if section["spectrum"] else []
     if histograms:
         series = ("within", "between", "reference_within", "reference_between")
-        found = {name: shares for name in series if isinstance(shares := histograms.get(name), list)}
-        _check_bins(f"the distances of {label}", histograms["edges"], found)
+        shares_of = {name: shares for name in series if isinstance(shares := histograms.get(name), list)}
+        _check_bins(f"the distances of {label}", histograms["edges"], shares_of)
     return {
         "label": label,
         "level": section["level"],
@@ -281,7 +281,7 @@ def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
 
 
 def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequence[float]]) -> None:
-    same_length(where, {"bins": len(edges) - 1} | {name: len(found) for name, found in series.items() if found})
+    same_length(where, {"bins": len(edges) - 1} | {name: len(shares) for name, shares in series.items() if shares})
 
 
 def _facts(section: DiagnosisSection) -> list[str]:
@@ -292,22 +292,22 @@ def _facts(section: DiagnosisSection) -> list[str]:
     return facts + ([f"compared with: {section['reference']}"] if section["reference"] else [])
 
 
-def verdict(found: Verdict) -> dict[str, Any]:
+def verdict(told: Verdict) -> dict[str, Any]:
     """What the templates show of a verdict."""
-    kind, severity = found["kind"], found["severity"]
+    kind, severity = told["kind"], told["severity"]
     tone = "good" if kind == "healthy" else "bad" if severity == "full" or kind == "exploding-norm" else "warn"
     words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
     return {
         "tone": tone,
         "sign": _SIGNS[tone],
         "words": f"{words}, {severity}" if severity else words,
-        "rule": _sentence(found["rule"].replace(" x ", " × ")),
+        "rule": _sentence(told["rule"].replace(" x ", " × ")),
         "evidence": [
             (measure.name, measure.show(value), measure.meaning)
-            for measure, value in ((_measure(name), value) for name, value in found["evidence"].items())
+            for measure, value in ((_measure(name), value) for name, value in told["evidence"].items())
         ],
-        "cause": found["cause"],
-        "changes": found["changes"],
+        "cause": told["cause"],
+        "changes": told["changes"],
     }
 
 
@@ -328,10 +328,10 @@ def _measure(name: str) -> _Measure:
 
 def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
-    found = list(dict.fromkeys(name for values in flat for name in values))
-    fine = [name for name in found if name not in _MEASURES and name.endswith(_FINE_ENDS)]
+    names = list(dict.fromkeys(name for values in flat for name in values))
+    fine = [name for name in names if name not in _MEASURES and name.endswith(_FINE_ENDS)]
     rows = []
-    for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in found]:
+    for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in names]:
         measure = _measure(name)
         better = measure.better if compare else None
         texts = [measure.show(one.get(name)) for one in flat]

@@ -58,9 +58,9 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,
         "rejection": [
-            _rejection(label, found)
+            _rejection(label, rejection)
             for label, result in zip(labels, results, strict=True)
-            if (found := result["rejection"])
+            if (rejection := result["rejection"])
         ],
         "glossary": [
             (name, said)
@@ -135,13 +135,15 @@ def _level(
     level: str, record: ComparisonRecord, labels: Sequence[str], figures: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """What the page shows of a level; its plots are added to `figures`."""
-    found = {
+    measured = {
         e: result["evaluation"][level] for e, result in enumerate(record["results"]) if level in result["evaluation"]
     }
-    shares = {e: Shares(record["results"][e], level) for e in found}
+    shares = {e: Shares(record["results"][e], level) for e in measured}
     retrieval = together(one.retrieval for one in shares.values())
-    clustering = [name for name in CLUSTERING if any(name in values for values in found.values())]
-    verification = together([name for name in values if re.fullmatch(VERIFICATION, name)] for values in found.values())
+    clustering = [name for name in CLUSTERING if any(name in values for values in measured.values())]
+    verification = together(
+        [name for name in values if re.fullmatch(VERIFICATION, name)] for values in measured.values()
+    )
     leads = _leads(retrieval) or _leads([*clustering, *verification])
     differences = _differences(level, record, shares)
     drawn: list[dict[str, Any]] = []
@@ -176,7 +178,7 @@ def _level(
         height = rows_height(len(differences), len(next(iter(differences.values()))))
         less = f"Each embedding minus {labels[0]}, on the same queries; right of 0 it is better."
         draw("Differences", f"{less} {ends}.", height, forest(differences, labels), wide=True)
-    first = next(iter(found.values()))
+    first = next(iter(measured.values()))
     count = finite(first.get("classes"))
     return {
         "level": level,
@@ -205,7 +207,7 @@ def _level(
         "folds": _folds(level, shares, labels),
         "missing": [
             (labels[e], named(name.removesuffix("_missing")), str(reason))
-            for e, values in found.items()
+            for e, values in measured.items()
             for name, reason in values.items()
             if name.endswith("_missing")
         ],
@@ -247,7 +249,7 @@ def _lead(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dic
 
 def _sentences(level: str, name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> list[str]:
     """What each embedding finds, beside chance."""
-    found = []
+    sentences = []
     for e, one in shares.items():
         share, chance, widest = one.value(name), one.chance(name), one.widest(name)
         if share is None or chance is None:
@@ -272,8 +274,8 @@ def _sentences(level: str, name: str, shares: Mapping[int, Shares], labels: Sequ
                 said.append(f"{_start(name)}{of} is worse than chance: {ends}, lies below {percent(chance)}.")
             elif name == "recall@1":
                 said.append(f"{ends[0].upper()}{ends[1:]}, lies above chance.")
-        found += [" ".join(said)] if said else []
-    return found
+        sentences += [" ".join(said)] if said else []
+    return sentences
 
 
 def _start(measure: str) -> str:
@@ -295,13 +297,13 @@ def _differences(
 
 def _compared(name: str, rows: Sequence[tuple[int, Difference]], labels: Sequence[str]) -> list[str]:
     """Which embedding is better, and whether the paired interval excludes 0."""
-    found = []
+    sentences = []
     for of, row in rows:
         difference = finite(row["difference"])
         if difference is None:
             continue
         if abs(difference) <= _SAME:
-            found.append(f"{labels[of]} and {labels[0]} are equal in {named(name)}.")
+            sentences.append(f"{labels[of]} and {labels[0]} are equal in {named(name)}.")
             continue
         better, worse, sign = (labels[of], labels[0], 1) if difference > 0 else (labels[0], labels[of], -1)
         said = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
@@ -311,20 +313,20 @@ def _compared(name: str, rows: Sequence[tuple[int, Difference]], labels: Sequenc
             if (known := interval(row[over])) is not None
         }
         if not ends:
-            found.append(f"{said}; the record has no interval for this difference.")
+            sentences.append(f"{said}; the record has no interval for this difference.")
             continue
         over, paired = next(iter(ends.items()))
         said += f" (paired 95\u00a0% interval over {over}: {between(paired, points)})"
         if paired[0] > _SAME:
-            found.append(f"{said}. The interval excludes 0: the result would very likely hold on other {over}.")
+            sentences.append(f"{said}. The interval excludes 0: the result would very likely hold on other {over}.")
         elif over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
-            found.append(
+            sentences.append(
                 f"{said}. That interval includes 0, but the one over queries ({between(ends['queries'], points)}) does "
                 "not: better on these classes, perhaps not on others."
             )
         else:
-            found.append(f"{said}. The interval includes 0: it is not clear which of the two is better.")
-    return found
+            sentences.append(f"{said}. The interval includes 0: it is not clear which of the two is better.")
+    return sentences
 
 
 def _table_row(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
@@ -379,19 +381,19 @@ def _verification(shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[s
     return {"columns": ["threshold (distance)", "pairs"], "rows": rows}
 
 
-def _rejection(label: str, found: Rejection) -> dict[str, Any]:
+def _rejection(label: str, rejection: Rejection) -> dict[str, Any]:
     def row(title: str, share: float | None, name: str, chance: str) -> list[str]:
-        ends = (between(found["intervals"].get(name, {}).get(over)) for over in OVERS)
-        macro = between(found["macro_intervals"].get(name, {}).get("classes"))
-        return [title, percent(share), *ends, percent(found["macro"].get(name)), macro, chance]
+        ends = (between(rejection["intervals"].get(name, {}).get(over)) for over in OVERS)
+        macro = between(rejection["macro_intervals"].get(name, {}).get("classes"))
+        return [title, percent(share), *ends, percent(rejection["macro"].get(name)), macro, chance]
 
     return {
         "label": label,
-        "in_scope": found["in_scope"],
-        "out_of_scope": found["out_of_scope"],
+        "in_scope": rejection["in_scope"],
+        "out_of_scope": rejection["out_of_scope"],
         "rows": [
-            row("AUROC", found["auroc"], "auroc", "50.0"),
-            row("accepted", found["fpr_at_95_tpr"], "fpr_at_95_tpr", "95.0"),
+            row("AUROC", rejection["auroc"], "auroc", "50.0"),
+            row("accepted", rejection["fpr_at_95_tpr"], "fpr_at_95_tpr", "95.0"),
         ],
     }
 
@@ -404,15 +406,15 @@ def _folds(level: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> l
             "rows": [
                 (
                     labels[e],
-                    percent(found[name]["mean"]),
-                    between(found[name]["interval"]),
-                    ", ".join(percent(value) for value in found[name]["values"]),
+                    percent(measures[name]["mean"]),
+                    between(measures[name]["interval"]),
+                    ", ".join(percent(value) for value in measures[name]["values"]),
                 )
-                for e, found in folds.items()
-                if name in found
+                for e, measures in folds.items()
+                if name in measures
             ],
         }
-        for name in together(list(found) for found in folds.values())
+        for name in together(list(measures) for measures in folds.values())
     ]
 
 
@@ -422,10 +424,10 @@ def _classes(
     """The classes of each embedding with a value, the worst first."""
     per_class, rows = record["per_class"], {}
     for e in shares if measures else ():
-        found = per_class[e].get(level, []) if e < len(per_class) else []
+        rows_of = per_class[e].get(level, []) if e < len(per_class) else []
         kept = [
             (str(row.get("class", "")), _counted(row.get("queries")), share)
-            for row in found
+            for row in rows_of
             if is_number(share := row.get(measures[0]))
         ]
         if kept:

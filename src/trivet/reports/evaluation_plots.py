@@ -41,9 +41,9 @@ def _faint(colour: str) -> str:
 
 def _plain(text: object, length: int = 28) -> str:
     """Shortened, and with nothing that plotly would read as markup."""
-    found = str(text)
-    found = found if len(found) <= length else found[: length - 1] + "…"
-    return found.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = str(text)
+    shown = shown if len(shown) <= length else shown[: length - 1] + "…"
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _drawn(measure: str) -> str:
@@ -96,7 +96,7 @@ def recall_curve(
     traces: list[dict[str, Any]] = []
     for e, one in shares.items():
         colour, symbol, dash = _style(e)
-        banded = [(ks[name], found[1]) for name in names if (found := one.widest(name)) is not None]
+        banded = [(ks[name], widest[1]) for name in names if (widest := one.widest(name)) is not None]
         edge = [(k, high) for k, (_, high) in banded] + [(k, low) for k, (low, _) in reversed(banded)]
         traces.append(
             {
@@ -165,7 +165,7 @@ def _beside(mark: int, marks: int) -> float:
 
 def _segments(ends: Sequence[tuple[float, Sequence[float] | None]], line: Mapping[str, Any]) -> dict[str, Any]:
     """A level line for each interval, at its height."""
-    drawn = [(y, found) for y, found in ends if found is not None]
+    drawn = [(y, pair) for y, pair in ends if pair is not None]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -231,21 +231,21 @@ def forest(differences: Mapping[str, Sequence[tuple[int, Difference]]], labels: 
     traces: list[dict[str, Any]] = []
     others = list(dict.fromkeys(of for rows in differences.values() for of, _ in rows))
     for mark, e in enumerate(others):
-        found = [
+        rows_of = [
             (name, row + _beside(mark, len(others)), one)
             for row, (name, rows) in enumerate(differences.items())
             for of, one in rows
             if of == e
         ]
         for over, line in _lines(e):
-            traces.append(_segments([(y, interval(one[over])) for _, y, one in found], line))
+            traces.append(_segments([(y, interval(one[over])) for _, y, one in rows_of], line))
         hover = []
-        for name, _, one in found:
+        for name, _, one in rows_of:
             lines = [f"{_plain(labels[e], 60)} less {_plain(labels[0], 60)}"]
             lines += [f"{_drawn(name)}: {points(finite(one['difference']))}"]
             lines += [f"95 %, {over}: {between(one[over], points)}" for over in OVERS]
             hover.append("<br>".join(lines))
-        traces.append(_marks(e, labels[e], [(_cent(finite(one["difference"])), y) for _, y, one in found], hover))
+        traces.append(_marks(e, labels[e], [(_cent(finite(one["difference"])), y) for _, y, one in rows_of], hover))
     drawn = [0.0, *(x for trace in traces for x in trace["x"] if x is not None)]
     room = 0.05 * (max(drawn) - min(drawn)) + 0.1
     zero = {"zeroline": True, "zerolinecolor": _DARK, "zerolinewidth": 2}
@@ -259,16 +259,16 @@ def forest(differences: Mapping[str, Sequence[tuple[int, Difference]]], labels: 
 
 def class_dots(classes: ClassShares, labels: Sequence[str]) -> dict[str, Any]:
     """A row of marks for each class, the worst on top."""
-    order = together([name for name, _, _ in found] for found in classes.rows.values())
+    order = together([name for name, _, _ in rows] for rows in classes.rows.values())
     place = {name: row for row, name in enumerate(order)}
     traces = []
-    for mark, (e, found) in enumerate(classes.rows.items()):
+    for mark, (e, rows) in enumerate(classes.rows.items()):
         shift = _beside(mark, len(classes.rows)) if len(classes.rows) > 1 else 0.0
-        places = [(100 * share, place[name] + shift) for name, _, share in found]
+        places = [(100 * share, place[name] + shift) for name, _, share in rows]
         hover = [
             f"{_plain(labels[e], 60)}<br>{_plain(name, 80)}, {queries} queries<br>"
             f"{_drawn(classes.measure)}: {percent(share)} %"
-            for name, queries, share in found
+            for name, queries, share in rows
         ]
         traces.append(_marks(e, labels[e], places, hover))
     shapes = _stripes(len(order))
@@ -290,9 +290,9 @@ def class_histogram(classes: ClassShares, labels: Sequence[str]) -> dict[str, An
     width = 5
     bins = 100 // width
     traces = []
-    for e, found in classes.rows.items():
+    for e, rows in classes.rows.items():
         counts = [0] * bins
-        for _, _, share in found:
+        for _, _, share in rows:
             counts[min(int(share * bins), bins - 1)] += 1
         colour, _, dash = _style(e)
         traces.append(

@@ -41,23 +41,23 @@ def write_forecast_report(record: ForecastRecord, path: Path) -> None:
     write_page("forecast.html", path, context, {"curves": curves})
 
 
-def forecast_parts(found: ForecastRecord | None) -> dict[str, Any] | None:
+def forecast_parts(record: ForecastRecord | None) -> dict[str, Any] | None:
     """What the template forecast_parts.html shows of a forecast, without scripts; None without one."""
-    if not found or not (found["verdict"] or found["cells"]):
+    if not record or not (record["verdict"] or record["cells"]):
         return None
-    bounds = [cell["bound"] for cell in found["cells"] if cell["bound"]]
+    bounds = [cell["bound"] for cell in record["cells"] if cell["bound"]]
     return {
-        "steps": found["steps"],
-        "of": found["of"],
-        "maps": heat_maps(found),
-        "cells": [_row(cell) for cell in found["cells"]],
+        "steps": record["steps"],
+        "of": record["of"],
+        "maps": heat_maps(record),
+        "cells": [_row(cell) for cell in record["cells"]],
         "bounds": len(bounds),
         "vacuous": sum(bound["vacuous"] for bound in bounds),
-        "single": None if found["cells"] else _single(found),
+        "single": None if record["cells"] else _single(record),
     }
 
 
-def heat_maps(found: ForecastRecord) -> list[dict[str, Any]]:
+def heat_maps(record: ForecastRecord) -> list[dict[str, Any]]:
     """The cells of a grid as tables: shape of the batch by dimension, one for each number of samples of a class.
 
     With one dimension there is one table, of classes by samples.
@@ -67,10 +67,10 @@ def heat_maps(found: ForecastRecord) -> list[dict[str, Any]]:
         interval in per cent, or ""), "said" (everything in words), "style", "informative" (the bound is not vacuous)
         and "here" (the settings themselves).
     """
-    if not found["cells"]:
+    if not record["cells"]:
         return []
-    axes, here = found["axes"], found["here"]
-    cells = {(cell["classes"], cell["samples"], cell["dim"]): cell for cell in found["cells"]}
+    axes, here = record["axes"], record["here"]
+    cells = {(cell["classes"], cell["samples"], cell["dim"]): cell for cell in record["cells"]}
 
     def row(head: str, under: str, shapes: Iterable[tuple[int, int, int]]) -> tuple[str, str, list[dict[str, Any]]]:
         return head, under, [_cell(cells[shape], here) for shape in shapes]
@@ -153,15 +153,15 @@ def _chance(told: Chance | None) -> dict[str, str]:
     return {"probability": _cents(told["probability"]), "interval": _between(told["interval"], " to ")}
 
 
-def _single(found: ForecastRecord) -> dict[str, Any]:
-    told, outlook, bound = found["forecast"], found["outlook"] or "", found["bound"]
+def _single(record: ForecastRecord) -> dict[str, Any]:
+    told, outlook, bound = record["forecast"], record["outlook"] or "", record["bound"]
     tone, sign = _TONES.get(outlook, ("warn", "!"))
     return {
         "tone": tone,
         "sign": sign,
         "words": _WORDS.get(outlook, "No forecast"),
-        "verdict": found["verdict"],
-        "changes": found["changes"],
+        "verdict": record["verdict"],
+        "changes": record["changes"],
         "probability": told and told["probability"],
         "text": _chance(told)["probability"],
         "interval": told and [100 * end for end in told["interval"]],
@@ -171,10 +171,10 @@ def _single(found: ForecastRecord) -> dict[str, Any]:
         ],
         "bound": bound,
         "formula": bound and _bound(bound),
-        "events": [(one["seed"], event) for one in found["seeds"] for event in one["events"]],
+        "events": [(one["seed"], event) for one in record["seeds"] for event in one["events"]],
         "seeds": [
             {"seed": one["seed"], **_chance(one["forecast"]), "bound": _plain(one["bound"] and one["bound"]["bound"])}
-            for one in found["seeds"]
+            for one in record["seeds"]
         ],
     }
 

@@ -43,7 +43,9 @@ def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str
 def _embedding_map(split: str, part: PlaneMap, pictures: Pictures, most: int) -> dict[str, Any]:
     lengths = {f"{name} coordinates": len(places) for name, places in part["coordinates"].items()}
     lengths |= {f"{level} labels": len(names) for level, names in part["labels"].items()}
-    lengths |= {name: len(found) for name, found in (("ids", part["ids"]), ("thumbnails", part["thumbnails"])) if found}
+    lengths |= {
+        name: len(series) for name, series in (("ids", part["ids"]), ("thumbnails", part["thumbnails"])) if series
+    }
     same_length(f"the parts of the map of {split}", lengths)
     count = next(iter(lengths.values()), 0)
     return {

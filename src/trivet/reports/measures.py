@@ -161,8 +161,8 @@ def named(measure: str | None) -> str:
 
 def between(ends: Sequence[Any] | None, shown: Callable[[float | None], str] = percent) -> str:
     """An interval in words."""
-    found = interval(ends)
-    return MISSING if found is None else f"{shown(found[0])} to {shown(found[1])}"
+    known = interval(ends)
+    return MISSING if known is None else f"{shown(known[0])} to {shown(known[1])}"
 
 
 def by_chance(measure: str, share: float | None) -> str:

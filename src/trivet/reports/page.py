@@ -167,8 +167,8 @@ def same_length(what: str, lengths: Mapping[str, int]) -> None:
         ValueError: naming the lengths.
     """
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{length} {name}" for name, length in lengths.items())
-        raise ValueError(f"{what} in the record must have one length: got {found}; write the record again.")
+        counted = ", ".join(f"{length} {name}" for name, length in lengths.items())
+        raise ValueError(f"{what} in the record must have one length: got {counted}; write the record again.")
 
 
 @cache

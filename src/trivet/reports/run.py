@@ -36,7 +36,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     shown = {split: (part["level"], {"random": part["queries"]}) for split, part in record["neighbours"].items()}
     shown |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
-        split: found for split in unseen_first(shown) if (found := shown_queries(*shown[split], pictures)) is not None
+        split: groups for split in unseen_first(shown) if (groups := shown_queries(*shown[split], pictures)) is not None
     }
     planes = {split: plane for split, section in diagnosed.items() if (plane := section["map"])} | record["maps"]
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
@@ -125,7 +125,7 @@ def _helped(
     low, high = ends or (share, share)
     others = dict(references)
     untrained = others.pop("untrained network", max(references.values()))
-    better = [_REFERENCES.get(name, name) for name, found in others.items() if found > high]
+    better = [_REFERENCES.get(name, name) for name, recall in others.items() if recall > high]
     tone, said = ("good", "Training helped") if untrained < low else ("warn", "Training made no clear difference")
     if untrained > high or (chance is not None and share <= chance):
         tone, said = "bad", "Training did not help"
@@ -142,22 +142,22 @@ def _said(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         for level in result["levels"]:
             if level["helped"] is not None:
                 places.setdefault(level["helped"], []).append(f"{result['split']} by {level['level']}")
-    return [(tone, f"{words}: {', '.join(found)}.") for (tone, words), found in places.items()]
+    return [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in places.items()]
 
 
 def _sentence(level: str, share: float | None, references: Mapping[str, float], chance: float | None) -> str:
     if share is None:
         return f"Recall@1 by {level} was not measured."
-    named = {_REFERENCES.get(name, name): found for name, found in references.items()}
-    others = [f"{percent(found)}\u00a0% with {name}" for name, found in named.items()]
+    named = {_REFERENCES.get(name, name): recall for name, recall in references.items()}
+    others = [f"{percent(recall)}\u00a0% with {name}" for name, recall in named.items()]
     if chance is not None:
         others.append(f"{percent(chance)}\u00a0% by chance")
     said = f"After training, the nearest neighbour has the same {level} for {percent(share)}\u00a0% of the items"
     said += f", against {_list(others)}." if others else "."
     # Compared as shown, so that a difference nobody can see is called none.
     shown = round(100 * share, 1)
-    higher = [name for name, found in named.items() if round(100 * found, 1) > shown]
-    equal = [name for name, found in named.items() if round(100 * found, 1) == shown]
+    higher = [name for name, recall in named.items() if round(100 * recall, 1) > shown]
+    equal = [name for name, recall in named.items() if round(100 * recall, 1) == shown]
     if chance is not None and shown <= round(100 * chance, 1):
         said += " That is no better than chance."
     for names, how in ((higher, "did better than the trained network"), (equal, "did equally well")):
@@ -170,27 +170,27 @@ def _list(parts: Sequence[str]) -> str:
 
 
 def _share(levels: Levels, level: str, key: str) -> float | None:
-    found = levels.get(level, {}).get(key)
-    return found if is_number(found) else None
+    share = levels.get(level, {}).get(key)
+    return share if is_number(share) else None
 
 
 def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
     """One table per level: a row per embedding, shares as percent, the best of each column marked."""
     tables = []
     for level in dict.fromkeys(level for row in rows for level in row["levels"]):
-        found = {row["name"]: row["levels"][level] for row in rows if level in row["levels"]}
-        recalls = {key for result in found.values() for key in result if re.fullmatch(r"recall@\d+", key)}
+        measured = {row["name"]: row["levels"][level] for row in rows if level in row["levels"]}
+        recalls = {key for result in measured.values() for key in result if re.fullmatch(r"recall@\d+", key)}
         columns = [*sorted(recalls, key=lambda key: int(key[7:])), *NAMES]
-        columns = [name for name in columns if any(name in result for result in found.values())]
-        cells = {name: [percent(_share(found, name, column)) for column in columns] for name in found}
+        columns = [name for name in columns if any(name in result for result in measured.values())]
+        cells = {name: [percent(_share(measured, name, column)) for column in columns] for name in measured}
         best = [_best(column) for column in zip(*cells.values(), strict=True)]
-        first = next(iter(found.values()))
+        first = next(iter(measured.values()))
         tables.append(
             {
                 "level": level,
                 "items": first.get("items"),
                 "classes": first.get("classes"),
-                "chance": _share(found, next(iter(found)), "chance_recall@1"),
+                "chance": _share(measured, next(iter(measured)), "chance_recall@1"),
                 "columns": [NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
                 "rows": [
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])
@@ -203,8 +203,8 @@ def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
 
 def _best(column: Sequence[str]) -> str | None:
     """The largest as shown; None where all are equal."""
-    found = {text for text in column if text != MISSING}
-    return max(found, key=float) if len(found) > 1 else None
+    texts = {text for text in column if text != MISSING}
+    return max(texts, key=float) if len(texts) > 1 else None
 
 
 def _curves(record: RunRecord) -> list[dict[str, Any]]:
@@ -266,11 +266,11 @@ def _words(kind: str) -> str:
 
 def _marks(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
     """The vertical marks of the curves: the events of each step, and whether they belong to an abandoned attempt."""
-    found: dict[tuple[int, bool], list[str]] = {}
+    marks: dict[tuple[int, bool], list[str]] = {}
     for place, attempt in enumerate(attempts):
         for event in attempt["events"]:
-            found.setdefault((event["step"], place < len(attempts) - 1), []).append(_words(event["kind"]))
-    return [{"step": step, "text": ", ".join(words), "past": past} for (step, past), words in found.items()]
+            marks.setdefault((event["step"], place < len(attempts) - 1), []).append(_words(event["kind"]))
+    return [{"step": step, "text": ", ".join(words), "past": past} for (step, past), words in marks.items()]
 
 
 def _happened(record: RunRecord) -> dict[str, Any] | None:
@@ -350,8 +350,8 @@ def _attempt_row(place: int, attempt: Attempt, repairs: Sequence[Repair]) -> dic
     }
 
 
-def _setting(found: object) -> str:
-    return "not set" if found is None else value(found)
+def _setting(setting: object) -> str:
+    return "not set" if setting is None else value(setting)
 
 
 def _3(spread: float | None) -> str:

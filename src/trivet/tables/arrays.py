@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from trivet.geometry.arrays import Booleans
 from trivet.tables.csv import CsvTable
 from trivet.tables.source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, whole
 from trivet.tables.vectors import CAMERA, ID, SPLIT
@@ -56,7 +57,7 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
 
     def column(name: str) -> Column:
         values = load(name)
-        missing: npt.NDArray[np.bool_] = np.zeros(count, np.bool_)
+        missing: Booleans = np.zeros(count, np.bool_)
         plain = True
         if values.dtype.kind == "S":
             with whole(path, "npz"):  # bytes that are not UTF-8

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trivet.geometry.arrays import Booleans
+
 EMBEDDINGS = ("embeddings", "embedding", "features", "vectors")
 LONGEST = 1000  # characters of a text: numpy gives every row the room of the longest
 
@@ -27,7 +29,7 @@ class Column(NamedTuple):
     """
 
     values: npt.NDArray[Any]
-    missing: npt.NDArray[np.bool_]
+    missing: Booleans
     plain: bool
 
 

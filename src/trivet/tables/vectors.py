@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config import nearest
+from trivet.geometry.arrays import Integers
 from trivet.tables.source import Column, Source, listed
 
 Names = npt.NDArray[np.str_]
@@ -94,7 +95,7 @@ def _joined(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
     return rows
 
 
-def class_numbers(*columns: Names) -> tuple[tuple[npt.NDArray[np.int64], ...], tuple[str, ...]]:
+def class_numbers(*columns: Names) -> tuple[tuple[Integers, ...], tuple[str, ...]]:
     """Class numbers that several columns of class names share, such as those of query and gallery.
 
     Args:
@@ -122,7 +123,7 @@ def select_rows(
     """The rows of an open file that are asked for, with their columns; errors name the path."""
     check_columns(path, source.columns)
     splits = _known(path, source, SPLIT)
-    rows: npt.NDArray[np.int64] = np.arange(len(source.embeddings))
+    rows: Integers = np.arange(len(source.embeddings))
     if split is not None:
         rows = _rows_of(path, splits, split)
 
@@ -173,18 +174,18 @@ def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
     return source.column(present[0]) if present else None
 
 
-def _rows_of(path: Path, splits: Column | None, split: str) -> npt.NDArray[np.int64]:
+def _rows_of(path: Path, splits: Column | None, split: str) -> Integers:
     if splits is None:
         raise ValueError(f"{path} must have a column 'split' to choose the split {split!r} from: it has none; add it.")
     there = np.flatnonzero(~splits.missing)
     (numbers,), names = class_numbers(_names(splits.values[there]))
     if split not in names:
         raise ValueError(f"{path} has no row of the split {split!r}; {nearest(split, names)}")
-    rows: npt.NDArray[np.int64] = there[numbers == names.index(split)]
+    rows: Integers = there[numbers == names.index(split)]
     return rows
 
 
-def _texts(path: Path, column: Column, rows: npt.NDArray[np.int64], role: str) -> Names:
+def _texts(path: Path, column: Column, rows: Integers, role: str) -> Names:
     """The texts of the chosen rows; ValueError if one is missing."""
     missing = rows[column.missing[rows]]
     if len(missing):
@@ -209,7 +210,7 @@ def _names(values: npt.NDArray[Any]) -> Names:
     return np.array(texts, np.str_)[place]
 
 
-def _check_different(path: Path, ids: Names, rows: npt.NDArray[np.int64]) -> None:
+def _check_different(path: Path, ids: Names, rows: Integers) -> None:
     if pc.count_distinct(pa.array(ids, pa.large_string())).as_py() == len(ids):
         return
     (numbers,), _ = class_numbers(ids)

@@ -19,6 +19,7 @@ from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown, as_json
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.files import write_whole
+from trivet.geometry.arrays import Integers
 from trivet.label_noise import Suspects, find_suspects
 from trivet.models import Embedder, encoder_vectors, ngram_vectors
 from trivet.records import AuditRecord, complete
@@ -36,8 +37,6 @@ PAGE_ITEMS, PAGE_NEIGHBOURS = 200, 8  # at most so many are shown
 MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
 COLUMNS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 

@@ -19,6 +19,7 @@ from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown, as_json
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import Metric, as_points, spans
+from trivet.geometry.arrays import Floats, Integers
 from trivet.models import build
 from trivet.records import DiagnosisRecord, complete
 from trivet.tables import Vectors, class_numbers, read_vectors
@@ -37,8 +38,6 @@ LONGEST = 0.999  # quantile of the distances at which the last bin ends; what is
 SINGULAR_VALUES, CLASSES, QUERIES, NEIGHBOURS = 64, 5000, 6, 6  # at most so many are shown
 MAP_POINTS = 1000
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 

@@ -1,4 +1,4 @@
-"""What a run does about what its monitor sees: warn, stop, or go back and change the least that may help."""
+"""The guard of a run acts on what its monitor reports: warn, stop, or go back and change the fewest settings."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from trivet.data import Dataset
 from trivet.evaluation import nearest_pairs
 from trivet.evaluation.inputs import as_points
 from trivet.evaluation.standing import DIFFERENCES, TIE
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.models import Embedder
 from trivet.theory.dynamics import SimulatedLoss, vector_field
 from trivet.training.config import RunConfig
@@ -27,8 +28,6 @@ BINS = 40
 LEVELS = np.linspace(0, 1, 201)  # of the quantiles that are kept of distances, from which the bins are filled at last
 TOP = 0.995  # quantile of the distances at which the last bin ends; what is longer counts there
 GAMMA, ENTANGLEMENT, ARROWS = 0.5, 0.4, 20  # of the predicted motion
-
-Floats = npt.NDArray[np.float64]
 
 
 def moments(steps: int) -> list[int]:
@@ -128,7 +127,7 @@ def _simulated(config: RunConfig) -> SimulatedLoss | None:
     return None if loss.motion == "vanilla" and not config.model.normalize else loss.motion
 
 
-def _seen(embeddings: npt.NDArray[Any], labels: npt.NDArray[np.int64], config: RunConfig) -> dict[str, Any]:
+def _seen(embeddings: npt.NDArray[Any], labels: Integers, config: RunConfig) -> dict[str, Any]:
     points = as_points(embeddings, distance=config.evaluation.distance)
     pairs = nearest_pairs(embeddings, labels)
     usable = np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an)
@@ -149,7 +148,7 @@ def _seen(embeddings: npt.NDArray[Any], labels: npt.NDArray[np.int64], config: R
     }
 
 
-def _recall(distances: Floats, same: npt.NDArray[np.bool_]) -> float:
+def _recall(distances: Floats, same: Booleans) -> float:
     """Recall@1, expected under random order of ties, as `trivet.evaluation` has it: for few items this is faster."""
     others = distances + np.diag(np.full(len(distances), np.inf))
     tied = others <= others.min(axis=1, keepdims=True) * (1 + TIE)

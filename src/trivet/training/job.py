@@ -1,4 +1,4 @@
-"""A run while it trains: steps, and between them events, repairs, cleaning and checkpoints."""
+"""A whole training run, called by `tasks.train`: calls the loop of `fit`, and repairs, cleans and saves between calls."""
 
 from __future__ import annotations
 

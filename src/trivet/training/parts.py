@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from trivet.arguments import check_name
 from trivet.batching import PKBatches
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Dataset, Splits, augmentation
+from trivet.geometry.arrays import Integers
 from trivet.models import build
 from trivet.rows import RowLoss
 from trivet.training.cleaning import Cleaning
@@ -34,7 +34,7 @@ def make_loss(config: RunConfig, classes: int) -> RowLoss:
     )
 
 
-def make_batches(config: RunConfig, labels: npt.NDArray[np.int64]) -> PKBatches:
+def make_batches(config: RunConfig, labels: Integers) -> PKBatches:
     """The batches of the settings over items with these labels."""
     batch = config.batch
     return PKBatches(labels, num_classes=batch.num_classes, samples_per_class=batch.samples_per_class, seed=config.seed)
@@ -178,10 +178,10 @@ class Parts:
             fine=self.fine,
         )
 
-    def _truth(self, step: int) -> npt.NDArray[np.int64] | None:
+    def _truth(self, step: int) -> Integers | None:
         """The true labels of the batch that follows so many steps; None where they are not known."""
         if self.splits.noise is None:
             return None
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-        truth: npt.NDArray[np.int64] = self.splits.noise.true_labels[self.cleaning.rows[index]]
+        truth: Integers = self.splits.noise.true_labels[self.cleaning.rows[index]]
         return truth

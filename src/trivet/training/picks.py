@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from trivet.data import Splits
 from trivet.evaluation.inputs import Metric
+from trivet.geometry.arrays import Integers
 from trivet.label_noise import PickCounts, estimate_noise, estimate_skew, loss_picks, strategy_tolerance, unpicked
 from trivet.rows import RowLoss
 from trivet.training.config import RunConfig
@@ -107,7 +108,7 @@ class PickLog:
 def labels_section(
     embeddings: npt.NDArray[Any],
     untrained: npt.NDArray[Any],
-    labels: npt.NDArray[np.int64],
+    labels: Integers,
     *,
     classes: int,
     distance: Metric,

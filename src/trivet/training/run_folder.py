@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the folder of a run."""
+"""The folder of a run: its files, its lock, its settings and record, the rows of `metrics.csv`."""
 
 from __future__ import annotations
 

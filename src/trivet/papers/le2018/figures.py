@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from trivet.arguments import check_at_least, check_count
+from trivet.geometry.arrays import Floats
 from trivet.papers.figure import (
     BLACK,
     BLUE,
@@ -36,7 +37,6 @@ from trivet.papers.figure import (
 from trivet.papers.le2018.claims.pairs import printed_pair_rates
 from trivet.papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, noise_rate_axis, partition, residual
 from trivet.theory import noise
-from trivet.theory.arrays import Floats
 
 CLASS_COLOURS, MARKERS = (BLUE, ORANGE, GREEN, RED, SKY, PINK), ("o", "s", "^", "D", "v", "P")
 SIMULATED = np.linspace(0, 1, 11)  # the noise rates at which pairs are drawn

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.mining import mine
-from trivet.theory.arrays import Booleans, Floats, Integers
 
 MARGIN, BETA = 0.2, 1.4
 Negatives = Literal["random", "violating", "semihard-hardest"]

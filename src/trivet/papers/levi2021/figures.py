@@ -21,10 +21,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
+from trivet.geometry.arrays import Floats, Integers
 from trivet.papers.figure import BLACK, BLUE, RED, SEQUENTIAL, SKY, Figure, columns, direct_label, panels, style
 from trivet.papers.levi2021.push_figure import COLOURS, DARK_GREY, DASHES, GREY, LEVELS, MARKERS, push
 from trivet.theory import risk
-from trivet.theory.arrays import Floats, Integers
 
 LARGEST_MAP = 60  # samples of the maps whose loss is a sum over all triplets
 LARGEST_RANK = 200

@@ -18,11 +18,11 @@ from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
+from trivet.geometry.arrays import Floats, Integers
 from trivet.papers.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, columns, panels, style
 from trivet.papers.xu2024 import point_sets
 from trivet.papers.xu2024.scaling_figures import SOFT, UNIT, scaling, training
 from trivet.theory import isometry
-from trivet.theory.arrays import Floats, Integers
 from trivet.theory.isometry import DescentReduction
 
 Line = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]

@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 from scipy.spatial.distance import pdist
 
+from trivet.geometry.arrays import Floats
 from trivet.theory import isometry
-from trivet.theory.arrays import Floats
 from trivet.theory.isometry import DescentReduction
 
 PLANE = np.array([[0.0, 0.0], [2.0, 0.5], [1.0, 1.5], [1.2, 0.2], [3.0, 1.0]])

@@ -10,8 +10,8 @@ import torch
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
+from trivet.geometry.arrays import Floats, Integers
 from trivet.theory import isometry
-from trivet.theory.arrays import Floats, Integers
 from trivet.theory.isometry import Reduction
 
 

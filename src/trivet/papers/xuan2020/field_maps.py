@@ -14,8 +14,8 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
+from trivet.geometry.arrays import Floats
 from trivet.papers.figure import BLUE, DIVERGING, GREEN, PINK, RED, Part
-from trivet.theory.arrays import Floats
 from trivet.theory.dynamics import DIRECTIONS, VectorField, directions
 
 WAYS = dict(zip(DIRECTIONS, zip((RED, BLUE, GREEN, PINK), ("//", "", "..", "xx"), strict=True), strict=True))

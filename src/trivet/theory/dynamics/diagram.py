@@ -12,9 +12,9 @@ from torch import Tensor
 
 from trivet.arguments import check_at_least
 from trivet.geometry import Array, as_rows, unit_rows
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector, Triplets, mine
 from trivet.mining.given import Disjoint
-from trivet.theory.arrays import Booleans, Floats, Integers
 
 EPS = float(np.finfo(np.float64).eps)
 SAME_DIRECTION = 16 * EPS  # a shorter part of a unit row beside the anchor is rounding

@@ -12,8 +12,8 @@ from scipy.special import expit
 
 from trivet.arguments import check_at_least, check_count, check_name
 from trivet.geometry import Array
+from trivet.geometry.arrays import Booleans, Floats
 from trivet.mining import Triplets
-from trivet.theory.arrays import Booleans, Floats
 from trivet.theory.dynamics.diagram import EPS, as_similarities, beside, crossing_of, place_triplets
 
 SimulatedLoss = Literal["first-order", "vanilla", "second-order"]

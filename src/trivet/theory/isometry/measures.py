@@ -14,7 +14,7 @@ from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
 from trivet.geometry import Array, as_classes, as_rows
-from trivet.theory.arrays import Booleans, Floats, Integers
+from trivet.geometry.arrays import Booleans, Floats, Integers
 
 Function = Callable[[Floats], Floats]
 Reduction = Literal["mean", "max"]

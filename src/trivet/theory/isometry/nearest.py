@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import cdist, pdist
 
 from trivet.geometry import Array
-from trivet.theory.arrays import Floats, Integers
+from trivet.geometry.arrays import Floats, Integers
 from trivet.theory.isometry.measures import (
     SMOOTH,
     TOLERANCE,

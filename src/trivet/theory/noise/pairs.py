@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.arguments import check_at_least, check_count
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.losses.unhinged import DIAMETER
-from trivet.theory.arrays import Booleans, Floats, Integers
 
 
 class PairRates(NamedTuple):

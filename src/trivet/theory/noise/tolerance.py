@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.arguments import check_at_least, check_count, check_name
-from trivet.theory.arrays import Booleans, Floats, Integers
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.theory.noise.pairs import (
     PairRates,
     as_above_zero,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from trivet.arguments import check_at_least, check_count, check_name
-from trivet.theory.arrays import Booleans, Floats, Integers
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.theory.risk.theorems import (
     check_distances,
     check_majority,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from trivet.arguments import check_at_least, check_count, check_name
-from trivet.theory.arrays import Floats
+from trivet.geometry.arrays import Floats
 
 SelfTerms = Literal["exact", "excluded", "independent"]
 

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trivet.geometry.arrays import Floats
 from trivet.mining import mine
 from trivet.papers.checks import Check, checker
 from trivet.papers.le2018.skews import BETA, MARGIN, distances_of, observed_labels, pairs_of, unit_points
 from trivet.theory import noise
-from trivet.theory.arrays import Floats
 from trivet.theory.noise import PairRates
 
 check = checker("le2018")

@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 from scipy.optimize import minimize
 
+from trivet.geometry.arrays import Floats, Integers
 from trivet.papers.checks import Check
 from trivet.papers.le2018.claims.pairs import SETTINGS, check, printed_pair_rates
 from trivet.papers.le2018.skews import BETA, MARGIN, distances_of, pairs_of, unit_points
 from trivet.theory import noise
-from trivet.theory.arrays import Floats, Integers
 from trivet.theory.noise import PairRates
 
 

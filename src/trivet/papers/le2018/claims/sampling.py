@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from trivet.evaluation.clustering import nmi
+from trivet.geometry.arrays import Floats
 from trivet.mining import mine
 from trivet.papers.checks import Check
 from trivet.papers.le2018.claims.pairs import check
 from trivet.papers.le2018.skews import MARGIN, distances_of, observed_labels, pairs_of, sampled_skews, unit_points
-from trivet.theory.arrays import Floats
 
 BATCHES = 100  # of 60, to measure a skew
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from scipy.ndimage import label
 
+from trivet.geometry.arrays import Booleans, Floats
 from trivet.mining import NegativeName, PositiveName
 from trivet.papers.checks import Check
 from trivet.papers.xuan2020.claims.equations import EXACT, check, midpoints, stepped_cases, vector_changes
 from trivet.papers.xuan2020.digits import FACTORS, GAMMAS, LEARNING_RATE, LOSSES, STRENGTHS, centred_digits
-from trivet.theory.arrays import Booleans, Floats
 from trivet.theory.dynamics import (
     DIRECTIONS,
     EntanglementFactor,

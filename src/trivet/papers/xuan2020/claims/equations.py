@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from trivet.geometry.arrays import Floats
 from trivet.papers.checks import Check, checker
 from trivet.papers.xuan2020.digits import GAMMAS, LEARNING_RATE, LOSSES, free_losses
-from trivet.theory.arrays import Floats
 from trivet.theory.dynamics import (
     SimulatedLoss,
     VectorField,
