@@ -142,7 +142,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
         (["wordless.csv"], "must have a column 'text': wordless.csv has 'words', 'kind'"),
         (["blank.csv"], "every row of blank.csv must have a text: 1 of 2 have none, rows 1"),
         (["pets.csv", "--level", "kine"], "did you mean 'kind'?"),
-        (["pets.csv", "--level", "text"], "another column than the texts: got 'text' for both"),
+        (["pets.csv", "--level", "text"], "a different column from the texts: got 'text' for both"),
         (["pets.csv", "--folds", "2"], "pets.csv is a file, so leave out --folds"),
         (["gone.csv"], "gone.csv does not exist"),
         (["run", "--encoder", "small"], "leave out --split, --text and --encoder"),

@@ -342,9 +342,9 @@ def test_an_event_is_a_card(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
-    record = watched([event(30)], action="stop", stopped_by="network collapse seen at step 30: forecast of 89%")
+    record = watched([event(30)], action="stop", stopped_by="network collapse detected at step 30: forecast of 89%")
     text = page_text(record | {"status": "stopped"}, tmp_path)
-    top = "The guard stopped this training: network collapse seen at step 30: forecast of 89%."
+    top = "The guard stopped this training: network collapse detected at step 30: forecast of 89%."
     assert text.index(top) < text.index("Events and repairs")
     assert "The guard stopped the training here." in text
 
@@ -464,7 +464,7 @@ def test_a_run_says_what_its_strategy_stands(record: dict[str, Any], said: str |
     stands, labels = record["label_noise"]["strategy"]["tolerance"]["rate"]["value"], record["label_noise"]["labels"]
     assert first.startswith(
         f"This strategy tolerates about p = {stands:.2f} [{stands - 0.02:.2f}, {stands + 0.02:.2f}] of wrong labels; "
-        f"your labels have about p = {labels['trained']['rate']:.2f} ["
+        f"your labels contain about p = {labels['trained']['rate']:.2f} ["
     )
     assert ("untrained" in first) == (labels["untrained"] is not None)
     assert ("corrupted on purpose" in first) == (record["data"]["noise"] is not None)

@@ -145,7 +145,7 @@ def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, mo
     ("change", "words"),
     [
         ({"name": "proxy-nca", "positives": "all", "negatives": "all"}, "picks no negatives"),
-        ({"name": "multi-similarity", "positives": "all", "negatives": "all"}, "weighs a set of negatives"),
+        ({"name": "multi-similarity", "positives": "all", "negatives": "all"}, "weights a set of negatives"),
     ],
 )
 def test_without_picks_the_reason_is_said(change: dict[str, Any], words: str, pictures: Path, tmp_path: Path) -> None:

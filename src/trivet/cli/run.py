@@ -77,7 +77,7 @@ def _happened(record: RunRecord) -> list[str]:
     lines = []
     for number, attempt in enumerate(record["monitor"]["attempts"]):
         for event in attempt["events"]:
-            lines.append(f"{event['kind'].replace('-', ' ')} seen at step {event['step']}: {event['rule']}")
+            lines.append(f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}")
         for repair in guard["repairs"][number : number + 1]:
             changed = changes_said(Repair.from_json(repair))
             lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")

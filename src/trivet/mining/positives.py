@@ -220,8 +220,8 @@ def _check(k: int, max_positive_similarity: float | None) -> None:
     check_count(k, name="k")
     if max_positive_similarity is not None and not -1 <= max_positive_similarity < 1:
         raise ValueError(
-            f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {max_positive_similarity}; "
-            "0.9999 leaves out copies of the anchor, None nothing."
+            f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {max_positive_similarity}; 0.9999 "
+            "excludes copies of the anchor, None excludes nothing."
         )
 
 
