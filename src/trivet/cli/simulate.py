@@ -72,17 +72,20 @@ def _checked(subject: Subject | None, json: bool) -> int:
     return int(not all(row.holds for row in checks))
 
 
-def _drawn(
-    context: typer.Context,
-    subject: Subject,
-    settings: dict[str, Any],
-    *,
-    output: Path | None,
-    check: bool,
-    force: bool,
-    json: bool,
-) -> int:
-    """Draw the figures into a folder, run the checks, or both."""
+def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
+    """Draw the figures into a folder, run the checks, or both, with the options of the command.
+
+    Args:
+        instead: what an option means that was not given.
+    """
+    shared = ("output", "check", "force", "json")
+    output, check, force, json = (context.params[name] for name in shared)
+    settings = {}
+    for option in context.command.params:
+        name, value = str(option.name), context.params[str(option.name)]
+        value = instead.get(name) if value in (None, ()) else value
+        if value is not None and name not in shared:
+            settings[name] = list(value) if isinstance(value, tuple) else str(value) if name == "embeddings" else value
     if output is None:
         if not check:
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
@@ -156,27 +159,7 @@ def dynamics(
     json: Json = False,
 ) -> int:
     """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
-    given: dict[str, Any] = {
-        "loss": loss,
-        "gamma": gamma or [0.2, 0.5, 0.8],
-        "entanglement": entanglement or [0.4, 0.8],
-        "factor": factor,
-        "learning_rate": learning_rate,
-        "grid": grid,
-        "seed": seed,
-        "embeddings": None if embeddings is None else str(embeddings),
-        "labels": labels,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    return _drawn(
-        context,
-        "dynamics",
-        settings,
-        output=output,
-        check=check,
-        force=force,
-        json=json,
-    )
+    return _drawn(context, "dynamics", gamma=[0.2, 0.5, 0.8], entanglement=[0.4, 0.8])
 
 
 @simulate.command()
@@ -201,27 +184,7 @@ def isometry(
     trainings: Annotated[int, typer.Option(help="Networks of each setting in figure training; 0 leaves it out.")] = 2,
 ) -> int:
     """How far an embedding is from separating its classes: nearest separated embeddings, and how they shrink."""
-
-    settings: dict[str, Any] = {
-        "seed": seed,
-        "points": points,
-        "dimension": dimension,
-        "starts": starts,
-        "margin": margin,
-        "repeats": repeats,
-        "steps": steps,
-        "cases": cases,
-        "trainings": trainings,
-    }
-    return _drawn(
-        context,
-        "isometry",
-        settings,
-        output=output,
-        check=check,
-        force=force,
-        json=json,
-    )
+    return _drawn(context, "isometry")
 
 
 @simulate.command()
@@ -245,26 +208,7 @@ def noise(
     json: Json = False,
 ) -> int:
     """How much label noise a loss tolerates: pair-noise rates, tolerance, and what is left of the clean risk."""
-
-    settings: dict[str, Any] = {
-        "classes": classes or [2, 3, 10, 100],
-        "samples_per_class": samples_per_class or [2, 5, 20],
-        "grid": grid,
-        "draws": draws,
-        "margin": margin,
-        "beta": beta,
-        "gamma": gamma,
-        "seed": seed,
-    }
-    return _drawn(
-        context,
-        "noise",
-        settings,
-        output=output,
-        check=check,
-        force=force,
-        json=json,
-    )
+    return _drawn(context, "noise", classes=[2, 3, 10, 100], samples_per_class=[2, 5, 20])
 
 
 @simulate.command()
@@ -304,23 +248,4 @@ def risk(
     json: Json = False,
 ) -> int:
     """Collapsed or in two modes: which embedding has the lower expected loss when labels are noisy."""
-
-    settings: dict[str, Any] = {
-        "classes": classes or [2, 5],
-        "p": p or [0.6, 0.8, 0.95],
-        "margin": margin,
-        "beta": margin if beta is None else beta,
-        "largest": largest,
-        "most_classes": most_classes,
-        "size": size,
-        "rank": rank or [1, 2, 3, 5],
-    }
-    return _drawn(
-        context,
-        "risk",
-        settings,
-        output=output,
-        check=check,
-        force=force,
-        json=json,
-    )
+    return _drawn(context, "risk", classes=[2, 5], p=[0.6, 0.8, 0.95], beta=margin, rank=[1, 2, 3, 5])

@@ -1,4 +1,4 @@
-"""`trivet train`: from settings to a finished run folder; start, resume, cross-validate. The steps are in `training.job`."""
+"""`trivet train`: from settings to a finished run folder: start, resume, cross-validate. The steps: `training.job`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole training run, called by `tasks.train`: calls the loop of `fit`, and repairs, cleans and saves between calls."""
+"""A whole training run, called by `tasks.train`: runs the loop of `fit`; repairs, cleans and saves between calls."""
 
 from __future__ import annotations
 

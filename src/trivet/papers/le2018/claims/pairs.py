@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,7 +29,7 @@ def printed_pair_rates(noise_rate: npt.ArrayLike, num_classes: int) -> PairRates
     return PairRates(np.asarray(positive), np.asarray(negative))
 
 
-def injection_checks() -> list[Check]:
+def injection_checks() -> Iterator[Check]:
     """Section 3.2: how single labels are corrupted."""
     generator = np.random.default_rng(7)
     kept, others = 0.0, 0.0
@@ -53,32 +55,30 @@ def injection_checks() -> list[Check]:
         refused = False
     except ValueError:
         refused = True
-    return [
-        check(
-            "eq6",
-            "Symmetric noise keeps a label with probability 1 - p and gives each other one with p/(K-1).",
-            "shares of 200000 drawn labels within 4 and 5 (own bound: many labels) standard errors",
-            f"{kept:.1f} and {others:.1f} standard errors off",
-            kept < 4 and others < 5,
-        ),
-        check(
-            "eq5",
-            "The class-dependent noise of equation 5 contains the symmetric one: it gives the same pair rates.",
-            "difference below 1e-12",
-            f"{reduced:.1e}",
-            reduced < 1e-12,
-        ),
-        check(
-            "no-noise",
-            "At p = 0 every label stays, and with a single class there is no other label to take.",
-            "the identity; one class with p = 0.3 refused",
-            f"{'the identity' if identity else 'not the identity'}; {'refused' if refused else 'accepted'}",
-            identity and refused,
-        ),
-    ]
+    yield check(
+        "eq6",
+        "Symmetric noise keeps a label with probability 1 - p and gives each other one with p/(K-1).",
+        "shares of 200000 drawn labels within 4 and 5 (own bound: many labels) standard errors",
+        f"{kept:.1f} and {others:.1f} standard errors off",
+        kept < 4 and others < 5,
+    )
+    yield check(
+        "eq5",
+        "The class-dependent noise of equation 5 contains the symmetric one: it gives the same pair rates.",
+        "difference below 1e-12",
+        f"{reduced:.1e}",
+        reduced < 1e-12,
+    )
+    yield check(
+        "no-noise",
+        "At p = 0 every label stays, and with a single class there is no other label to take.",
+        "the identity; one class with p = 0.3 refused",
+        f"{'the identity' if identity else 'not the identity'}; {'refused' if refused else 'accepted'}",
+        identity and refused,
+    )
 
 
-def pair_rate_checks() -> list[Check]:
+def pair_rate_checks() -> Iterator[Check]:
     """Section 3: how often pairs are wrong."""
     generator = np.random.default_rng(0)
     off = {"exact +": 0.0, "exact -": 0.0}
@@ -105,60 +105,58 @@ def pair_rate_checks() -> list[Check]:
     formula, counted = noise.class_pair_noise_rates(transition, priors), _drawn_rates(transition, priors, generator)
     of_classes = max(abs(float(a) - b) for a, b in zip(formula, counted, strict=True))
     sixty = float(noise.noise_rate_of_pairs(0.6, np.inf))
-    return [
-        check(
-            "eq7",
-            "Equation 7 is the exact share of negative pairs that symmetric noise turns into positive ones.",
-            f"simulated share within {TOLERANCE}, {DRAWS} pairs",
-            f"largest difference {off['exact -']:.5f}",
-            off["exact -"] < TOLERANCE,
-        ),
-        check(
-            "eq8",
-            "Equation 8 misprints the share of positive pairs that turn negative: its last factor must be 1 - 1/(K-1).",
-            f"simulated share within {TOLERANCE} of 2p - kappa p^2, farther from the print for K <= 10, p >= 0.3",
-            f"largest difference {off['exact +']:.5f}; smallest difference from the print {nearest_print:.5f}",
-            off["exact +"] < TOLERANCE < nearest_print,
-        ),
-        check(
-            "eq8-below-zero",
-            "With two classes the printed equation 8 gives a negative probability for p > 2/3.",
-            "print below 0, exact rate 2p (1-p): one label of the two moves",
-            f"print {below:.4f}, exact {true:.4f} at p = 0.8",
-            below < 0 and abs(true - 2 * 0.8 * 0.2) < 1e-12,
-        ),
-        check(
-            "rate-identities",
-            "The two rates differ by the factor K - 1, and 1 minus their sum is (1 - kappa p)^2.",
-            "differences below 1e-12",
-            f"{ratio:.1e} and {square:.1e}",
-            max(ratio, square) < 1e-12,
-        ),
-        check(
-            "many-classes",
-            "For many classes the printed and the corrected equation 8 both become 2p - p^2.",
-            "differences below 3e-6 at a million classes",
-            f"{limit:.1e}",
-            limit < 3e-6,
-        ),
-        check(
-            "class-dependent-rates",
-            "With a transition matrix and class priors the rates follow from the probability of equal observed labels.",
-            f"simulated shares within {2 * TOLERANCE}",
-            f"largest difference {of_classes:.5f}",
-            of_classes < 2 * TOLERANCE,
-        ),
-        check(
-            "discussion-sixty-percent",
-            "Section 7 reads 60 % of wrong positive pairs as a noise rate of 36.8 %.",
-            "0.368 within 0.0005, for many classes",
-            f"{sixty:.6f}",
-            abs(sixty - 0.368) <= 0.0005,
-        ),
-    ]
+    yield check(
+        "eq7",
+        "Equation 7 is the exact share of negative pairs that symmetric noise turns into positive ones.",
+        f"simulated share within {TOLERANCE}, {DRAWS} pairs",
+        f"largest difference {off['exact -']:.5f}",
+        off["exact -"] < TOLERANCE,
+    )
+    yield check(
+        "eq8",
+        "Equation 8 misprints the share of positive pairs that turn negative: its last factor must be 1 - 1/(K-1).",
+        f"simulated share within {TOLERANCE} of 2p - kappa p^2, farther from the print for K <= 10, p >= 0.3",
+        f"largest difference {off['exact +']:.5f}; smallest difference from the print {nearest_print:.5f}",
+        off["exact +"] < TOLERANCE < nearest_print,
+    )
+    yield check(
+        "eq8-below-zero",
+        "With two classes the printed equation 8 gives a negative probability for p > 2/3.",
+        "print below 0, exact rate 2p (1-p): one label of the two moves",
+        f"print {below:.4f}, exact {true:.4f} at p = 0.8",
+        below < 0 and abs(true - 2 * 0.8 * 0.2) < 1e-12,
+    )
+    yield check(
+        "rate-identities",
+        "The two rates differ by the factor K - 1, and 1 minus their sum is (1 - kappa p)^2.",
+        "differences below 1e-12",
+        f"{ratio:.1e} and {square:.1e}",
+        max(ratio, square) < 1e-12,
+    )
+    yield check(
+        "many-classes",
+        "For many classes the printed and the corrected equation 8 both become 2p - p^2.",
+        "differences below 3e-6 at a million classes",
+        f"{limit:.1e}",
+        limit < 3e-6,
+    )
+    yield check(
+        "class-dependent-rates",
+        "With a transition matrix and class priors the rates follow from the probability of equal observed labels.",
+        f"simulated shares within {2 * TOLERANCE}",
+        f"largest difference {of_classes:.5f}",
+        of_classes < 2 * TOLERANCE,
+    )
+    yield check(
+        "discussion-sixty-percent",
+        "Section 7 reads 60 % of wrong positive pairs as a noise rate of 36.8 %.",
+        "0.368 within 0.0005, for many classes",
+        f"{sixty:.6f}",
+        abs(sixty - 0.368) <= 0.0005,
+    )
 
 
-def loss_checks() -> list[Check]:
+def loss_checks() -> Iterator[Check]:
     """Sections 4.1 and 5: the auxiliary and the unhinged losses."""
     d = np.linspace(0, 2, 401)
     other = d[:, None]
@@ -196,61 +194,59 @@ def loss_checks() -> list[Check]:
     factor, corrected_constant = 1 - q - q * noisy_weight / weight, 2 * MARGIN * q * noisy_weight
     corrected = np.abs(risk - (factor * weight * own + corrected_constant)).max()
     unweighted = np.abs(risk - (factor * own + corrected_constant)).max()
-    return [
-        check(
-            "eq10",
-            "The auxiliary loss of a pair and of the pair with its label flipped add up to the diameter 2.",
-            "difference below 1e-12",
-            f"{flip:.1e}",
-            flip < 1e-12,
-        ),
-        check(
-            "eq11",
-            "The noisy risk of one pair is its clean risk times C_t, and a constant.",
-            "difference below 1e-12 at all distances",
-            f"{expected:.1e}",
-            expected < 1e-12,
-        ),
-        check(
-            "eq12",
-            "The unhinged triplet loss is the sum of the auxiliary losses of its two pairs and the margin.",
-            "difference below 1e-12",
-            f"{split:.1e}",
-            split < 1e-12,
-        ),
-        check(
-            "eq32",
-            "The unhinged margin loss of a pair and of the pair with its label flipped add up to 2 (2 + margin).",
-            "difference below 1e-12",
-            f"{constant:.1e}",
-            constant < 1e-12,
-        ),
-        check(
-            "section5.2-translation",
-            "The unhinged margin losses of a positive and a negative pair add up to the unhinged triplet loss and a "
-            "constant, without beta.",
-            "constant 2 + margin within 1e-12",
-            f"{translated:.1e}",
-            translated < 1e-12,
-        ),
-        check(
-            "eq35-constant",
-            "The constant 2 (2 + 2 margin) printed in equation 35 fits neither form: the hinged loss gives 2 margin.",
-            "2 margin within 1e-12 where both labels are active; the print off by more than 0.1",
-            f"{to_hinged:.1e}; print off by at least {to_print:.2f}",
-            to_hinged < 1e-12 and to_print > 0.1,
-        ),
-        check(
-            "eq35-weight",
-            "The first term printed in equation 35 lacks the weight of the pair.",
-            "with the weight the noisy risk is met within 1e-12, without it missed by more than 0.01",
-            f"{corrected:.1e}; {unweighted:.3f}",
-            corrected < 1e-12 and unweighted > 0.01,
-        ),
-    ]
+    yield check(
+        "eq10",
+        "The auxiliary loss of a pair and of the pair with its label flipped add up to the diameter 2.",
+        "difference below 1e-12",
+        f"{flip:.1e}",
+        flip < 1e-12,
+    )
+    yield check(
+        "eq11",
+        "The noisy risk of one pair is its clean risk times C_t, and a constant.",
+        "difference below 1e-12 at all distances",
+        f"{expected:.1e}",
+        expected < 1e-12,
+    )
+    yield check(
+        "eq12",
+        "The unhinged triplet loss is the sum of the auxiliary losses of its two pairs and the margin.",
+        "difference below 1e-12",
+        f"{split:.1e}",
+        split < 1e-12,
+    )
+    yield check(
+        "eq32",
+        "The unhinged margin loss of a pair and of the pair with its label flipped add up to 2 (2 + margin).",
+        "difference below 1e-12",
+        f"{constant:.1e}",
+        constant < 1e-12,
+    )
+    yield check(
+        "section5.2-translation",
+        "The unhinged margin losses of a positive and a negative pair add up to the unhinged triplet loss and a "
+        "constant, without beta.",
+        "constant 2 + margin within 1e-12",
+        f"{translated:.1e}",
+        translated < 1e-12,
+    )
+    yield check(
+        "eq35-constant",
+        "The constant 2 (2 + 2 margin) printed in equation 35 fits neither form: the hinged loss gives 2 margin.",
+        "2 margin within 1e-12 where both labels are active; the print off by more than 0.1",
+        f"{to_hinged:.1e}; print off by at least {to_print:.2f}",
+        to_hinged < 1e-12 and to_print > 0.1,
+    )
+    yield check(
+        "eq35-weight",
+        "The first term printed in equation 35 lacks the weight of the pair.",
+        "with the weight the noisy risk is met within 1e-12, without it missed by more than 0.01",
+        f"{corrected:.1e}; {unweighted:.3f}",
+        corrected < 1e-12 and unweighted > 0.01,
+    )
 
 
-def weight_checks() -> list[Check]:
+def weight_checks() -> Iterator[Check]:
     """Section 4.1: how often each pair is used."""
     classes, samples = 4, 3
     labels = torch.arange(classes * samples) % classes
@@ -280,37 +276,35 @@ def weight_checks() -> list[Check]:
         least = min(least, float(factors.smallest.min()))
         at_random = noise.pair_noise_rates(1 - 1 / number, number)
         zeros = max(zeros, abs(float(noise.risk_factors(at_random, noise.negative_weight(number, np.inf)).smallest)))
-    return [
-        check(
-            "all-triplets",
-            "Over all triplets of K classes of s a positive pair occurs (K-1) s times and a negative pair s-1 times.",
-            f"{expected['positive'][0]} and {expected['negative'][0]} for K = {classes}, s = {samples}",
-            f"{uses['positive']} and {uses['negative']}",
-            uses == expected,
-        ),
-        check(
-            "eq13",
-            "The unhinged triplet losses of all triplets add up to the auxiliary losses of the pairs, each as often as "
-            "it occurs, and the margins.",
-            "difference below 1e-9",
-            f"{split:.1e}",
-            split < 1e-9,
-        ),
-        check(
-            "eq15",
-            "Under 1-1 sampling a negative pair is drawn with probability (s-1)/((K-1)s), not 1/K as in equation 15.",
-            f"share drawn equal to the weight {weight:.6f}, different from {1 / classes:.6f}",
-            f"{share:.6f}",
-            abs(share - weight) < 1e-12 and abs(share - 1 / classes) > 0.01,
-        ),
-        check(
-            "exact-weights",
-            "With the weight 1/(K-1) of large classes both risk factors are (1 - kappa p)^2, never negative.",
-            "difference below 1e-12, smallest factor above -1e-12, 0 at p = 1 - 1/K",
-            f"difference {off:.1e}, smallest factor {least:.1e}, {zeros:.1e} at 1 - 1/K",
-            max(off, zeros, -least) < 1e-12,
-        ),
-    ]
+    yield check(
+        "all-triplets",
+        "Over all triplets of K classes of s a positive pair occurs (K-1) s times and a negative pair s-1 times.",
+        f"{expected['positive'][0]} and {expected['negative'][0]} for K = {classes}, s = {samples}",
+        f"{uses['positive']} and {uses['negative']}",
+        uses == expected,
+    )
+    yield check(
+        "eq13",
+        "The unhinged triplet losses of all triplets add up to the auxiliary losses of the pairs, each as often as "
+        "it occurs, and the margins.",
+        "difference below 1e-9",
+        f"{split:.1e}",
+        split < 1e-9,
+    )
+    yield check(
+        "eq15",
+        "Under 1-1 sampling a negative pair is drawn with probability (s-1)/((K-1)s), not 1/K as in equation 15.",
+        f"share drawn equal to the weight {weight:.6f}, different from {1 / classes:.6f}",
+        f"{share:.6f}",
+        abs(share - weight) < 1e-12 and abs(share - 1 / classes) > 0.01,
+    )
+    yield check(
+        "exact-weights",
+        "With the weight 1/(K-1) of large classes both risk factors are (1 - kappa p)^2, never negative.",
+        "difference below 1e-12, smallest factor above -1e-12, 0 at p = 1 - 1/K",
+        f"difference {off:.1e}, smallest factor {least:.1e}, {zeros:.1e} at 1 - 1/K",
+        max(off, zeros, -least) < 1e-12,
+    )
 
 
 def _drawn_rates(transition: Floats, priors: Floats, generator: np.random.Generator) -> tuple[float, float]:

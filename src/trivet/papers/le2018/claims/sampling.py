@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from trivet.papers.le2018.skews import MARGIN, distances_of, observed_labels, pa
 BATCHES = 100  # of 60, to measure a skew
 
 
-def sampling_checks() -> list[Check]:
+def sampling_checks() -> Iterator[Check]:
     """Sections 4 and 4.2: which triplets are chosen."""
     labels = torch.arange(60) % 12
     rows = torch.from_numpy(unit_points(60, 8, seed=4))
@@ -76,46 +77,44 @@ def sampling_checks() -> list[Check]:
         for name, (a, p, n) in cases.items()
         if not (a == p == n or (a != p and p != n and a != n) or (a != p and a == n))
     ]
-    return [
-        check(
-            "eq28",
-            "Random semi-hard sampling draws from all negatives of positive loss, even ones nearer than the positive.",
-            "every loss above 0, some negatives nearer than the positive",
-            f"least loss {least:.4f}; {harder:.0%} nearer",
-            least > 0 and harder > 0,
-        ),
-        check(
-            "eq29",
-            "Fixed semi-hard sampling takes the nearest negative beyond the positive, perhaps beyond the margin too.",
-            "all beyond the positive, some with loss 0",
-            f"{beyond:.0%} beyond the positive, {solved:.1%} with loss 0",
-            beyond == 1 and solved > 0,
-        ),
-        check(
-            "one-to-one",
-            "Both semi-hard samplings are 1-1 schemes as definition 4 asks, but for the pairs without a candidate.",
-            "one negative for each pair with a candidate: random, fixed, uniform " + ", ".join(map(str, candidates)),
-            f"at most {most}; " + ", ".join(map(str, chosen)),
-            most == 1 and chosen == candidates and min(chosen) < candidates[-1],
-        ),
-        check(
-            "section7-asymmetry",
-            "A corrupted positive pair is always sampled, a corrupted negative one only sometimes.",
-            "all corrupted positives used, fewer than all and more than none of the corrupted negatives",
-            f"{wrong_positive:.0%} and {wrong_negative:.0%}",
-            wrong_positive == 1 > wrong_negative > 0,
-        ),
-        check(
-            "section4-cases",
-            "The list of true labels of an observed triplet in section 4 leaves out two of the five cases.",
-            "the clean case and that of equal positive and negative left out",
-            "; ".join(left_out),
-            left_out == ["a = p, n apart", "p = n, a apart"],
-        ),
-    ]
+    yield check(
+        "eq28",
+        "Random semi-hard sampling draws from all negatives of positive loss, even ones nearer than the positive.",
+        "every loss above 0, some negatives nearer than the positive",
+        f"least loss {least:.4f}; {harder:.0%} nearer",
+        least > 0 and harder > 0,
+    )
+    yield check(
+        "eq29",
+        "Fixed semi-hard sampling takes the nearest negative beyond the positive, perhaps beyond the margin too.",
+        "all beyond the positive, some with loss 0",
+        f"{beyond:.0%} beyond the positive, {solved:.1%} with loss 0",
+        beyond == 1 and solved > 0,
+    )
+    yield check(
+        "one-to-one",
+        "Both semi-hard samplings are 1-1 schemes as definition 4 asks, but for the pairs without a candidate.",
+        "one negative for each pair with a candidate: random, fixed, uniform " + ", ".join(map(str, candidates)),
+        f"at most {most}; " + ", ".join(map(str, chosen)),
+        most == 1 and chosen == candidates and min(chosen) < candidates[-1],
+    )
+    yield check(
+        "section7-asymmetry",
+        "A corrupted positive pair is always sampled, a corrupted negative one only sometimes.",
+        "all corrupted positives used, fewer than all and more than none of the corrupted negatives",
+        f"{wrong_positive:.0%} and {wrong_negative:.0%}",
+        wrong_positive == 1 > wrong_negative > 0,
+    )
+    yield check(
+        "section4-cases",
+        "The list of true labels of an observed triplet in section 4 leaves out two of the five cases.",
+        "the clean case and that of equal positive and negative left out",
+        "; ".join(left_out),
+        left_out == ["a = p, n apart", "p = n, a apart"],
+    )
 
 
-def skew_checks() -> list[Check]:
+def skew_checks() -> Iterator[Check]:
     """Section 4.2: the skew eta of the samplings, which the paper does not compute, on synthetic embeddings."""
     skews = {
         (spread, p): [
@@ -133,41 +132,39 @@ def skew_checks() -> list[Check]:
     tight = [fixed > random for (spread, _), (random, fixed) in by_noise.items() if spread == 0.1]
     to_share = max(abs(row.positive_skew * row.active_positives - 1) for row in uniform.values())
     gammas = [row.negative_skew / row.positive_skew for row in (skews[0.2, 0.3][0], uniform[0.2])]
-    return [
-        check(
-            "skew-of-uniform",
-            "Negatives that are drawn uniformly have no skew.",
-            "each tenth of the ranks picked as often as it occurs, within 4 standard errors",
-            f"{off:.1f} standard errors",
-            off < 4,
-        ),
-        check(
-            "skew-conjecture",
-            "Fixed semi-hard sampling is more skewed than random semi-hard, and this than uniform, on synthetic data.",
-            "order holds in 6 of 6 cases: tight and overlapping classes, p = 0, 0.3, 0.5",
-            f"in {ordered} of 6; random at least {above:.2f}, uniform at most {of_uniform:.2f}",
-            ordered == len(skews) and above > of_uniform,
-        ),
-        check(
-            "skew-conjecture-noise",
-            "Measured by how much more often wrong negatives are picked, the conjectured order holds for overlapping "
-            "classes only and is reversed for tight ones.",
-            "fixed above random at spread 0.2, below it at 0.1; p = 0.3 and 0.5",
-            "; ".join(f"spread {s}, p = {p}: {b:.2f} against {a:.2f}" for (s, p), (a, b) in by_noise.items()),
-            all(overlapping) and not any(tight),
-        ),
-        check(
-            "margin-skews",
-            "Of the margin loss the largest positive skew is 1 over the share of active positive pairs, and random "
-            "semi-hard negatives have the smaller gamma than uniform ones.",
-            "product 1 within 1e-9; both gammas in (0, 1], that of random below that of uniform",
-            f"product off by {to_share:.1e}; gamma {gammas[0]:.2f} and {gammas[1]:.2f}",
-            to_share < 1e-9 and 0 < gammas[0] < gammas[1] <= 1,
-        ),
-    ]
+    yield check(
+        "skew-of-uniform",
+        "Negatives that are drawn uniformly have no skew.",
+        "each tenth of the ranks picked as often as it occurs, within 4 standard errors",
+        f"{off:.1f} standard errors",
+        off < 4,
+    )
+    yield check(
+        "skew-conjecture",
+        "Fixed semi-hard sampling is more skewed than random semi-hard, and this than uniform, on synthetic data.",
+        "order holds in 6 of 6 cases: tight and overlapping classes, p = 0, 0.3, 0.5",
+        f"in {ordered} of 6; random at least {above:.2f}, uniform at most {of_uniform:.2f}",
+        ordered == len(skews) and above > of_uniform,
+    )
+    yield check(
+        "skew-conjecture-noise",
+        "Measured by how much more often wrong negatives are picked, the conjectured order holds for overlapping "
+        "classes only and is reversed for tight ones.",
+        "fixed above random at spread 0.2, below it at 0.1; p = 0.3 and 0.5",
+        "; ".join(f"spread {s}, p = {p}: {b:.2f} against {a:.2f}" for (s, p), (a, b) in by_noise.items()),
+        all(overlapping) and not any(tight),
+    )
+    yield check(
+        "margin-skews",
+        "Of the margin loss the largest positive skew is 1 over the share of active positive pairs, and random "
+        "semi-hard negatives have the smaller gamma than uniform ones.",
+        "product 1 within 1e-9; both gammas in (0, 1], that of random below that of uniform",
+        f"product off by {to_share:.1e}; gamma {gammas[0]:.2f} and {gammas[1]:.2f}",
+        to_share < 1e-9 and 0 < gammas[0] < gammas[1] <= 1,
+    )
 
 
-def measure_checks() -> list[Check]:
+def measure_checks() -> Iterator[Check]:
     """Supplement A.3: the measure of the clustering."""
     truth = [0, 0, 1, 0, 1, 1, 0, 2]
     clusters = [0, 0, 0, 0, 1, 1, 2, 2]
@@ -178,12 +175,10 @@ def measure_checks() -> list[Check]:
     as_printed = shared / np.sqrt(entropy["y"] * entropy["c"])
     labels = torch.tensor(truth), torch.tensor(clusters)
     geometric, arithmetic = nmi(*labels, average="geometric"), nmi(*labels)
-    return [
-        check(
-            "a3-nmi",
-            "The paper's NMI divides by the geometric mean of the entropies, that of others by the arithmetic one.",
-            "formula of A.3 within 1e-12, other than the arithmetic one",
-            f"{geometric:.12f}, formula {as_printed:.12f}; arithmetic {arithmetic:.12f}",
-            abs(geometric - as_printed) < 1e-12 and abs(arithmetic - as_printed) > 1e-4,
-        )
-    ]
+    yield check(
+        "a3-nmi",
+        "The paper's NMI divides by the geometric mean of the entropies, that of others by the arithmetic one.",
+        "formula of A.3 within 1e-12, other than the arithmetic one",
+        f"{geometric:.12f}, formula {as_printed:.12f}; arithmetic {arithmetic:.12f}",
+        abs(geometric - as_printed) < 1e-12 and abs(arithmetic - as_printed) > 1e-4,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -44,9 +44,8 @@ SPLIT_VECTORS = (
 )
 
 
-def easy_expectation() -> list[Check]:
+def easy_expectation() -> Iterator[Check]:
     """Appendix B: expected losses with easy positives."""
-    rows = []
     for t, s, p in ((2, 4, 0.8), (3, 2, 0.7)):
         probabilities = risk.label_probabilities(t, s, p)
         n = t * s
@@ -57,15 +56,13 @@ def easy_expectation() -> list[Check]:
         found_triplet = float(risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
         found_pair = float(risk.expected_easy_margin_losses(d, 0.8, probabilities, margin=0.3)[0])
         error = max(abs(found_triplet - float(weights @ triplet)), abs(found_pair - float(weights @ pair)))
-        rows.append(
-            check(
-                f"easy-enumeration-t{t}",
-                f"The closed form of the expected easy-positive losses is their mean over all {len(labels)} labellings "
-                f"of {n} samples.",
-                "error below 1e-12",
-                f"{error:.1e}",
-                error < 1e-12,
-            )
+        yield check(
+            f"easy-enumeration-t{t}",
+            f"The closed form of the expected easy-positive losses is their mean over all {len(labels)} labellings "
+            f"of {n} samples.",
+            "error below 1e-12",
+            f"{error:.1e}",
+            error < 1e-12,
         )
     size, p, beta = 4, 0.8, 1.5  # margin 1; both parts of f1 without their positive part, as claim 2 prints them
     probabilities = risk.label_probabilities(2, size, p)
@@ -75,32 +72,26 @@ def easy_expectation() -> list[Check]:
     for b in (0.5, beta):
         terms = (1 - risk.match_probabilities(probabilities))[0, 1:] * (b - d[0, 1:] + 1) + easy * (d[0, 1:] - b + 1)
         printed[b] = float(terms.sum()) - float(risk.expected_easy_margin_losses(d, b, probabilities, margin=1)[0])
-    rows.append(
-        check(
-            "easy-positive-parts",
-            "Error: the expected margin losses of claim 2 are printed without positive parts, which is wrong once "
-            "beta exceeds the margin.",
-            "no difference at beta 0.5, some at 1.5 (margin 1)",
-            f"{printed[0.5]:.1e} and {printed[beta]:.4f}",
-            abs(printed[0.5]) < 1e-12 and printed[beta] < -1e-3,
-        )
+    yield check(
+        "easy-positive-parts",
+        "Error: the expected margin losses of claim 2 are printed without positive parts, which is wrong once "
+        "beta exceeds the margin.",
+        "no difference at beta 0.5, some at 1.5 (margin 1)",
+        f"{printed[0.5]:.1e} and {printed[beta]:.4f}",
+        abs(printed[0.5]) < 1e-12 and printed[beta] < -1e-3,
     )
-    return rows
 
 
-def claim_1() -> list[Check]:
+def claim_1() -> Iterator[Check]:
     """Claim 1: with easy positives two modes cost less than one, for the triplet loss."""
-    rows = []
     for t, expected in TRIPLET_THRESHOLDS.items():
         thresholds = tuple(risk.triplet_split_threshold(t, p) for p in LEVELS)
-        rows.append(
-            check(
-                f"claim-1-t{t}",
-                f"With {t} classes, from some class size on, a class in two halves costs less than on one point.",
-                f"{expected} for p = {LEVELS}, None above 4000",
-                str(thresholds),
-                thresholds == expected,
-            )
+        yield check(
+            f"claim-1-t{t}",
+            f"With {t} classes, from some class size on, a class in two halves costs less than on one point.",
+            f"{expected} for p = {LEVELS}, None above 4000",
+            str(thresholds),
+            thresholds == expected,
         )
     last = risk.triplet_split_threshold(20, 0.99, largest=20000)
     values = [risk.collapsed_and_split_triplet_losses(t, [s], p) for t, s, p, _, _ in SPLIT_VECTORS]
@@ -115,52 +106,49 @@ def claim_1() -> list[Check]:
     slow = _unmatched(5, 0.6, 40)
     fast = _unmatched(2, 0.6, 40)
     bound = 2 * 0.6**40
-    rows += [
-        check(
-            "claim-1-at-last",
-            "Claim 1 holds for 20 classes and p = 0.99 as well, beyond classes of 4000.",
-            "a size above 4000",
-            str(last),
-            last is not None and last > 4000,
-        ),
-        check_values(
-            "claim-1-losses",
-            "The losses of an anchor, its class on one point and in two halves, for nine settings; of two classes with "
-            "p = 0.8 the split wins from n = 12 on.",
-            [value for row in SPLIT_VECTORS for value in row[3:]],
-            [float(value[0]) for pair in values for value in pair],
-            1e-9,
-        ),
-        *_drawn_labels(),
-        _others(),
-        _all_positives(),
-        check(
-            "claim-1-turns",
-            "Whether the split wins is not monotone in the class size: for five classes or more it can win, lose and "
-            "win again.",
-            "turns back for t = 5 or 10, never for t = 2",
-            f"t = {turning}",
-            2 not in turning and bool({5, 10} & set(turning)),
-        ),
-        check(
-            "claim-1-rate",
-            "Error: the bound 2 p^j on the chance that j nearer samples do not match is one of two classes; of more "
-            "it falls like (1 - q)^j only.",
-            f"below {bound:.1e} for t = 2, above for t = 5 (p = 0.6, j = 40, no sample of the anchor's class)",
-            f"{fast:.1e} and {slow:.1e}",
-            fast <= bound < slow,
-        ),
-        _no_match(),
-        check(
-            "claim-1-halves",
-            "Error: the halves of the first class are printed as the indices below and above t / (2n), which leaves "
-            "the first empty; n / (2t) is meant.",
-            "none below t / (2n), some below n / (2t), with n = 12, t = 3",
-            f"{printed} and {mended}",
-            printed == 0 and mended > 0,
-        ),
-    ]
-    return rows
+    yield check(
+        "claim-1-at-last",
+        "Claim 1 holds for 20 classes and p = 0.99 as well, beyond classes of 4000.",
+        "a size above 4000",
+        str(last),
+        last is not None and last > 4000,
+    )
+    yield check_values(
+        "claim-1-losses",
+        "The losses of an anchor, its class on one point and in two halves, for nine settings; of two classes with "
+        "p = 0.8 the split wins from n = 12 on.",
+        [value for row in SPLIT_VECTORS for value in row[3:]],
+        [float(value[0]) for pair in values for value in pair],
+        1e-9,
+    )
+    yield from _drawn_labels()
+    yield _others()
+    yield _all_positives()
+    yield check(
+        "claim-1-turns",
+        "Whether the split wins is not monotone in the class size: for five classes or more it can win, lose and "
+        "win again.",
+        "turns back for t = 5 or 10, never for t = 2",
+        f"t = {turning}",
+        2 not in turning and bool({5, 10} & set(turning)),
+    )
+    yield check(
+        "claim-1-rate",
+        "Error: the bound 2 p^j on the chance that j nearer samples do not match is one of two classes; of more "
+        "it falls like (1 - q)^j only.",
+        f"below {bound:.1e} for t = 2, above for t = 5 (p = 0.6, j = 40, no sample of the anchor's class)",
+        f"{fast:.1e} and {slow:.1e}",
+        fast <= bound < slow,
+    )
+    yield _no_match()
+    yield check(
+        "claim-1-halves",
+        "Error: the halves of the first class are printed as the indices below and above t / (2n), which leaves "
+        "the first empty; n / (2t) is meant.",
+        "none below t / (2n), some below n / (2t), with n = 12, t = 3",
+        f"{printed} and {mended}",
+        printed == 0 and mended > 0,
+    )
 
 
 def no_match_probability(p: float, own: int, others: int) -> float:
@@ -222,9 +210,9 @@ def _all_positives() -> Check:
     )
 
 
-def _drawn_labels() -> list[Check]:
+def _drawn_labels() -> Iterator[Check]:
     generator = torch.Generator().manual_seed(0)
-    draws, rows = 20000, []
+    draws = 20000
     for size in (4, 8):
         own, p = own_classes(2, size), 0.8
         flips = torch.rand(draws, 2 * size, generator=generator) >= p
@@ -233,19 +221,16 @@ def _drawn_labels() -> list[Check]:
         for d, expected in zip(_halves(2, size), risk.collapsed_and_split_triplet_losses(2, [size], p), strict=True):
             losses, _ = _easy_losses(d, labels, margin=1, beta=1)
             errors.append(abs(float(losses.mean()) - float(expected[0])) / (float(losses.std()) / draws**0.5))
-        rows.append(
-            check(
-                f"claim-1-drawn-s{size}",
-                f"The mean loss over drawn labels is the expected one, for two classes of {size} and p = {p}.",
-                "within 3 standard errors",
-                f"{errors[0]:.1f} on one point, {errors[1]:.1f} in two halves",
-                max(errors) < 3,
-            )
+        yield check(
+            f"claim-1-drawn-s{size}",
+            f"The mean loss over drawn labels is the expected one, for two classes of {size} and p = {p}.",
+            "within 3 standard errors",
+            f"{errors[0]:.1f} on one point, {errors[1]:.1f} in two halves",
+            max(errors) < 3,
         )
-    return rows
 
 
-def claim_2() -> list[Check]:
+def claim_2() -> Iterator[Check]:
     """Claim 2: the same for the margin loss."""
     wide = {risk.margin_split_threshold(t, p, beta=b) for t in (2, 3, 5, 10) for p in LEVELS for b in (2.0, 3.0)}
     near = {risk.margin_split_threshold(t, p, beta=b) for t in (2, 3, 5, 10) for p in LEVELS for b in (1.0, 1.5)}
@@ -262,42 +247,40 @@ def claim_2() -> list[Check]:
     own = own_classes(3, 4)
     collapsed_map, split_map = _halves(3, 4)
     changed = (1 + (collapsed_map != split_map)[0].nonzero().flatten()).tolist()
-    return [
-        check(
-            "claim-2-wide-beta",
-            "With beta of at least twice the margin a class in two halves costs less from two samples on.",
-            "{2} over t = 2, 3, 5, 10, p = 0.55 .. 0.99, beta = 2 and 3 margins",
-            str(wide),
-            wide == {2},
-        ),
-        check(
-            "claim-2-near-beta",
-            "With beta of 1 or 1.5 margins it does so from four samples on at the latest.",
-            "at most 4 over the same grid",
-            str(near),
-            all(size is not None and size <= 4 for size in near),
-        ),
-        check(
-            "claim-2-gain",
-            "The gain is the sum over the other half of (1 - m_s) margin less the easy-positive probability times "
-            "(2 margin - beta)_+ - (margin - beta)_+.",
-            "error below 1e-12 over t = 2, 3, 5",
-            f"{error:.1e}",
-            error < 1e-12,
-        ),
-        check(
-            "claim-2-index",
-            "Error: the samples whose distance differs between the two maps are printed as those up to n / 2, right "
-            "for two classes only; they end at n / t.",
-            "the last is 4 = n / t, not 6, with t = 3, n = 12",
-            f"{changed} of {len(own)}",
-            max(changed) == len(own) // 3 < len(own) // 2,
-        ),
-        *_displays(),
-    ]
+    yield check(
+        "claim-2-wide-beta",
+        "With beta of at least twice the margin a class in two halves costs less from two samples on.",
+        "{2} over t = 2, 3, 5, 10, p = 0.55 .. 0.99, beta = 2 and 3 margins",
+        str(wide),
+        wide == {2},
+    )
+    yield check(
+        "claim-2-near-beta",
+        "With beta of 1 or 1.5 margins it does so from four samples on at the latest.",
+        "at most 4 over the same grid",
+        str(near),
+        all(size is not None and size <= 4 for size in near),
+    )
+    yield check(
+        "claim-2-gain",
+        "The gain is the sum over the other half of (1 - m_s) margin less the easy-positive probability times "
+        "(2 margin - beta)_+ - (margin - beta)_+.",
+        "error below 1e-12 over t = 2, 3, 5",
+        f"{error:.1e}",
+        error < 1e-12,
+    )
+    yield check(
+        "claim-2-index",
+        "Error: the samples whose distance differs between the two maps are printed as those up to n / 2, right "
+        "for two classes only; they end at n / t.",
+        "the last is 4 = n / t, not 6, with t = 3, n = 12",
+        f"{changed} of {len(own)}",
+        max(changed) == len(own) // 3 < len(own) // 2,
+    )
+    yield from _displays()
 
 
-def _displays() -> list[Check]:
+def _displays() -> Iterator[Check]:
     """The three displays of the proof of claim 2, term by term; two classes of eight, beta 0.7, margin 1."""
     size, p, q, beta, margin = 8, 0.8, 0.2, 0.7, 1.0
     probabilities = risk.label_probabilities(2, size, p)
@@ -319,27 +302,25 @@ def _displays() -> list[Check]:
     untouched = torch.ones(len(easy), dtype=torch.bool)
     untouched[here] = False
     same = float((collapsed - split)[untouched].abs().max())
-    return [
-        check(
-            "claim-2-first-line",
-            "Error: the first line of the proof compares f1 with itself; outside the other half, the terms "
-            "of f1 and f2 are equal.",
-            "equal to 1e-12 there, not in the other half",
-            f"{same:.1e} apart, in the other half {float((collapsed - split)[here].abs().min()):.3f} at least",
-            same < 1e-12 and float((collapsed - split)[here].abs().min()) > 0.01,
-        ),
-        check(
-            "claim-2-displays",
-            "Error: both displays for the other half carry f2; the first is that of f2, the second that of f1.",
-            "first: f2 to 1e-12; second: f1 to 1e-12 and not f2",
-            f"first {error(first, split):.1e} from f2; second {error(second, collapsed):.1e} from f1, "
-            f"{error(second, split):.3f} from f2",
-            error(first, split) < 1e-12 and error(second, collapsed) < 1e-12 and error(second, split) > 0.01,
-        ),
-    ]
+    yield check(
+        "claim-2-first-line",
+        "Error: the first line of the proof compares f1 with itself; outside the other half, the terms "
+        "of f1 and f2 are equal.",
+        "equal to 1e-12 there, not in the other half",
+        f"{same:.1e} apart, in the other half {float((collapsed - split)[here].abs().min()):.3f} at least",
+        same < 1e-12 and float((collapsed - split)[here].abs().min()) > 0.01,
+    )
+    yield check(
+        "claim-2-displays",
+        "Error: both displays for the other half carry f2; the first is that of f2, the second that of f1.",
+        "first: f2 to 1e-12; second: f1 to 1e-12 and not f2",
+        f"first {error(first, split):.1e} from f2; second {error(second, collapsed):.1e} from f1, "
+        f"{error(second, split):.3f} from f2",
+        error(first, split) < 1e-12 and error(second, collapsed) < 1e-12 and error(second, split) > 0.01,
+    )
 
 
-def claim_3() -> list[Check]:
+def claim_3() -> Iterator[Check]:
     """Claim 3: a far sample is pushed to beta + margin."""
     levels = (0.6, 0.7, 0.8, 0.9, 0.95)
     worst = [risk.push_threshold(p) for p in levels]
@@ -351,34 +332,32 @@ def claim_3() -> list[Check]:
         rows = torch.tensor([[0.2, 0.8]] * nearer + [[0.8, 0.2]], dtype=torch.float64)
         easy = float(risk.easy_positive_probabilities(torch.tensor([0.8, 0.2], dtype=torch.float64), rows)[-1])
         ends.append(risk.opposed_hinges_minimum(easy, differ, margin=0.2).high)
-    return [
-        check(
-            "claim-3-worst",
-            "Error: how many nearer samples it takes until the next is pushed to beta + margin depends on p; in the "
-            "worst order of two classes it grows quickly.",
-            f"[1, 1, 4, 15, 44] for p = {levels}",
-            str(worst),
-            worst == [1, 1, 4, 15, 44],
-        ),
-        check(
-            "claim-3-same-class",
-            "One nearer sample is enough when the nearer ones are of the anchor's class.",
-            f"1 for p = {levels}",
-            str(same),
-            set(same) == {1},
-        ),
-        check(
-            "claim-3-place",
-            "With so many nearer samples the least expected margin loss of the pair lies at D = beta + margin, with "
-            "one fewer at beta - margin.",
-            "-0.2 and 0.2 around beta for p = 0.8, margin 0.2",
-            f"{ends[0]:.2g} and {ends[1]:.2g}",
-            ends == [-0.2, 0.2],
-        ),
-    ]
+    yield check(
+        "claim-3-worst",
+        "Error: how many nearer samples it takes until the next is pushed to beta + margin depends on p; in the "
+        "worst order of two classes it grows quickly.",
+        f"[1, 1, 4, 15, 44] for p = {levels}",
+        str(worst),
+        worst == [1, 1, 4, 15, 44],
+    )
+    yield check(
+        "claim-3-same-class",
+        "One nearer sample is enough when the nearer ones are of the anchor's class.",
+        f"1 for p = {levels}",
+        str(same),
+        set(same) == {1},
+    )
+    yield check(
+        "claim-3-place",
+        "With so many nearer samples the least expected margin loss of the pair lies at D = beta + margin, with "
+        "one fewer at beta - margin.",
+        "-0.2 and 0.2 around beta for p = 0.8, margin 0.2",
+        f"{ends[0]:.2g} and {ends[1]:.2g}",
+        ends == [-0.2, 0.2],
+    )
 
 
-def claim_4() -> list[Check]:
+def claim_4() -> Iterator[Check]:
     """Claim 4: the farther of two samples is pushed the margin beyond the nearer."""
     worst = {p: tuple(risk.pair_push_threshold(p, rank) for rank in RANKS) for p in PAIR_THRESHOLDS}
     same = {risk.pair_push_threshold(p, rank, nearer="same-class") for p in PAIR_THRESHOLDS for rank in RANKS}
@@ -400,39 +379,37 @@ def claim_4() -> list[Check]:
         for far in range(1, 8):
             unmatched = float((anchor * (1 - rows[1 : far + 1]).prod(0)).sum())
             excess = max(excess, float(weights[far, :far].max()) - unmatched)
-    return [
-        check(
-            "claim-4-worst",
-            "Error: how many ranks apart two samples must be until the farther is pushed margin beyond the nearer "
-            "depends on p and on the nearer one's rank (two classes, worst order).",
-            f"{PAIR_THRESHOLDS} for the ranks {RANKS}",
-            str(worst),
-            worst == PAIR_THRESHOLDS,
-        ),
-        check(
-            "claim-4-same-class",
-            "Two ranks apart is enough, and needed, when all of them are of the anchor's class.",
-            "{2}",
-            str(same),
-            same == {2},
-        ),
-        check(
-            "claim-4-inequality",
-            "Error: the proof asks for q^(t+1) < 4 p^(t+j-1), which holds for small j where the claim fails; reversed, "
-            "it implies the claim.",
-            "cases where it holds and the claim fails; none where it does not hold and the claim fails",
-            f"{misled} and {early}",
-            misled > 0 and early == 0,
-        ),
-        check(
-            "claim-4-bound",
-            "Error: the weight of the farther positive is printed as at least the chance that no nearer sample "
-            "matches; it is at most that.",
-            "never above, for 50 random orders of two classes, p = 0.8",
-            f"largest excess {excess:.1e}",
-            excess < 0,
-        ),
-    ]
+    yield check(
+        "claim-4-worst",
+        "Error: how many ranks apart two samples must be until the farther is pushed margin beyond the nearer "
+        "depends on p and on the nearer one's rank (two classes, worst order).",
+        f"{PAIR_THRESHOLDS} for the ranks {RANKS}",
+        str(worst),
+        worst == PAIR_THRESHOLDS,
+    )
+    yield check(
+        "claim-4-same-class",
+        "Two ranks apart is enough, and needed, when all of them are of the anchor's class.",
+        "{2}",
+        str(same),
+        same == {2},
+    )
+    yield check(
+        "claim-4-inequality",
+        "Error: the proof asks for q^(t+1) < 4 p^(t+j-1), which holds for small j where the claim fails; reversed, "
+        "it implies the claim.",
+        "cases where it holds and the claim fails; none where it does not hold and the claim fails",
+        f"{misled} and {early}",
+        misled > 0 and early == 0,
+    )
+    yield check(
+        "claim-4-bound",
+        "Error: the weight of the farther positive is printed as at least the chance that no nearer sample "
+        "matches; it is at most that.",
+        "never above, for 50 random orders of two classes, p = 0.8",
+        f"largest excess {excess:.1e}",
+        excess < 0,
+    )
 
 
 def _halves(num_classes: int, size: int) -> tuple[Tensor, Tensor]:

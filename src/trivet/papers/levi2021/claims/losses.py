@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -43,7 +44,7 @@ def _with_hyperparameters(
     return float(hinges), float(near + far)
 
 
-def losses() -> list[Check]:
+def losses() -> Iterator[Check]:
     """Section 3: the losses over a whole set, with its eight test vectors."""
     objectives_of = (
         ContrastiveLoss(margin=1.0),
@@ -93,55 +94,53 @@ def losses() -> list[Check]:
         MarginLoss(positives="all", negatives="all", reduction="sum"),
         MultiSimilarityLoss(positives="all", negatives="all", reduction="sum"),
     )
-    return [
-        check_values(
-            "objectives",
-            "The contrastive, triplet and margin losses over all ordered pairs or triplets, a sample with itself "
-            "included, of the eight test vectors (squared distances).",
-            (0.595503886158, 0.120108083953, 0.457266903294),
-            objectives,
-            FLOAT32,
-        ),
-        check_values(
-            "self-pairs",
-            "In these sums a sample with itself adds nothing to the contrastive loss, (margin - D_an)_+ for each "
-            "negative to the triplet loss and (margin - beta)_+ to the margin loss.",
-            [*(one + two for one, two in zip(apart, own, strict=True)), at_low],
-            [*objectives, low(VECTORS, LABELS).item()],
-            FLOAT32,
-            also=own[1] > 0,
-        ),
-        check(
-            "triplet-hinge",
-            "Error: section 3 has the distance of positive and negative in the hinge, the proofs that of anchor and "
-            "negative; the sums over all triplets are equal, with noise too, but not those over easy positives.",
-            "equal to 1e-12 over all triplets, not over easy positives",
-            f"all {sums['an', 'all']:.6f} and {sums['pn', 'all']:.6f}, expected {one_way:.1e} apart, "
-            f"easy {sums['an', 'easy']:.6f} and {sums['pn', 'easy']:.6f}",
-            abs(sums["an", "all"] - sums["pn", "all"]) < 1e-12 * sums["an", "all"]
-            and one_way < 1e-12
-            and abs(sums["an", "easy"] - sums["pn", "easy"]) > 1e-3,
-        ),
-        check(
-            "beta-gradient",
-            "The summed margin loss rises with a shared beta by the number of active negatives less that of active "
-            "positives.",
-            "4 with squared, 8 with plain distances for the test vectors",
-            f"{slopes[0][0]:g} and {slopes[1][0]:g}, counted {slopes[0][1]} and {slopes[1][1]}",
-            slopes == [(4.0, 4), (8.0, 8)],
-        ),
-        check_values(
-            "hyperparameters",
-            "By default the margin and the multi-similarity loss have the constants of section 5: margin 0.2, beta "
-            "1.2; 2, 50 and threshold 1.",
-            _with_hyperparameters(**HYPERPARAMETERS),
-            [loss(VECTORS[:-1], LABELS[:-1]).sum().item() for loss in by_default],
-            1e-6,
-        ),
-    ]
+    yield check_values(
+        "objectives",
+        "The contrastive, triplet and margin losses over all ordered pairs or triplets, a sample with itself "
+        "included, of the eight test vectors (squared distances).",
+        (0.595503886158, 0.120108083953, 0.457266903294),
+        objectives,
+        FLOAT32,
+    )
+    yield check_values(
+        "self-pairs",
+        "In these sums a sample with itself adds nothing to the contrastive loss, (margin - D_an)_+ for each "
+        "negative to the triplet loss and (margin - beta)_+ to the margin loss.",
+        [*(one + two for one, two in zip(apart, own, strict=True)), at_low],
+        [*objectives, low(VECTORS, LABELS).item()],
+        FLOAT32,
+        also=own[1] > 0,
+    )
+    yield check(
+        "triplet-hinge",
+        "Error: section 3 has the distance of positive and negative in the hinge, the proofs that of anchor and "
+        "negative; the sums over all triplets are equal, with noise too, but not those over easy positives.",
+        "equal to 1e-12 over all triplets, not over easy positives",
+        f"all {sums['an', 'all']:.6f} and {sums['pn', 'all']:.6f}, expected {one_way:.1e} apart, "
+        f"easy {sums['an', 'easy']:.6f} and {sums['pn', 'easy']:.6f}",
+        abs(sums["an", "all"] - sums["pn", "all"]) < 1e-12 * sums["an", "all"]
+        and one_way < 1e-12
+        and abs(sums["an", "easy"] - sums["pn", "easy"]) > 1e-3,
+    )
+    yield check(
+        "beta-gradient",
+        "The summed margin loss rises with a shared beta by the number of active negatives less that of active "
+        "positives.",
+        "4 with squared, 8 with plain distances for the test vectors",
+        f"{slopes[0][0]:g} and {slopes[1][0]:g}, counted {slopes[0][1]} and {slopes[1][1]}",
+        slopes == [(4.0, 4), (8.0, 8)],
+    )
+    yield check_values(
+        "hyperparameters",
+        "By default the margin and the multi-similarity loss have the constants of section 5: margin 0.2, beta "
+        "1.2; 2, 50 and threshold 1.",
+        _with_hyperparameters(**HYPERPARAMETERS),
+        [loss(VECTORS[:-1], LABELS[:-1]).sum().item() for loss in by_default],
+        1e-6,
+    )
 
 
-def easy_positives() -> list[Check]:
+def easy_positives() -> Iterator[Check]:
     """Section 4.3: the sampling, and the measure it is judged by."""
     d = squared_distances(VECTORS)
     same = LABELS[:, None] == LABELS
@@ -153,41 +152,39 @@ def easy_positives() -> list[Check]:
     nearest = dict(enumerate((1, 0, 4, 1, 5, 4, 3)))
     clusters = (0, 0, 0, 0, 1, 1, 2, 2), (0, 0, 1, 1, 2, 2, 3, 4)
     reference = MultiSimilarityLoss(positives="easy")
-    return [
-        check(
-            "easy-not-itself",
-            "Error: the set from which the nearest positive is taken holds the anchor, whose distance to itself is the "
-            "least; the same in the minimum of appendix B. It must be left out.",
-            "each of the eight test vectors by the printed rule; 1, 0, 4, 1, 5, 4, 3 and none when it is left out",
-            f"{printed} and {chosen['squared_euclidean']}",
-            printed == list(range(8)) and chosen["squared_euclidean"] == nearest,
-        ),
-        check(
-            "easy-any-distance",
-            "The easy positive is the same by squared distance, by distance and, for unit vectors, by similarity.",
-            "one choice",
-            f"{len({tuple(sorted(each.items())) for each in chosen.values()})} of {len(chosen)} rules",
-            all(each == nearest for each in chosen.values()),
-        ),
-        check_values(
-            "easy-multi-similarity",
-            "With multi-similarity, the easy positive takes the place of the mined positives, and the rule for "
-            "negatives stays.",
-            (0.577391283648,),
-            (float(reference(VECTORS, LABELS)),),
-            1e-9,
-        ),
-        check_values(
-            "nmi",
-            "NMI is the mutual information over the mean of the two entropies, as in the book that the paper cites.",
-            (0.516237553211, 0.632250089551, 0.0, 1.0),
-            [nmi(LABELS.numpy(), np.array(row)) for row in (*clusters, (0,) * 8, LABELS.tolist())],
-            1e-11,
-        ),
-    ]
+    yield check(
+        "easy-not-itself",
+        "Error: the set from which the nearest positive is taken holds the anchor, whose distance to itself is the "
+        "least; the same in the minimum of appendix B. It must be left out.",
+        "each of the eight test vectors by the printed rule; 1, 0, 4, 1, 5, 4, 3 and none when it is left out",
+        f"{printed} and {chosen['squared_euclidean']}",
+        printed == list(range(8)) and chosen["squared_euclidean"] == nearest,
+    )
+    yield check(
+        "easy-any-distance",
+        "The easy positive is the same by squared distance, by distance and, for unit vectors, by similarity.",
+        "one choice",
+        f"{len({tuple(sorted(each.items())) for each in chosen.values()})} of {len(chosen)} rules",
+        all(each == nearest for each in chosen.values()),
+    )
+    yield check_values(
+        "easy-multi-similarity",
+        "With multi-similarity, the easy positive takes the place of the mined positives, and the rule for "
+        "negatives stays.",
+        (0.577391283648,),
+        (float(reference(VECTORS, LABELS)),),
+        1e-9,
+    )
+    yield check_values(
+        "nmi",
+        "NMI is the mutual information over the mean of the two entropies, as in the book that the paper cites.",
+        (0.516237553211, 0.632250089551, 0.0, 1.0),
+        [nmi(LABELS.numpy(), np.array(row)) for row in (*clusters, (0,) * 8, LABELS.tolist())],
+        1e-11,
+    )
 
 
-def without_noise() -> list[Check]:
+def without_noise() -> Iterator[Check]:
     """Section 4.1: which maps have no loss when labels are sure."""
     triplet = risk.label_probabilities(2, 2, 1.0)[:3]  # two samples of A and one of B
     line = squared_distances(torch.tensor([[0.0], [1.0], [1.9]], dtype=torch.float64))
@@ -214,40 +211,38 @@ def without_noise() -> list[Check]:
         free = float(risk.expected_margin_loss(d, beta, sure, margin=margin)) == 0
         pair_agree += free == bool((within <= beta - margin).all() and (across >= beta + margin).all())
         pair_zero += free
-    return [
-        check(
-            "triplet-diameter",
-            "Error: a diameter below twice the margin plus the gap between the classes is said to give zero triplet "
-            "loss, but A = {0, 1}, B = {1.9} with margin 0.2 has a hinge of 0.39.",
-            "the condition holds, hinge 0.39, loss above 0",
-            f"{diameter:.2g} < {0.4 + gap:.2g}, hinge {hinge:.2f}, loss {loss:.4f}",
-            diameter < 0.4 + gap and abs(hinge - 0.39) < 1e-9 and loss > 0,
-        ),
-        check(
-            "triplet-zero",
-            "Without noise the triplet loss is zero exactly if for every anchor the largest distance inside its class "
-            "plus the margin is at most the least distance to another class.",
-            f"the same verdict for {maps} random maps, some of either kind",
-            f"{agree} agree, {zero} have no loss",
-            agree == maps and 0 < zero < maps,
-        ),
-        check(
-            "margin-beta-equal",
-            "Error: beta = margin is said to leave maps with spread-out classes without margin loss, but it forces the "
-            "distances inside a class to 0.",
-            "A = {0, 0.1}, B = {5}, margin 0.2: loss above 0 with beta 0.2, 0 with beta 0.3",
-            f"{at_margin:.5f} and {above:.5f}",
-            at_margin > 0 and above == 0,
-        ),
-        check(
-            "margin-zero",
-            "Without noise the margin loss is zero exactly if distances are at most beta - margin inside classes and "
-            "at least beta + margin between them.",
-            f"the same verdict for {maps} random maps, some of either kind",
-            f"{pair_agree} agree, {pair_zero} have no loss",
-            pair_agree == maps and 0 < pair_zero < maps,
-        ),
-    ]
+    yield check(
+        "triplet-diameter",
+        "Error: a diameter below twice the margin plus the gap between the classes is said to give zero triplet "
+        "loss, but A = {0, 1}, B = {1.9} with margin 0.2 has a hinge of 0.39.",
+        "the condition holds, hinge 0.39, loss above 0",
+        f"{diameter:.2g} < {0.4 + gap:.2g}, hinge {hinge:.2f}, loss {loss:.4f}",
+        diameter < 0.4 + gap and abs(hinge - 0.39) < 1e-9 and loss > 0,
+    )
+    yield check(
+        "triplet-zero",
+        "Without noise the triplet loss is zero exactly if for every anchor the largest distance inside its class "
+        "plus the margin is at most the least distance to another class.",
+        f"the same verdict for {maps} random maps, some of either kind",
+        f"{agree} agree, {zero} have no loss",
+        agree == maps and 0 < zero < maps,
+    )
+    yield check(
+        "margin-beta-equal",
+        "Error: beta = margin is said to leave maps with spread-out classes without margin loss, but it forces the "
+        "distances inside a class to 0.",
+        "A = {0, 0.1}, B = {5}, margin 0.2: loss above 0 with beta 0.2, 0 with beta 0.3",
+        f"{at_margin:.5f} and {above:.5f}",
+        at_margin > 0 and above == 0,
+    )
+    yield check(
+        "margin-zero",
+        "Without noise the margin loss is zero exactly if distances are at most beta - margin inside classes and "
+        "at least beta + margin between them.",
+        f"the same verdict for {maps} random maps, some of either kind",
+        f"{pair_agree} agree, {pair_zero} have no loss",
+        pair_agree == maps and 0 < pair_zero < maps,
+    )
 
 
 _VARIANTS: tuple[Variant, ...] = ("an", "pn")

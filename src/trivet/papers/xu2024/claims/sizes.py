@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.spatial.distance import pdist
 
@@ -12,7 +14,7 @@ from trivet.papers.xu2024.point_sets import MOVED, PLANE, PLANE_CLASSES, SOLID, 
 from trivet.theory import isometry
 
 
-def definition_checks() -> list[Check]:
+def definition_checks() -> Iterator[Check]:
     """The loss, the set of separated embeddings and the distances between embeddings."""
     centres = np.array([[0.0, 0.0], [3.0, 0.0]])[np.arange(6) % 2]
     cases = [centres + scale * gaussian(seed, 6, 2) for seed in range(20) for scale in (1.0, 0.1)]
@@ -40,72 +42,70 @@ def definition_checks() -> list[Check]:
     apart = np.array([[0.0], [1.0], [5.0], [6.0]])
     signed = [isometry.hardest_triplet(s * apart, halves).violation for s in (1.0, 10.0, 100.0)]
     hinges = [isometry.batch_hard_loss(s * apart, halves) for s in (1.0, 10.0, 100.0)]
-    return [
-        check(
-            "zero-loss",
-            "The loss of the hardest triplet is 0 exactly for separated embeddings, and so is the mean over anchors.",
-            f"{len(cases)} of {len(cases)} embeddings",
-            f"{agree} of {len(cases)}",
-            agree == len(cases),
-        ),
-        check(
-            "cone",
-            "Without a margin every multiple >= 0 of a separated embedding is separated, the full collapse included.",
-            "separated at every scale",
-            f"separated at scales 0, 0.001, 1, 1000: {cone}",
-            all(cone),
-        ),
-        check(
-            "collapse-is-optimal-without-margin",
-            "Full collapse is a global optimum of the loss for margin 0; for a margin above 0 its loss is the margin.",
-            "0 and 0.3",
-            f"{isometry.batch_hard_loss(collapsed, halves):g} and {at_margin:g}",
-            isometry.batch_hard_loss(collapsed, halves) == 0 and at_margin == 0.3,
-        ),
-        check(
-            "class-constant",
-            "Without a margin an embedding that maps each class to a point of its own is separated.",
-            "separated",
-            f"worst gap {constant.worst_gap:g}",
-            constant.separated,
-        ),
-        check(
-            "one-class",
-            "With one class there is no triplet, so every embedding is separated, whatever the margin.",
-            "separated at margin 3",
-            f"separated: {alone.separated}, worst gap {alone.worst_gap:g}",
-            alone.separated,
-        ),
-        check(
-            "short-version-hinge",
-            "The short version's loss lacks the hinge: without it the loss of a separated embedding has no lower "
-            "bound, as growing lowers it for ever.",
-            "falls with the scale; with the hinge 0 at every scale",
-            f"{as_text(signed)} at scales 1, 10, 100; with the hinge {as_text(hinges)}",
-            signed[0] > signed[1] > signed[2] and max(hinges) == 0,
-        ),
-        check(
-            "displacement-bounds-hausdorff",
-            "The Hausdorff-like distance of two embeddings is at most the largest displacement of an item.",
-            "20 of 20 random pairs",
-            f"{sum(bounds)} of 20",
-            all(bounds),
-        ),
-        check(
-            "pseudo-metric",
-            "The Hausdorff-like distance does not see a permutation inside a class, so it is no metric.",
-            "distance 0 at displacement 1",
-            f"distance {d_haus:g} at displacement {d_disp:g}",
-            d_haus == 0 and d_disp == 1,
-        ),
-        check(
-            "displacement-lemma",
-            "Images can be matched so that a separated embedding at Hausdorff-like distance r moves no point by more.",
-            "20 of 20 random separated embeddings",
-            f"{sum(lemma)} of 20",
-            all(lemma),
-        ),
-    ]
+    yield check(
+        "zero-loss",
+        "The loss of the hardest triplet is 0 exactly for separated embeddings, and so is the mean over anchors.",
+        f"{len(cases)} of {len(cases)} embeddings",
+        f"{agree} of {len(cases)}",
+        agree == len(cases),
+    )
+    yield check(
+        "cone",
+        "Without a margin every multiple >= 0 of a separated embedding is separated, the full collapse included.",
+        "separated at every scale",
+        f"separated at scales 0, 0.001, 1, 1000: {cone}",
+        all(cone),
+    )
+    yield check(
+        "collapse-is-optimal-without-margin",
+        "Full collapse is a global optimum of the loss for margin 0; for a margin above 0 its loss is the margin.",
+        "0 and 0.3",
+        f"{isometry.batch_hard_loss(collapsed, halves):g} and {at_margin:g}",
+        isometry.batch_hard_loss(collapsed, halves) == 0 and at_margin == 0.3,
+    )
+    yield check(
+        "class-constant",
+        "Without a margin an embedding that maps each class to a point of its own is separated.",
+        "separated",
+        f"worst gap {constant.worst_gap:g}",
+        constant.separated,
+    )
+    yield check(
+        "one-class",
+        "With one class there is no triplet, so every embedding is separated, whatever the margin.",
+        "separated at margin 3",
+        f"separated: {alone.separated}, worst gap {alone.worst_gap:g}",
+        alone.separated,
+    )
+    yield check(
+        "short-version-hinge",
+        "The short version's loss lacks the hinge: without it the loss of a separated embedding has no lower "
+        "bound, as growing lowers it for ever.",
+        "falls with the scale; with the hinge 0 at every scale",
+        f"{as_text(signed)} at scales 1, 10, 100; with the hinge {as_text(hinges)}",
+        signed[0] > signed[1] > signed[2] and max(hinges) == 0,
+    )
+    yield check(
+        "displacement-bounds-hausdorff",
+        "The Hausdorff-like distance of two embeddings is at most the largest displacement of an item.",
+        "20 of 20 random pairs",
+        f"{sum(bounds)} of 20",
+        all(bounds),
+    )
+    yield check(
+        "pseudo-metric",
+        "The Hausdorff-like distance does not see a permutation inside a class, so it is no metric.",
+        "distance 0 at displacement 1",
+        f"distance {d_haus:g} at displacement {d_disp:g}",
+        d_haus == 0 and d_disp == 1,
+    )
+    yield check(
+        "displacement-lemma",
+        "Images can be matched so that a separated embedding at Hausdorff-like distance r moves no point by more.",
+        "20 of 20 random separated embeddings",
+        f"{sum(lemma)} of 20",
+        all(lemma),
+    )
 
 
 def _lemma(seed: int) -> bool:
@@ -121,7 +121,7 @@ def _lemma(seed: int) -> bool:
     )
 
 
-def vector_checks() -> list[Check]:
+def vector_checks() -> Iterator[Check]:
     """Reference values of small sets."""
     losses = [
         isometry.batch_hard_loss(PLANE, PLANE_CLASSES, margin=margin, reduction=reduction)
@@ -152,58 +152,56 @@ def vector_checks() -> list[Check]:
         isometry.triplet_separation(np.array(line, dtype=float)[:, None], halves, margin=margin).separated
         for line, margin in [*lines, ([4, 4, 4, 4], 0), ([4, 4, 4, 4], 0.01)]
     ]
-    return [
-        check_values(
-            "vector-losses",
-            "Losses of five points in the plane: of the hardest triplet and mean, without margin and with 0.1.",
-            (1.2071524383, 0.9013484993, 1.3071524383, 1.0013484993),
-            losses,
-        ),
-        check_values(
-            "vector-sizes",
-            "Diameter, mean and median distance, and thickness of the five points.",
-            (3.1622776602, 1.6976425559, 1.6084946001, 1.2874526192),
-            sizes,
-        ),
-        check_values(
-            "vector-effective-rank",
-            "Effective rank (RankMe) of the five points, centred and as they are.",
-            (1.8675914151, 1.6671206715),
-            ranks,
-        ),
-        check_values(
-            "vector-distances",
-            "Hausdorff-like distance, displacement and isometric error from the five points to five others.",
-            (0.7211102551, 0.7211102551, 0.8881061777),
-            moves,
-        ),
-        check_values(
-            "vector-nearest",
-            "Distances d_haus and d_iso of the five points to separation, without margin and with 0.1, of 24 searches.",
-            (0.63842428, 0.61395797, 0.67692062, 0.65447751),
-            nearest,
-            tolerance=1e-4,
-        ),
-        check_values(
-            "vector-solid", "Thickness and diameter of six points in space.", (1.3416407865, 3.6400549446), solid
-        ),
-        check(
-            "thickness-two-ways",
-            "The thickness by calipers or difference body is the width that iterated linear programs end at.",
-            "relative difference < 1e-9 (own bound) for 12 sets of 12 points, d = 2, 3, 4",
-            f"at most {max(same):.1e}",
-            max(same) < 1e-9,
-        ),
-        check(
-            "separation-on-a-line",
-            "Four points of a line at 0, 1 | 2, 3 are separated without margin only, at 0, 1 | 1.9, 3 not, and all "
-            "equal without margin only.",
-            "yes, no, no, yes, no",
-            ", ".join("yes" if each else "no" for each in separated),
-            separated == [True, False, False, True, False],
-        ),
-        _exact_lines(),
-    ]
+    yield check_values(
+        "vector-losses",
+        "Losses of five points in the plane: of the hardest triplet and mean, without margin and with 0.1.",
+        (1.2071524383, 0.9013484993, 1.3071524383, 1.0013484993),
+        losses,
+    )
+    yield check_values(
+        "vector-sizes",
+        "Diameter, mean and median distance, and thickness of the five points.",
+        (3.1622776602, 1.6976425559, 1.6084946001, 1.2874526192),
+        sizes,
+    )
+    yield check_values(
+        "vector-effective-rank",
+        "Effective rank (RankMe) of the five points, centred and as they are.",
+        (1.8675914151, 1.6671206715),
+        ranks,
+    )
+    yield check_values(
+        "vector-distances",
+        "Hausdorff-like distance, displacement and isometric error from the five points to five others.",
+        (0.7211102551, 0.7211102551, 0.8881061777),
+        moves,
+    )
+    yield check_values(
+        "vector-nearest",
+        "Distances d_haus and d_iso of the five points to separation, without margin and with 0.1, of 24 searches.",
+        (0.63842428, 0.61395797, 0.67692062, 0.65447751),
+        nearest,
+        tolerance=1e-4,
+    )
+    yield check_values(
+        "vector-solid", "Thickness and diameter of six points in space.", (1.3416407865, 3.6400549446), solid
+    )
+    yield check(
+        "thickness-two-ways",
+        "The thickness by calipers or difference body is the width that iterated linear programs end at.",
+        "relative difference < 1e-9 (own bound) for 12 sets of 12 points, d = 2, 3, 4",
+        f"at most {max(same):.1e}",
+        max(same) < 1e-9,
+    )
+    yield check(
+        "separation-on-a-line",
+        "Four points of a line at 0, 1 | 2, 3 are separated without margin only, at 0, 1 | 1.9, 3 not, and all "
+        "equal without margin only.",
+        "yes, no, no, yes, no",
+        ", ".join("yes" if each else "no" for each in separated),
+        separated == [True, False, False, True, False],
+    )
+    yield _exact_lines()
 
 
 # Points of a line, classes, margin; the loss, its mean over anchors, d_iso and d_haus.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise, product
 
 import numpy as np
@@ -29,7 +30,7 @@ from trivet.theory.dynamics import (
 )
 
 
-def edge_checks() -> list[Check]:
+def edge_checks() -> Iterator[Check]:
     """The bad bands are open: an exact duplicate of the anchor does not come nearer."""
     axis = np.linspace(-1, 1, 201)
     worst = -np.inf
@@ -37,18 +38,16 @@ def edge_checks() -> list[Check]:
         top = simulated_step(axis, 1.0, gamma, loss=loss, learning_rate=learning_rate).change_an
         right = simulated_step(1.0, axis, gamma, loss=loss, learning_rate=learning_rate).change_ap
         worst = max(worst, float(np.nanmax(top)), float(np.nanmax(right)))
-    return [
-        check(
-            "edges",
-            "The band along the top where negatives come nearer does not hold the edge S_an = 1 itself.",
-            f"no change of S_an > {EXACT:g} at S_an = 1, nor of S_ap at S_ap = 1, for any loss, gamma and alpha tried",
-            f"{worst:.1e}",
-            worst <= EXACT,
-        )
-    ]
+    yield check(
+        "edges",
+        "The band along the top where negatives come nearer does not hold the edge S_an = 1 itself.",
+        f"no change of S_an > {EXACT:g} at S_an = 1, nor of S_ap at S_ap = 1, for any loss, gamma and alpha tried",
+        f"{worst:.1e}",
+        worst <= EXACT,
+    )
 
 
-def top_left_checks() -> list[Check]:
+def top_left_checks() -> Iterator[Check]:
     """No step moves to the top left where similarities are positive, whatever the entanglement."""
     axis = midpoints(100)
     s_ap, s_an = axis[None, :], axis[:, None]
@@ -64,22 +63,20 @@ def top_left_checks() -> list[Check]:
         "second-order, gamma 0.5": _top_left_cells(whole, "second-order", 0.5, 0.1),
         "vanilla, gamma 0.5": _top_left_cells(whole, "vanilla", 0.5, 1.0),
     }
-    return [
-        check(
-            "no-top-left",
-            "Of the four directions of movement only three occur between similarities >= 0.",
-            "0 cells of [0, 1]^2 move top-left: 3 losses, 6 gamma, 4 p, 4 alpha, both forms of q",
-            ", ".join(f"q {factor}: {count}" for factor, count in top_left.items()),
-            not any(top_left.values()),
-        ),
-        check(
-            "top-left-beyond",
-            "On the whole of [-1, 1]^2, which the paper does not show, movement to the top left does occur.",
-            "some of 201 x 201 points for the second-order loss at alpha = 0.1 and the vanilla loss at alpha = 1",
-            ", ".join(f"{name}: {count}" for name, count in beyond.items()),
-            all(beyond.values()),
-        ),
-    ]
+    yield check(
+        "no-top-left",
+        "Of the four directions of movement only three occur between similarities >= 0.",
+        "0 cells of [0, 1]^2 move top-left: 3 losses, 6 gamma, 4 p, 4 alpha, both forms of q",
+        ", ".join(f"q {factor}: {count}" for factor, count in top_left.items()),
+        not any(top_left.values()),
+    )
+    yield check(
+        "top-left-beyond",
+        "On the whole of [-1, 1]^2, which the paper does not show, movement to the top left does occur.",
+        "some of 201 x 201 points for the second-order loss at alpha = 0.1 and the vanilla loss at alpha = 1",
+        ", ".join(f"{name}: {count}" for name, count in beyond.items()),
+        all(beyond.values()),
+    )
 
 
 def _top_left_cells(axis: Floats, loss: SimulatedLoss, gamma: float, learning_rate: float) -> int:
@@ -94,7 +91,7 @@ def _areas(
     return movement_areas(vector_field(loss=loss, gamma=gamma, strength=strength, factor=factor))
 
 
-def sign_area_checks() -> list[Check]:
+def sign_area_checks() -> Iterator[Check]:
     """Where a step without entanglement goes against the loss."""
     right = vector_field(loss="first-order", gamma=0.5)
     leaves, nears = right.change_ap < 0, right.change_an > 0
@@ -108,41 +105,39 @@ def sign_area_checks() -> list[Check]:
     )
     at = {loss: areas[loss, 0.5] for loss in LOSSES}
     small = movement_areas(vector_field(loss="vanilla", gamma=0.5, learning_rate=1e-4)).negative_nears
-    return [
-        check(
-            "right-band",
-            "With the first-order loss and gamma = 0.5 positives leave in an area along the right edge.",
-            "some cells, all with S_ap > 0.85",
-            f"{leaves.mean():.2%} of the cells, S_ap >= {least_ap:.3f}",
-            bool(leaves.any()) and least_ap > 0.85,
-        ),
-        check(
-            "top-band",
-            "With the first-order loss and gamma = 0.5 negatives come nearer in an area along the top edge.",
-            "some cells, all with S_an > 0.85",
-            f"{nears.mean():.2%} of the cells, S_an >= {least_an:.3f}",
-            bool(nears.any()) and least_an > 0.85,
-        ),
-        check(
-            "top-band-vanilla",
-            "The area along the top needs small steps: the vanilla loss has none at gamma = 0.5 and alpha = 0.1.",
-            "0 cells, and some at alpha = 1e-4",
-            f"{at['vanilla'].negative_nears:.2%} and {small:.2%}",
-            at["vanilla"].negative_nears == 0 and small > 0,
-        ),
-        check(
-            "second-order-areas",
-            "The second-order loss does not shrink the areas where a step goes against the loss: it makes them larger.",
-            "both areas larger than with the first-order loss for gamma = 0.2, 0.5 and 0.8",
-            ", ".join(
-                f"{loss} {area.positive_leaves:.1%} and {area.negative_nears:.1%}"
-                for loss, area in at.items()
-                if loss != "vanilla"
-            )
-            + " at 0.5",
-            grows,
-        ),
-    ]
+    yield check(
+        "right-band",
+        "With the first-order loss and gamma = 0.5 positives leave in an area along the right edge.",
+        "some cells, all with S_ap > 0.85",
+        f"{leaves.mean():.2%} of the cells, S_ap >= {least_ap:.3f}",
+        bool(leaves.any()) and least_ap > 0.85,
+    )
+    yield check(
+        "top-band",
+        "With the first-order loss and gamma = 0.5 negatives come nearer in an area along the top edge.",
+        "some cells, all with S_an > 0.85",
+        f"{nears.mean():.2%} of the cells, S_an >= {least_an:.3f}",
+        bool(nears.any()) and least_an > 0.85,
+    )
+    yield check(
+        "top-band-vanilla",
+        "The area along the top needs small steps: the vanilla loss has none at gamma = 0.5 and alpha = 0.1.",
+        "0 cells, and some at alpha = 1e-4",
+        f"{at['vanilla'].negative_nears:.2%} and {small:.2%}",
+        at["vanilla"].negative_nears == 0 and small > 0,
+    )
+    yield check(
+        "second-order-areas",
+        "The second-order loss does not shrink the areas where a step goes against the loss: it makes them larger.",
+        "both areas larger than with the first-order loss for gamma = 0.2, 0.5 and 0.8",
+        ", ".join(
+            f"{loss} {area.positive_leaves:.1%} and {area.negative_nears:.1%}"
+            for loss, area in at.items()
+            if loss != "vanilla"
+        )
+        + " at 0.5",
+        grows,
+    )
 
 
 # Section 4: the signs of the changes of S_ap and S_an; (1, 1) is printed for the last as well.
@@ -154,7 +149,7 @@ def wrong_cells(field: VectorField) -> tuple[Booleans, Booleans]:
     return field.change_ap < 0, field.change_an > 0
 
 
-def movement_type_checks() -> list[Check]:
+def movement_type_checks() -> Iterator[Check]:
     """The vector fields of figure 2, in numbers."""
     field = vector_field(loss="first-order", gamma=0.5, strength=0.8)
     of_ap, of_an = vector_changes(field, gamma=0.5, strength=0.8)
@@ -193,69 +188,64 @@ def movement_type_checks() -> list[Check]:
         ):
             kept += int((bad_weak & bad_strong).sum())
             cells += int(bad_weak.sum())
-    return [
-        check(
-            "three-types",
-            "With entanglement triplets move up-right, down-right or down-left, each in one part of the diagram.",
-            "one region of each and none of the fourth; each more than 5% of the cells; in every cell the direction of "
-            "a step on vectors; first-order loss, gamma = 0.5, p = 0.8",
-            f"regions {parts}; {three.top_right:.1%}, {three.bottom_right:.1%}, {three.bottom_left:.1%}; the direction "
-            f"of vectors in {same_way:.1%}",
-            parts == [1, 1, 1, 0]
-            and min(three.top_right, three.bottom_right, three.bottom_left) > 0.05
-            and same_way == 1,
-        ),
-        check(
-            "erratum-bottom-right",
-            "The text describes bottom-right as both changes > 0, which is top-right; S_an falls there.",
-            "the changes are (> 0, < 0) in exactly the cells whose vectors land to the right and below",
-            f"{float((by_kind == lands).mean()):.1%} of the cells; by the printed signs "
-            f"{float((printed_kind == lands).mean()):.1%}",
-            bool((by_kind == lands).all() and lands.any() and not (printed_kind & lands).any()),
-        ),
-        check(
-            "erratum-signs",
-            "The text marks problem regions by S_ap < 0 and S_an > 0; it means the signs of the changes.",
-            "the signs of the changes name exactly the cells where vectors step the wrong way, those of the "
-            "similarities do not",
-            f"{as_problems[0]:.1%} and {as_problems[1]:.1%} of the cells; by the printed signs {as_printed[0]:.1%} and "
-            f"{as_printed[1]:.1%}",
-            min(as_problems) == 1 > max(as_printed),
-        ),
-        check(
-            "entanglement-grows",
-            "The stronger the entanglement, the larger the areas where a step goes against the loss.",
-            "both areas grow from p = 0 to 0.4 to 0.8, first-order loss, gamma = 0.5",
-            ", ".join(f"{area.positive_leaves:.1%} and {area.negative_nears:.1%}" for area in bad),
-            rising,
-        ),
-        check(
-            "regions-similar",
-            "The problem regions stay where they are as the entanglement grows.",
-            "every cell that is wrong at p = 0.4 is at p = 0.8 too, 3 losses, 3 values of gamma, both forms of q",
-            f"{kept} of {cells}",
-            kept == cells > 0,
-        ),
-        check(
-            "entanglement-near",
-            "Entanglement is the stronger the nearer positive and negative are to the anchor.",
-            "S_ap follows S_an more at (0.9, 0.9) than at (0.1, 0.1)",
-            f"{float(near):.2f} and {float(far):.2f} of its change",
-            bool(near > far),
-        ),
-        check(
-            "vanilla-similar",
-            "The vanilla triplet loss moves triplets much as the first-order loss does.",
-            "the same direction in at least 90% of the cells, gamma = 0.5, p = 0.8",
-            f"{agree:.1%}",
-            agree >= 0.9,
-        ),
-    ]
+    yield check(
+        "three-types",
+        "With entanglement triplets move up-right, down-right or down-left, each in one part of the diagram.",
+        "one region of each and none of the fourth; each more than 5% of the cells; in every cell the direction of "
+        "a step on vectors; first-order loss, gamma = 0.5, p = 0.8",
+        f"regions {parts}; {three.top_right:.1%}, {three.bottom_right:.1%}, {three.bottom_left:.1%}; the direction "
+        f"of vectors in {same_way:.1%}",
+        parts == [1, 1, 1, 0] and min(three.top_right, three.bottom_right, three.bottom_left) > 0.05 and same_way == 1,
+    )
+    yield check(
+        "erratum-bottom-right",
+        "The text describes bottom-right as both changes > 0, which is top-right; S_an falls there.",
+        "the changes are (> 0, < 0) in exactly the cells whose vectors land to the right and below",
+        f"{float((by_kind == lands).mean()):.1%} of the cells; by the printed signs "
+        f"{float((printed_kind == lands).mean()):.1%}",
+        bool((by_kind == lands).all() and lands.any() and not (printed_kind & lands).any()),
+    )
+    yield check(
+        "erratum-signs",
+        "The text marks problem regions by S_ap < 0 and S_an > 0; it means the signs of the changes.",
+        "the signs of the changes name exactly the cells where vectors step the wrong way, those of the "
+        "similarities do not",
+        f"{as_problems[0]:.1%} and {as_problems[1]:.1%} of the cells; by the printed signs {as_printed[0]:.1%} and "
+        f"{as_printed[1]:.1%}",
+        min(as_problems) == 1 > max(as_printed),
+    )
+    yield check(
+        "entanglement-grows",
+        "The stronger the entanglement, the larger the areas where a step goes against the loss.",
+        "both areas grow from p = 0 to 0.4 to 0.8, first-order loss, gamma = 0.5",
+        ", ".join(f"{area.positive_leaves:.1%} and {area.negative_nears:.1%}" for area in bad),
+        rising,
+    )
+    yield check(
+        "regions-similar",
+        "The problem regions stay where they are as the entanglement grows.",
+        "every cell that is wrong at p = 0.4 is at p = 0.8 too, 3 losses, 3 values of gamma, both forms of q",
+        f"{kept} of {cells}",
+        kept == cells > 0,
+    )
+    yield check(
+        "entanglement-near",
+        "Entanglement is the stronger the nearer positive and negative are to the anchor.",
+        "S_ap follows S_an more at (0.9, 0.9) than at (0.1, 0.1)",
+        f"{float(near):.2f} and {float(far):.2f} of its change",
+        bool(near > far),
+    )
+    yield check(
+        "vanilla-similar",
+        "The vanilla triplet loss moves triplets much as the first-order loss does.",
+        "the same direction in at least 90% of the cells, gamma = 0.5, p = 0.8",
+        f"{agree:.1%}",
+        agree >= 0.9,
+    )
 
 
-def problem_checks() -> list[Check]:
+def problem_checks() -> Iterator[Check]:
     """Problems 1 and 2 and what the second-order loss does to them, for both forms of q."""
-    rows: list[Check] = []
     for factor in FACTORS:
         areas = {key: _areas(*key, factor) for key in product(LOSSES, GAMMAS, STRENGTHS)}
         first, vanilla, second = (
@@ -268,43 +258,41 @@ def problem_checks() -> list[Check]:
         ratio = max(b.box / a.box if a.box else math.inf for a, b in zip(first, second, strict=True))
         down = max(area.right for area in (*first, *vanilla))
         halves = [b.right / a.right for a, b in zip(first, second, strict=True)]
-        rows += [
-            check(
-                f"problem1-{factor}",
-                f"Problem 1 (q {factor}): with entanglement most hard negatives, S_an > 0.9, are drawn to the anchor.",
-                "more than half of the top strip, first-order and vanilla loss, gamma 0.5, p 0.4 and 0.8",
-                f"at least {top:.1%}",
-                top > 0.5,
-            ),
-            check(
-                f"problem1-second-order-{factor}",
-                f"The second-order loss (q {factor}) no longer draws triplets near (1, 1) towards (1, 1).",
-                "in [0.8, 1]^2 at most a fifth of the cells that move top-right with the first-order loss",
-                f"at most {ratio:.1%} of them",
-                ratio <= 0.2,
-            ),
-            check(
-                f"problem1-remains-{factor}",
-                f"Even so (q {factor}) most of the top strip still moves up with the second-order loss.",
-                "more than half of the cells with S_an > 0.9, gamma 0.5, p 0.8",
-                f"{still:.1%}",
-                still > 0.5,
-            ),
-            check(
-                f"problem2-{factor}",
-                f"Problem 2 (q {factor}): at the right edge the first-order and the vanilla loss push downwards.",
-                "mean change of S_an < -0.03 over S_ap > 0.9 at alpha = 0.1",
-                f"at most {down:.4f}",
-                down < -0.03,
-            ),
-            check(
-                f"problem2-second-order-{factor}",
-                f"The second-order loss (q {factor}) about halves the push downwards at the right edge.",
-                "0.4 to 0.6 of that of the first-order loss",
-                f"{min(halves):.3f} to {max(halves):.3f}",
-                min(halves) >= 0.4 and max(halves) <= 0.6,
-            ),
-        ]
+        yield check(
+            f"problem1-{factor}",
+            f"Problem 1 (q {factor}): with entanglement most hard negatives, S_an > 0.9, are drawn to the anchor.",
+            "more than half of the top strip, first-order and vanilla loss, gamma 0.5, p 0.4 and 0.8",
+            f"at least {top:.1%}",
+            top > 0.5,
+        )
+        yield check(
+            f"problem1-second-order-{factor}",
+            f"The second-order loss (q {factor}) no longer draws triplets near (1, 1) towards (1, 1).",
+            "in [0.8, 1]^2 at most a fifth of the cells that move top-right with the first-order loss",
+            f"at most {ratio:.1%} of them",
+            ratio <= 0.2,
+        )
+        yield check(
+            f"problem1-remains-{factor}",
+            f"Even so (q {factor}) most of the top strip still moves up with the second-order loss.",
+            "more than half of the cells with S_an > 0.9, gamma 0.5, p 0.8",
+            f"{still:.1%}",
+            still > 0.5,
+        )
+        yield check(
+            f"problem2-{factor}",
+            f"Problem 2 (q {factor}): at the right edge the first-order and the vanilla loss push downwards.",
+            "mean change of S_an < -0.03 over S_ap > 0.9 at alpha = 0.1",
+            f"at most {down:.4f}",
+            down < -0.03,
+        )
+        yield check(
+            f"problem2-second-order-{factor}",
+            f"The second-order loss (q {factor}) about halves the push downwards at the right edge.",
+            "0.4 to 0.6 of that of the first-order loss",
+            f"{min(halves):.3f} to {max(halves):.3f}",
+            min(halves) >= 0.4 and max(halves) <= 0.6,
+        )
     weak = [[_areas(loss, 0.2, 0.4, factor).top for loss in ("first-order", "vanilla")] for factor in FACTORS]
     first_ideal = simulated_step(1.0, 0.0, 0.5, loss="first-order")
     second_ideal = simulated_step(1.0, 0.0, 0.5, loss="second-order")
@@ -315,33 +303,30 @@ def problem_checks() -> list[Check]:
     kept = np.linalg.norm(step - along, axis=1) / np.linalg.norm(step, axis=1)
     easy = float(kept[cases.s_ap > 0.9].max())
     middle = float(kept[np.abs(cases.s_ap) < 0.5].min())
-    return [
-        *rows,
-        check(
-            "problem1-weak",
-            "At gamma = 0.2 and p = 0.4 problem 1 depends on the form of q: with the product most negatives move away.",
-            "more than half of the top strip moves up with q sqrt, less with q prod, first-order and vanilla loss",
-            "; ".join(f"q {factor}: {a:.1%} and {b:.1%}" for factor, (a, b) in zip(FACTORS, weak, strict=True)),
-            min(weak[0]) > 0.5 > max(weak[1]),
-        ),
-        check(
-            "ideal-point",
-            "At the ideal point (1, 0) the first-order loss still pushes the negative; the second-order loss rests.",
-            "change of S_an < -0.05 and exactly 0 at alpha = 0.1",
-            f"{push:.4f} and {none:g}",
-            push < -0.05 and none == 0 and float(second_ideal.change_ap) == 0,
-        ),
-        check(
-            "gradient-lost",
-            "When positive and anchor lie close, most of the positive's step leaves the sphere and is lost.",
-            "of the step at most 0.45 remains where S_ap > 0.9 and at least 0.85 where |S_ap| < 0.5",
-            f"{easy:.2f} and {middle:.2f}",
-            easy <= 0.45 and middle >= 0.85,
-        ),
-    ]
+    yield check(
+        "problem1-weak",
+        "At gamma = 0.2 and p = 0.4 problem 1 depends on the form of q: with the product most negatives move away.",
+        "more than half of the top strip moves up with q sqrt, less with q prod, first-order and vanilla loss",
+        "; ".join(f"q {factor}: {a:.1%} and {b:.1%}" for factor, (a, b) in zip(FACTORS, weak, strict=True)),
+        min(weak[0]) > 0.5 > max(weak[1]),
+    )
+    yield check(
+        "ideal-point",
+        "At the ideal point (1, 0) the first-order loss still pushes the negative; the second-order loss rests.",
+        "change of S_an < -0.05 and exactly 0 at alpha = 0.1",
+        f"{push:.4f} and {none:g}",
+        push < -0.05 and none == 0 and float(second_ideal.change_ap) == 0,
+    )
+    yield check(
+        "gradient-lost",
+        "When positive and anchor lie close, most of the positive's step leaves the sphere and is lost.",
+        "of the step at most 0.45 remains where S_ap > 0.9 and at least 0.85 where |S_ap| < 0.5",
+        f"{easy:.2f} and {middle:.2f}",
+        easy <= 0.45 and middle >= 0.85,
+    )
 
 
-def mining_checks() -> list[Check]:
+def mining_checks() -> Iterator[Check]:
     """Where the named choices of triplets lie on the diagram."""
     generator = torch.Generator().manual_seed(3)
     labels = torch.arange(8).repeat_interleave(8)
@@ -368,46 +353,44 @@ def mining_checks() -> list[Check]:
     shown = ", ".join(f"{name} ({s_ap:.2f}, {s_an:.2f})" for name, (s_ap, s_an) in centre.items())
     digits = triplet_scatter(*centred_digits())
     inside = float(((digits.s_ap >= 0) & (digits.s_an >= 0)).mean())
-    return [
-        check(
-            "omega-s",
-            "Nearly all triplets of easy positives and hard negatives have similarities >= 0.",
-            "at least 99% of them (own bound), handwritten digits, EPHN over the whole set",
-            f"{inside:.2%} of {len(digits.s_ap)}",
-            inside >= 0.99,
-        ),
-        check(
-            "regions",
-            "Easy positives lie to the right of hard ones on the diagram, hard negatives above easy ones.",
-            "mean S_ap: EPHN above HPHN; mean S_an: EPHN above EPEN; 64 points of 8 classes",
-            shown,
-            centre["EPHN"][0] > centre["HPHN"][0] and centre["EPHN"][1] > centre["EPEN"][1],
-        ),
-        check(
-            "regions-semihard",
-            "Semi-hard negatives give triplets below the diagonal only.",
-            "S_ap > S_an in every EPSHN triplet",
-            f"{'all' if below else 'not all'} of {len(named['EPSHN'].s_ap)}",
-            below and len(named["EPSHN"].s_ap) > 0,
-        ),
-        check(
-            "two-per-class",
-            "With two images of a class in a batch easy and hard positives are the same.",
-            "the same triplets",
-            "the same" if alike else "others",
-            alike,
-        ),
-        check(
-            "disjoint",
-            "In the experiment on movement each vector is in at most one triplet.",
-            "no row twice, at most 64 / 3 triplets, at least one",
-            f"{len(apart)} triplets of {len(used)} rows",
-            len(used) == apart.size and 0 < len(apart) <= 64 // 3,
-        ),
-    ]
+    yield check(
+        "omega-s",
+        "Nearly all triplets of easy positives and hard negatives have similarities >= 0.",
+        "at least 99% of them (own bound), handwritten digits, EPHN over the whole set",
+        f"{inside:.2%} of {len(digits.s_ap)}",
+        inside >= 0.99,
+    )
+    yield check(
+        "regions",
+        "Easy positives lie to the right of hard ones on the diagram, hard negatives above easy ones.",
+        "mean S_ap: EPHN above HPHN; mean S_an: EPHN above EPEN; 64 points of 8 classes",
+        shown,
+        centre["EPHN"][0] > centre["HPHN"][0] and centre["EPHN"][1] > centre["EPEN"][1],
+    )
+    yield check(
+        "regions-semihard",
+        "Semi-hard negatives give triplets below the diagonal only.",
+        "S_ap > S_an in every EPSHN triplet",
+        f"{'all' if below else 'not all'} of {len(named['EPSHN'].s_ap)}",
+        below and len(named["EPSHN"].s_ap) > 0,
+    )
+    yield check(
+        "two-per-class",
+        "With two images of a class in a batch easy and hard positives are the same.",
+        "the same triplets",
+        "the same" if alike else "others",
+        alike,
+    )
+    yield check(
+        "disjoint",
+        "In the experiment on movement each vector is in at most one triplet.",
+        "no row twice, at most 64 / 3 triplets, at least one",
+        f"{len(apart)} triplets of {len(used)} rows",
+        len(used) == apart.size and 0 < len(apart) <= 64 // 3,
+    )
 
 
-def group_size_checks() -> list[Check]:
+def group_size_checks() -> Iterator[Check]:
     """Appendix G: what more images of a class in a batch do to the triplets of easy positives and hard negatives."""
     centre = {}
     for per_class in (2, 8):
@@ -420,12 +403,10 @@ def group_size_checks() -> list[Check]:
             placed = triplet_scatter(rows, labels)
             places.append((placed.s_ap.mean(), placed.s_an.mean()))
         centre[per_class] = np.mean(places, axis=0)
-    return [
-        check(
-            "group-size",
-            "With more images of a class in a batch easy positives are nearer and hard negatives farther.",
-            "mean S_ap larger and mean S_an smaller for 8 than for 2 of a class, 8 batches of 128 made points",
-            " and ".join(f"({s_ap:.3f}, {s_an:.3f}) for {n}" for n, (s_ap, s_an) in centre.items()),
-            bool(centre[8][0] > centre[2][0] and centre[8][1] < centre[2][1]),
-        )
-    ]
+    yield check(
+        "group-size",
+        "With more images of a class in a batch easy positives are nearer and hard negatives farther.",
+        "mean S_ap larger and mean S_an smaller for 8 than for 2 of a class, 8 batches of 128 made points",
+        " and ".join(f"({s_ap:.3f}, {s_an:.3f}) for {n}" for n, (s_ap, s_an) in centre.items()),
+        bool(centre[8][0] > centre[2][0] and centre[8][1] < centre[2][1]),
+    )

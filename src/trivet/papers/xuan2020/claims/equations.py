@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -77,9 +78,8 @@ def _gap(values: Floats, expected: Floats) -> float:
     return float(np.abs(values - expected).max())
 
 
-def closed_form_checks() -> list[Check]:
+def closed_form_checks() -> Iterator[Check]:
     """Equations 4 to 10 and their kin for the other two losses."""
-    rows = []
     for loss in LOSSES:
         gaps = []
         for learning_rate in (0.01, 0.1, 0.5, 1.0):
@@ -88,19 +88,16 @@ def closed_form_checks() -> list[Check]:
             units = cases.after / np.linalg.norm(cases.after, axis=2, keepdims=True)
             gaps.append(_gap(moved.change_ap, _dots(units, 0, 1) - cases.s_ap))
             gaps.append(_gap(moved.change_an, _dots(units, 0, 2) - cases.s_an))
-        rows.append(
-            check(
-                f"step-{loss}",
-                f"One gradient step with the {loss} loss changes S_ap and S_an as predicted by the closed form.",
-                f"largest difference to autograd on 800 steps of vectors in R^7 <= {EXACT:g}",
-                f"{max(gaps):.1e}",
-                max(gaps) <= EXACT,
-            )
+        yield check(
+            f"step-{loss}",
+            f"One gradient step with the {loss} loss changes S_ap and S_an as predicted by the closed form.",
+            f"largest difference to autograd on 800 steps of vectors in R^7 <= {EXACT:g}",
+            f"{max(gaps):.1e}",
+            max(gaps) <= EXACT,
         )
-    return rows
 
 
-def geometry_checks() -> list[Check]:
+def geometry_checks() -> Iterator[Check]:
     """Equation 19 and what gamma can be."""
     rng = np.random.default_rng(11)
     vectors = rng.normal(size=(900, 7))
@@ -117,32 +114,30 @@ def geometry_checks() -> list[Check]:
         _gap(_dots(built, *pair), value)
         for pair, value in zip(((0, 0), (1, 1), (2, 2), (0, 1), (0, 2)), wanted, strict=True)
     )
-    return [
-        check(
-            "eq19",
-            "The similarity of positive and negative follows from S_ap, S_an and gamma.",
-            f"largest difference on 300 random triplets <= {EXACT:g}",
-            f"{gap:.1e}",
-            gap <= EXACT,
-        ),
-        check(
-            "erratum-coplanar",
-            "The paper says that gamma is 1 for three vectors in a plane; it is 1 or -1.",
-            "gamma 1 or -1 within 1e-9 for 300 triplets in a plane, and both occur",
-            f"within {off:.1e}, {opposite:.0%} are -1",
-            off <= 1e-9 and 0 < opposite < 1,
-        ),
-        check(
-            "feasible",
-            "From three dimensions on every S_ap, S_an and gamma in [-1, 1] belong to some unit vectors.",
-            f"vectors for each of 729 combinations, edges included, off by <= {EXACT:g}",
-            f"{worst:.1e}",
-            worst <= EXACT,
-        ),
-    ]
+    yield check(
+        "eq19",
+        "The similarity of positive and negative follows from S_ap, S_an and gamma.",
+        f"largest difference on 300 random triplets <= {EXACT:g}",
+        f"{gap:.1e}",
+        gap <= EXACT,
+    )
+    yield check(
+        "erratum-coplanar",
+        "The paper says that gamma is 1 for three vectors in a plane; it is 1 or -1.",
+        "gamma 1 or -1 within 1e-9 for 300 triplets in a plane, and both occur",
+        f"within {off:.1e}, {opposite:.0%} are -1",
+        off <= 1e-9 and 0 < opposite < 1,
+    )
+    yield check(
+        "feasible",
+        "From three dimensions on every S_ap, S_an and gamma in [-1, 1] belong to some unit vectors.",
+        f"vectors for each of 729 combinations, edges included, off by <= {EXACT:g}",
+        f"{worst:.1e}",
+        worst <= EXACT,
+    )
 
 
-def similarity_checks() -> list[Check]:
+def similarity_checks() -> Iterator[Check]:
     """The unnormalised similarities as printed, beside those of the vectors."""
     first, second, vanilla = (stepped_cases(loss, LEARNING_RATE) for loss in ("first-order", "second-order", "vanilla"))
     beta = LEARNING_RATE * first.slope
@@ -168,20 +163,18 @@ def similarity_checks() -> list[Check]:
     anchor, positive = vanilla.before[:, 0], vanilla.before[:, 1]
     literal = _gap(positive + 2 * (anchor - positive), vanilla.after[:, 1])
     scaled = _gap(positive + 2 * LEARNING_RATE * (anchor - positive), vanilla.after[:, 1])
-    return [
-        _erratum("eq18", "Equation 18 has S_ap where S_an belongs, as equation 8 has it", eq8, eq18),
-        _erratum(
-            "eq23", "Equation 23 lacks two squares: in its first term, and on beta_w in its last", right23, eq23, half23
-        ),
-        _erratum(
-            "eq24",
-            "Equation 24 lacks the same two squares, and has S_ap for S_an in its first term",
-            right24,
-            eq24,
-            half24,
-        ),
-        _erratum("eq32", "With beta = 2 equation 32 leaves out the learning rate: beta is 2 alpha", scaled, literal),
-    ]
+    yield _erratum("eq18", "Equation 18 has S_ap where S_an belongs, as equation 8 has it", eq8, eq18)
+    yield _erratum(
+        "eq23", "Equation 23 lacks two squares: in its first term, and on beta_w in its last", right23, eq23, half23
+    )
+    yield _erratum(
+        "eq24",
+        "Equation 24 lacks the same two squares, and has S_ap for S_an in its first term",
+        right24,
+        eq24,
+        half24,
+    )
+    yield _erratum("eq32", "With beta = 2 equation 32 leaves out the learning rate: beta is 2 alpha", scaled, literal)
 
 
 def _erratum(name: str, statement: str, corrected: float, *wrong: float) -> Check:
@@ -195,9 +188,8 @@ def _erratum(name: str, statement: str, corrected: float, *wrong: float) -> Chec
     )
 
 
-def norm_checks() -> list[Check]:
+def norm_checks() -> Iterator[Check]:
     """Equations 20-22, 25-27 and 35-37."""
-    rows = []
     for loss, equations in zip(LOSSES, ("20-22", "35-37", "25-27"), strict=True):
         cases = stepped_cases(loss, LEARNING_RATE)
         ap, an, gamma = cases.s_ap, cases.s_an, cases.gamma
@@ -212,19 +204,16 @@ def norm_checks() -> list[Check]:
         negative = (1 + drift - push * an) ** 2 + push**2 * sn**2
         ours = (moved.anchor_squared, moved.positive_squared, moved.negative_squared)
         gap = max(_gap(*pair) for pair in zip(ours, (anchor, positive, negative), strict=True))
-        rows.append(
-            check(
-                f"eq{equations}",
-                f"Equations {equations} give the norms after a step with the {loss} loss.",
-                f"largest difference of squared norms on 200 steps <= {EXACT:g}",
-                f"{gap:.1e}",
-                gap <= EXACT,
-            )
+        yield check(
+            f"eq{equations}",
+            f"Equations {equations} give the norms after a step with the {loss} loss.",
+            f"largest difference of squared norms on 200 steps <= {EXACT:g}",
+            f"{gap:.1e}",
+            gap <= EXACT,
         )
-    return rows
 
 
-def loss_checks() -> list[Check]:
+def loss_checks() -> Iterator[Check]:
     """What the first-order and the second-order loss pull to."""
     axis = np.linspace(-1, 1, 401)  # 0 and 1 are on it
     s_ap, s_an = axis[None, :], axis[:, None]
@@ -257,55 +246,53 @@ def loss_checks() -> list[Check]:
         )
         for constant in (-0.5, 0.0)
     }
-    return [
-        check(
-            "first-order-unbounded",
-            "The first-order loss pulls the positive and pushes the negative everywhere, so no similarity is a target.",
-            "both slopes > 0.1 in size, with the same sign, on 401 x 401 points of [-1, 1]^2",
-            f"at least {least:.3f}",
-            least > 0.1,
-        ),
-        check(
-            "first-order-log2",
-            "The first-order loss is log 2 wherever positive and negative are as similar to the anchor.",
-            f"difference to log 2 <= {EXACT:g}",
-            f"{equal:.1e}",
-            equal <= EXACT,
-        ),
-        check(
-            "second-order-minimum",
-            "The second-order loss is least at (1, 0), the ideal point, and its gradient is 0 there.",
-            f"least of 401 x 401 values of [-1, 1]^2 at (1, 0), log(1 + exp(-1/2)) = {np.log1p(np.exp(-0.5)):.10f}",
-            f"({axis[column]:g}, {axis[row]:g}), {values.min():.10f}, slopes {slopes[0]:g} and {slopes[1]:g}",
-            (axis[column], axis[row]) == (1, 0)
-            and abs(values.min() - np.log1p(np.exp(-0.5))) <= EXACT
-            and slopes == [0, 0],
-        ),
-        check(
-            "second-order-negative",
-            "The second-order loss pulls a negative that is beyond orthogonal back up to S_an = 0.",
-            "slope in S_an < 0 wherever S_an < 0, > 0 wherever S_an > 0, on 401 x 401 points",
-            f"of the sign of S_an on {same_sign:.0%} of them",
-            same_sign == 1,
-        ),
-        check(
-            "eq16",
-            "The second-order loss is what the weighted gradients of equations 13 to 15 integrate to.",
-            "slopes by differences equal the printed ones within 1e-8 on 399 x 399 points",
-            f"{gaps[-0.5]:.1e}",
-            gaps[-0.5] <= 1e-8,
-        ),
-        check(
-            "eq16-constant",
-            "Written with (1 - S_ap)^2 the second-order loss needs the constant 1/2 inside the logarithm.",
-            "without it the slopes differ by > 0.1 from equations 13 to 15",
-            f"{gaps[0.0]:.3f}",
-            gaps[0.0] > 0.1,
-        ),
-    ]
+    yield check(
+        "first-order-unbounded",
+        "The first-order loss pulls the positive and pushes the negative everywhere, so no similarity is a target.",
+        "both slopes > 0.1 in size, with the same sign, on 401 x 401 points of [-1, 1]^2",
+        f"at least {least:.3f}",
+        least > 0.1,
+    )
+    yield check(
+        "first-order-log2",
+        "The first-order loss is log 2 wherever positive and negative are as similar to the anchor.",
+        f"difference to log 2 <= {EXACT:g}",
+        f"{equal:.1e}",
+        equal <= EXACT,
+    )
+    yield check(
+        "second-order-minimum",
+        "The second-order loss is least at (1, 0), the ideal point, and its gradient is 0 there.",
+        f"least of 401 x 401 values of [-1, 1]^2 at (1, 0), log(1 + exp(-1/2)) = {np.log1p(np.exp(-0.5)):.10f}",
+        f"({axis[column]:g}, {axis[row]:g}), {values.min():.10f}, slopes {slopes[0]:g} and {slopes[1]:g}",
+        (axis[column], axis[row]) == (1, 0)
+        and abs(values.min() - np.log1p(np.exp(-0.5))) <= EXACT
+        and slopes == [0, 0],
+    )
+    yield check(
+        "second-order-negative",
+        "The second-order loss pulls a negative that is beyond orthogonal back up to S_an = 0.",
+        "slope in S_an < 0 wherever S_an < 0, > 0 wherever S_an > 0, on 401 x 401 points",
+        f"of the sign of S_an on {same_sign:.0%} of them",
+        same_sign == 1,
+    )
+    yield check(
+        "eq16",
+        "The second-order loss is what the weighted gradients of equations 13 to 15 integrate to.",
+        "slopes by differences equal the printed ones within 1e-8 on 399 x 399 points",
+        f"{gaps[-0.5]:.1e}",
+        gaps[-0.5] <= 1e-8,
+    )
+    yield check(
+        "eq16-constant",
+        "Written with (1 - S_ap)^2 the second-order loss needs the constant 1/2 inside the logarithm.",
+        "without it the slopes differ by > 0.1 from equations 13 to 15",
+        f"{gaps[0.0]:.3f}",
+        gaps[0.0] > 0.1,
+    )
 
 
-def small_step_checks() -> list[Check]:
+def small_step_checks() -> Iterator[Check]:
     """The linear part of a step in the learning rate, and the bands it gives."""
     axis = midpoints(100)
     s_ap, s_an = axis[None, :], axis[:, None]
@@ -330,30 +317,28 @@ def small_step_checks() -> list[Check]:
             compared += int(clear.sum())
         if loss != "second-order" and gamma <= 0:
             negative_gamma += int(bad[0].sum() + bad[1].sum())
-    return [
-        check(
-            "small-step",
-            "For a small learning rate the changes are beta (2 w_ap s_p^2 - w_an gamma s_p s_n) and its mirror image.",
-            f"error / alpha < 2e-5 at alpha = {SMALL:g}",
-            f"{max(errors):.1e}",
-            max(errors) < 2e-5,
-        ),
-        check(
-            "bands",
-            "A positive is pushed away where 2 w_ap s_p < gamma w_an s_n, a negative drawn near where 2 w_an s_n < "
-            "gamma w_ap s_p.",
-            "0 cells of [0, 1]^2 against it, 3 losses and 5 values of gamma, boundaries left out",
-            f"{wrong} of {compared}",
-            wrong == 0,
-        ),
-        check(
-            "bands-gamma",
-            "The wrong directions of the first-order and the vanilla loss need gamma > 0.",
-            f"0 cells of [0, 1]^2 for gamma = 0 and -0.5 at alpha = {SMALL:g}",
-            str(negative_gamma),
-            negative_gamma == 0,
-        ),
-    ]
+    yield check(
+        "small-step",
+        "For a small learning rate the changes are beta (2 w_ap s_p^2 - w_an gamma s_p s_n) and its mirror image.",
+        f"error / alpha < 2e-5 at alpha = {SMALL:g}",
+        f"{max(errors):.1e}",
+        max(errors) < 2e-5,
+    )
+    yield check(
+        "bands",
+        "A positive is pushed away where 2 w_ap s_p < gamma w_an s_n, a negative drawn near where 2 w_an s_n < "
+        "gamma w_ap s_p.",
+        "0 cells of [0, 1]^2 against it, 3 losses and 5 values of gamma, boundaries left out",
+        f"{wrong} of {compared}",
+        wrong == 0,
+    )
+    yield check(
+        "bands-gamma",
+        "The wrong directions of the first-order and the vanilla loss need gamma > 0.",
+        f"0 cells of [0, 1]^2 for gamma = 0 and -0.5 at alpha = {SMALL:g}",
+        str(negative_gamma),
+        negative_gamma == 0,
+    )
 
 
 def midpoints(size: int) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from trivet.papers.xuan2020.digits import (
 from trivet.theory.dynamics import DIRECTIONS, Movement, directions, movement, simulated_step, triplet_scatter
 
 
-def free_movement_checks() -> list[Check]:
+def free_movement_checks() -> Iterator[Check]:
     """Steps of an optimiser on the vectors themselves, which the model describes."""
     inputs, labels = _classes(5)
     start = normalize(inputs, dim=1)
@@ -37,15 +39,13 @@ def free_movement_checks() -> list[Check]:
         model = simulated_step(placed.s_ap, placed.s_an, placed.gamma, loss=loss, learning_rate=LEARNING_RATE)
         same += int((moved.direction == directions(model.change_ap, model.change_an)).sum())
         total += len(moved.direction)
-    return [
-        check(
-            "movement-free",
-            "Triplets without shared vectors move, in an optimiser step on the vectors, as the model predicts.",
-            "the predicted direction for every disjoint HPHN triplet, 3 losses",
-            f"{same} of {total}",
-            same == total > 0,
-        )
-    ]
+    yield check(
+        "movement-free",
+        "Triplets without shared vectors move, in an optimiser step on the vectors, as the model predicts.",
+        "the predicted direction for every disjoint HPHN triplet, 3 losses",
+        f"{same} of {total}",
+        same == total > 0,
+    )
 
 
 def _classes(seed: int) -> tuple[Tensor, Tensor]:
@@ -56,7 +56,7 @@ def _classes(seed: int) -> tuple[Tensor, Tensor]:
     return centres[labels] + torch.randn(96, 12, dtype=torch.float64, generator=generator), labels
 
 
-def network_movement_checks() -> list[Check]:
+def network_movement_checks() -> Iterator[Check]:
     """The experiment of section 6.1, in its initial phase, on small networks: steps on shared weights."""
     first, second = (
         _network_shares(criterion)
@@ -69,24 +69,22 @@ def network_movement_checks() -> list[Check]:
         f"{name}: " + ", ".join(f"{way} {share:.1%}" for way, share in shares.items())
         for name, shares in (("first-order", first), ("second-order", second))
     )
-    return [
-        check(
-            "movement-initial",
-            "In a fresh network the first-order loss moves hard triplets to the top right, the second-order loss to "
-            "the bottom right.",
-            "most common: top-right and bottom-right, disjoint HPHN triplets of 4 networks with a hidden layer",
-            shown,
-            max(first, key=lambda way: first[way]) == "top-right"
-            and max(second, key=lambda way: second[way]) == "bottom-right",
-        ),
-        check(
-            "movement-top-left",
-            "Hardly a triplet moves to the top left in a network either, where nothing forbids it.",
-            "at most 5% of disjoint HPHN triplets with each loss",
-            shown,
-            max(first["top-left"], second["top-left"]) <= 0.05,
-        ),
-    ]
+    yield check(
+        "movement-initial",
+        "In a fresh network the first-order loss moves hard triplets to the top right, the second-order loss to "
+        "the bottom right.",
+        "most common: top-right and bottom-right, disjoint HPHN triplets of 4 networks with a hidden layer",
+        shown,
+        max(first, key=lambda way: first[way]) == "top-right"
+        and max(second, key=lambda way: second[way]) == "bottom-right",
+    )
+    yield check(
+        "movement-top-left",
+        "Hardly a triplet moves to the top left in a network either, where nothing forbids it.",
+        "at most 5% of disjoint HPHN triplets with each loss",
+        shown,
+        max(first["top-left"], second["top-left"]) <= 0.05,
+    )
 
 
 def _network_shares(criterion: NCATripletLoss | SecondOrderTripletLoss) -> dict[str, float]:
@@ -108,7 +106,7 @@ def _network_shares(criterion: NCATripletLoss | SecondOrderTripletLoss) -> dict[
     return {name: float((way == number).mean()) for number, name in enumerate(DIRECTIONS)}
 
 
-def digit_movement_checks() -> list[Check]:
+def digit_movement_checks() -> Iterator[Check]:
     """The experiment of section 6.1 in both phases, on the stand-in; its bounds are our own."""
     first, second = digit_movement("first-order"), digit_movement("second-order")
 
@@ -130,57 +128,55 @@ def digit_movement_checks() -> list[Check]:
     top_left = max(moved.shares["top-left"] for moved in (fresh, late, fresh_second, late_second))
     wrong = late_easy_second.direction == DIRECTIONS.index("top-left")
     below = float((late_easy_second.before[wrong, 1] < 0).mean())
-    return [
-        check(
-            "movement-digits-initial",
-            "In a fresh network on digits the first-order loss moves hard triplets to the top right.",
-            "more than half of the disjoint HPHN triplets of two epochs (own bound)",
-            shares(fresh),
-            fresh.shares["top-right"] > 0.5,
-        ),
-        check(
-            "movement-digits-initial-second",
-            "There the second-order loss moves most hard negatives away, the first-order loss few; the paper's bottom "
-            "right is one part of it.",
-            "bottom right and bottom left together more than half of the same triplets with the second-order loss, "
-            "less than half with the first-order loss, for 2 seeds",
-            "; ".join(f"{two:.1%} against {one:.1%}" for one, two in down) + f"; {shares(fresh_second)}",
-            all(one < 0.5 < two for one, two in down),
-        ),
-        check(
-            "movement-digits-pattern",
-            "So in the early phase the first-order loss moves the dots up and right, the second-order loss down.",
-            "mean changes of S_ap and S_an both > 0 with the first, of S_an < 0 with the second, HPHN",
-            f"({drift[0]:+.1e}, {drift[1]:+.1e}) and ({drift_second[0]:+.1e}, {drift_second[1]:+.1e})",
-            bool(drift[0] > 0 and drift[1] > 0 and drift_second[1] < 0),
-        ),
-        check(
-            "movement-digits-late",
-            "In a trained network the first-order loss moves most triplets to the bottom right.",
-            "the most common direction, HPHN and EPEN",
-            f"HPHN: {shares(late)}; EPEN: {shares(late_easy)}",
-            most == ["bottom-right", "bottom-right"],
-        ),
-        check(
-            "movement-digits-late-second",
-            "In a trained network the second-order loss moves triplets to the bottom right, bottom left and top right.",
-            "each of the three at least 10%, none above 60%, HPHN (own bounds)",
-            shares(late_second),
-            min(mixed) >= 0.1 and max(mixed) <= 0.6,
-        ),
-        check(
-            "movement-digits-late-easy",
-            "Easy negatives of a trained network lie beyond orthogonal, and the second-order loss pulls them back up.",
-            "S_an < 0 in at least 90% of EPEN triplets, and S_an grows in at least 80% (own bounds)",
-            f"{opposite:.1%} and {nears:.1%}",
-            opposite >= 0.9 and nears >= 0.8,
-        ),
-        check(
-            "movement-digits-top-left",
-            "Movement to the top left is rare, and where it is not, S_an < 0, which the model's diagram leaves out.",
-            "at most 5% of HPHN triplets; of the EPEN triplets that do so late with the second-order loss at least 99% "
-            "have S_an < 0 (own bounds)",
-            f"at most {top_left:.1%}; {below:.1%} of {int(wrong.sum())}",
-            top_left <= 0.05 and bool(wrong.any()) and below >= 0.99,
-        ),
-    ]
+    yield check(
+        "movement-digits-initial",
+        "In a fresh network on digits the first-order loss moves hard triplets to the top right.",
+        "more than half of the disjoint HPHN triplets of two epochs (own bound)",
+        shares(fresh),
+        fresh.shares["top-right"] > 0.5,
+    )
+    yield check(
+        "movement-digits-initial-second",
+        "There the second-order loss moves most hard negatives away, the first-order loss few; the paper's bottom "
+        "right is one part of it.",
+        "bottom right and bottom left together more than half of the same triplets with the second-order loss, "
+        "less than half with the first-order loss, for 2 seeds",
+        "; ".join(f"{two:.1%} against {one:.1%}" for one, two in down) + f"; {shares(fresh_second)}",
+        all(one < 0.5 < two for one, two in down),
+    )
+    yield check(
+        "movement-digits-pattern",
+        "So in the early phase the first-order loss moves the dots up and right, the second-order loss down.",
+        "mean changes of S_ap and S_an both > 0 with the first, of S_an < 0 with the second, HPHN",
+        f"({drift[0]:+.1e}, {drift[1]:+.1e}) and ({drift_second[0]:+.1e}, {drift_second[1]:+.1e})",
+        bool(drift[0] > 0 and drift[1] > 0 and drift_second[1] < 0),
+    )
+    yield check(
+        "movement-digits-late",
+        "In a trained network the first-order loss moves most triplets to the bottom right.",
+        "the most common direction, HPHN and EPEN",
+        f"HPHN: {shares(late)}; EPEN: {shares(late_easy)}",
+        most == ["bottom-right", "bottom-right"],
+    )
+    yield check(
+        "movement-digits-late-second",
+        "In a trained network the second-order loss moves triplets to the bottom right, bottom left and top right.",
+        "each of the three at least 10%, none above 60%, HPHN (own bounds)",
+        shares(late_second),
+        min(mixed) >= 0.1 and max(mixed) <= 0.6,
+    )
+    yield check(
+        "movement-digits-late-easy",
+        "Easy negatives of a trained network lie beyond orthogonal, and the second-order loss pulls them back up.",
+        "S_an < 0 in at least 90% of EPEN triplets, and S_an grows in at least 80% (own bounds)",
+        f"{opposite:.1%} and {nears:.1%}",
+        opposite >= 0.9 and nears >= 0.8,
+    )
+    yield check(
+        "movement-digits-top-left",
+        "Movement to the top left is rare, and where it is not, S_an < 0, which the model's diagram leaves out.",
+        "at most 5% of HPHN triplets; of the EPEN triplets that do so late with the second-order loss at least 99% "
+        "have S_an < 0 (own bounds)",
+        f"at most {top_left:.1%}; {below:.1%} of {int(wrong.sum())}",
+        top_left <= 0.05 and bool(wrong.any()) and below >= 0.99,
+    )
