@@ -251,7 +251,7 @@ def _notes(record: EvaluationRecord) -> list[str]:
         notes.append(
             f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC "
             f"{rejection['auroc']:.1%}{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
-            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted at the threshold that accepts 95 % of the "
-            f"{rejection['in_scope']} in scope"
+            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted at the threshold that accepts 95 % of "
+            f"the {rejection['in_scope']} in scope"
         )
     return notes

@@ -1,4 +1,4 @@
-"""Settings of the data: those that every data set has, and how a data set enters the table of all."""
+"""Settings shared by all data sets, and how a data set registers its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions on labels, carried out on the training items."""
+"""Applies decisions on labels to the training items."""
 
 from __future__ import annotations
 

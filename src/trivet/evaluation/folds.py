@@ -1,4 +1,4 @@
-"""Cross-validation over classes: each fold holds classes that the others have not."""
+"""Cross-validation over classes: no class is in two folds."""
 
 from __future__ import annotations
 

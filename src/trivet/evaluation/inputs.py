@@ -1,4 +1,6 @@
-"""Embeddings as points whose Euclidean order is the order a measure asks for, made float64 piece by piece."""
+"""Embeddings prepared for a distance: points whose Euclidean order is that of the distance, made float64 piece by
+piece.
+"""
 
 from __future__ import annotations
 

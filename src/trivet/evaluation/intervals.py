@@ -1,4 +1,4 @@
-"""How far a measure can be trusted: bootstrap over queries or classes, Student's t over folds."""
+"""Confidence intervals of measures: bootstrap over queries or classes, Student's t over folds."""
 
 from __future__ import annotations
 

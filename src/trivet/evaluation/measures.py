@@ -1,4 +1,4 @@
-"""Retrieval measures of each query, exact expectations where distances tie and the tied come in random order.
+"""Retrieval measures of each query: exact expectations when ties are broken at random.
 
 A positive with n items nearer and t as far, itself among them, has each of the ranks n + 1 .. n + t equally often.
 """

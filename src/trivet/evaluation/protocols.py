@@ -1,4 +1,4 @@
-"""Who asks, what is retrieved, and what is left out: one set, a gallery, cameras, junk."""
+"""Retrieval protocols: which items are queries, what they retrieve from, and what is excluded (own camera, junk)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are queries of no known class told apart, by their distance to the nearest item of the gallery?"""
+"""Out-of-scope rejection: does the distance to the nearest gallery item detect queries of unknown classes?"""
 
 from __future__ import annotations
 

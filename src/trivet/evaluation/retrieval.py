@@ -1,4 +1,4 @@
-"""Retrieval measures: of each query, their means over queries and over classes, and what chance would give."""
+"""Retrieval measures: per query, their means over queries and over classes, and their values by chance."""
 
 from __future__ import annotations
 

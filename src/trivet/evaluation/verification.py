@@ -1,4 +1,4 @@
-"""Are two items of the same class? Answered by a threshold on their distance: ROC, TAR at FAR, accuracy."""
+"""Verification: do two items have the same class? A threshold on their distance decides: ROC, TAR at FAR, accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many labels are wrong, and which class is taken for which, from embeddings and labels alone."""
+"""How many labels are wrong, and which classes are confused, estimated from embeddings and labels alone."""
 
 from __future__ import annotations
 

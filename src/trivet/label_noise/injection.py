@@ -1,4 +1,4 @@
-"""Injection of label noise: labels of N items of C classes, some of them made wrong, and which.
+"""Artificial label noise: makes some labels of N items in C classes wrong, and records which.
 
 `noise_rate` is p, the expected share of wrong labels; a wrong label is always another class than the true one. Each
 item is wrong independently of the others, or with `exact` a fixed number is, round(p N) (halves to the even number),

@@ -1,4 +1,4 @@
-"""What a loss of Trivet picked from its last batch, for the estimate of its skew."""
+"""Which negatives a loss picked in its last batch, to estimate the skew of its strategy."""
 
 from __future__ import annotations
 

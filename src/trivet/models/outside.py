@@ -1,4 +1,4 @@
-"""A network outside Trivet: a class of your own, or of an installed package, that settings name."""
+"""Networks from outside Trivet: a class of yours, or of an installed package, named in the settings."""
 
 from __future__ import annotations
 

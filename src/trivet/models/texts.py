@@ -1,4 +1,4 @@
-"""Vectors of texts: by character n-grams, or by an encoder that is installed."""
+"""Vectors of texts: by character n-grams, or by a sentence-transformers model."""
 
 from __future__ import annotations
 

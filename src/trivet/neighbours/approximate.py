@@ -1,4 +1,4 @@
-"""Retrieval measures from lists of approximate neighbours, for galleries beyond what can be compared exactly."""
+"""Retrieval measures from approximate neighbour lists, for galleries too large for exact comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says about wrong labels, in sentences and tables."""
+"""How many wrong labels a run tolerates and how many there may be, in sentences and tables."""
 
 from __future__ import annotations
 

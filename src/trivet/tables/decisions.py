@@ -1,4 +1,4 @@
-"""Decisions on the labels of items in a csv file: each label is kept, changed, or its item left out."""
+"""Reads decisions on labels from a csv file: keep, change or drop each."""
 
 from __future__ import annotations
 

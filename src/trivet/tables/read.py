@@ -1,4 +1,4 @@
-"""Embeddings made anywhere: npz, npy with csv, parquet, or the folder of a run."""
+"""Reads embeddings from any source: npz, npy with csv, parquet, or a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of embeddings that is open: what every format gives, and what it must hold."""
+"""An open file of embeddings: what every format provides, and the checks that all share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings with what is known of each row, and the meaning of the columns of a file."""
+"""Embeddings with the ids, labels and other columns of their rows, and what the columns of a file mean."""
 
 from __future__ import annotations
 

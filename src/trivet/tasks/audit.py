@@ -1,4 +1,4 @@
-"""Audit of labels: which are probably wrong, what they should be, and the files and the page that say so."""
+"""`trivet audit`: which labels are probably wrong and what they should be; writes its files and page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnosis of embeddings in files and of runs: did they collapse, which way, why, and what a page shows of it."""
+"""`trivet diagnose`: did embeddings, from files or runs, collapse, how and why; with its page."""
 
 from __future__ import annotations
 

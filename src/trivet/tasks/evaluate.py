@@ -1,4 +1,4 @@
-"""Evaluation of embeddings in files: one set, queries against a gallery, several embeddings side by side."""
+"""`trivet evaluate` for files: one set, queries against a gallery, or several embeddings side by side."""
 
 from __future__ import annotations
 

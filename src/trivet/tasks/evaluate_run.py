@@ -1,4 +1,4 @@
-"""`trivet evaluate RUN`: the model of a run is measured, diagnosed and reported."""
+"""`trivet evaluate RUN`: measures, diagnoses and reports the model of a run."""
 
 from __future__ import annotations
 

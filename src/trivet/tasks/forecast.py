@@ -1,4 +1,4 @@
-"""How a run would end, told before it is made: its first steps, for one shape of batch or for many."""
+"""`trivet forecast`: trains the first steps of a run and predicts its end, for one batch shape or a grid."""
 
 from __future__ import annotations
 

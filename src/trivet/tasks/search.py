@@ -1,4 +1,4 @@
-"""An index folder: the embeddings of a file or a run, with their items, searched by id, image, text or vector."""
+"""`trivet search`: finds the nearest items in an index by id, image, text or vector."""
 
 from __future__ import annotations
 

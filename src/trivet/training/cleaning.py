@@ -1,4 +1,4 @@
-"""Labels that the neighbours of an item speak against, left out or changed while a run trains."""
+"""Cleaning: drops or relabels items during training whose label disagrees with their neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings make of data: a network, a loss, batches; for the first steps alone, or for a run while it trains."""
+"""Builds network, loss and batches from settings and data: for a probe, or for a whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a run says about wrong labels: how many its strategy stands, seen while it trains, and how many there may be."""
+"""Label noise of a run: how many wrong labels its strategy tolerates, measured while it trains, and how many there may
+be.
+"""
 
 from __future__ import annotations
 
