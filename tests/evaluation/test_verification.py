@@ -298,7 +298,10 @@ SAME: Any = np.array([1, 1, 0, 0])
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: verify(POINTS, np.arange(4)), "two items must share a class: each of the 4 is alone"),
+        (
+            lambda: verify(POINTS, np.arange(4)),
+            "two items must share a class: each of the 4 items has a class of its own",
+        ),
         (lambda: verify(POINTS, np.zeros(4, int)), "at least two classes: all 4 have the same one"),
         (lambda: verify(POINTS[:0], LABELS[:0]), "two items must share a class"),
         (lambda: verify(POINTS, LABELS[:3]), "one class per embedding"),

@@ -202,7 +202,7 @@ def test_every_number_of_a_section_against_its_definition(
     assert [query["id"] for query in section["queries"]["worst"]] == [str(i) for i in order[:-7:-1]]
     assert rank[order[-1]] > 0
     worst = section["queries"]["worst"][0]
-    assert re.match("1 item of another class is nearer|[0-9]+ items of other classes are nearer", worst["why"])
+    assert re.match("1 item of another class is closer|[0-9]+ items of other classes are closer", worst["why"])
     assert int(worst["why"].split()[0]) == rank[order[-1]]
     assert len(worst["neighbours"]) == 6
     nearest = max((j for j in range(120) if j != order[-1]), key=lambda j: similar[order[-1]][j])

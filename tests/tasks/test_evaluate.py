@@ -288,7 +288,7 @@ def test_a_row_for_each_class(tmp_path: Path) -> None:
         ({"junk": "3"}, "give --query and --gallery"),
         ({"junk": "9", "query": "test", "gallery": "train"}, "no item has '9'"),
         ({"out_of_scope": "3"}, "give --query and --gallery"),
-        ({"out_of_scope": "9", "query": "test", "gallery": "train"}, "'9' is that of 0 of"),
+        ({"out_of_scope": "9", "query": "test", "gallery": "train"}, "not of all: 0 of 60 have '9'"),
         ({"sample": 500}, "at most the 120 items"),
         ({"sample": 5, "query": "test", "gallery": "train"}, "leave it out"),
         ({"folds": 7}, "at most the number of classes: got 7 for 6 at level label"),

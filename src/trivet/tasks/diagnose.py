@@ -133,7 +133,7 @@ def diagnose_paths(
     result: dict[str, Any] = results[0] if len(results) == 1 else {"results": results}
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        run = RunFolder(paths[0]).record() if len(paths) == 1 else None
+        run = RunFolder(paths[0]).record() if len(paths) == 1 and paths[0].is_dir() else None
         page = {"sections": sections, "history": run and run["history"], "command": command, "created": created}
         write_diagnosis_report(complete(DiagnosisRecord, page | {"trivet": trivet.__version__}), report)
         result = result | {"report": str(report)}
