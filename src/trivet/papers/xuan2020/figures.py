@@ -479,18 +479,15 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         panel.set_xlabel(S_AP)
     for panel in axes[:, 0]:
         panel.set_ylabel(S_AN)
-    numbers: dict[str, list[Any]] = {
-        key: [] for key in ("phase", "mining", "s_ap", "s_an", "change_ap", "change_an", "direction")
-    }
-    for (phase, name), moved in movements.items():
-        change = moved.after - moved.before
-        numbers["phase"] += [phase] * len(change)
-        numbers["mining"] += [name] * len(change)
-        numbers["s_ap"] += moved.before[:, 0].tolist()
-        numbers["s_an"] += moved.before[:, 1].tolist()
-        numbers["change_ap"] += change[:, 0].tolist()
-        numbers["change_an"] += change[:, 1].tolist()
-        numbers["direction"] += [DIRECTIONS[way] for way in moved.direction]
+    numbers = tidy(
+        [
+            {"phase": phase, "mining": name}
+            | dict(zip(("s_ap", "s_an"), moved.before.T, strict=True))
+            | dict(zip(("change_ap", "change_an"), (moved.after - moved.before).T, strict=True))
+            | {"direction": np.array(DIRECTIONS)[moved.direction]}
+            for (phase, name), moved in movements.items()
+        ]
+    )
     return Figure(
         name=f"movement-{loss}",
         title=f"Triplets before a real step with the {SHORT[loss]}, by where it moved them",
