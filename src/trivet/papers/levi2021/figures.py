@@ -22,7 +22,19 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator
 
 from trivet.geometry.arrays import Floats, Integers
-from trivet.papers.figure import BLACK, BLUE, RED, SEQUENTIAL, SKY, Figure, columns, direct_label, panels, style
+from trivet.papers.figure import (
+    BLACK,
+    BLUE,
+    RED,
+    SEQUENTIAL,
+    SKY,
+    Figure,
+    columns,
+    direct_label,
+    label_outer,
+    panels,
+    style,
+)
 from trivet.papers.levi2021.push_figure import (
     COLOURS,
     DARK_GREY,
@@ -158,10 +170,7 @@ def collapsed_or_split(
                 _mark_thresholds(ax, [known[t, level][which] for level in p], marked)
                 ax.set_title(f"{loss.capitalize()} loss, {t} classes", loc="left")
         _ratio_axes(axes, rows)
-        for ax in axes[-1]:
-            ax.set_xlabel("samples of a class, $s$")
-        for ax in axes[:, 0]:
-            ax.set_ylabel("loss in two modes /\nloss on one point")
+        label_outer(axes, "samples of a class, $s$", "loss in two modes /\nloss on one point")
         handles = [
             Line2D([], [], color=COLOURS[place], marker=MARKERS[place], markersize=5, label=f"$p$ = {level:g}")
             for place, level in enumerate(p)
@@ -233,20 +242,14 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
     """The class size from which on two modes are cheaper, by number of classes and p."""
     classes = range(2, most_classes + 1)
     grids = {
-        "triplet": [[risk.triplet_split_threshold(t, p, largest=largest) for p in LEVELS] for t in classes],
+        "triplet": [[risk.triplet_split_threshold(t, p, largest=largest) or math.nan for p in LEVELS] for t in classes],
         "margin": [
-            [risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) for p in LEVELS]
+            [risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) or math.nan for p in LEVELS]
             for t in classes
         ],
     }
     rows = [
-        {
-            "loss": loss,
-            "classes": t,
-            "p": p,
-            "threshold": math.nan if size is None else size,
-            "never": int(size is None),
-        }
+        {"loss": loss, "classes": t, "p": p, "threshold": size, "never": int(math.isnan(size))}
         for loss, grid in grids.items()
         for t, line in zip(classes, grid, strict=True)
         for p, size in zip(LEVELS, line, strict=True)
@@ -254,9 +257,7 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
     with style():
         picture, axes = panels(1, 2, height=3.3, sharey=True)
         for ax, (loss, grid) in zip(axes[0], grids.items(), strict=True):
-            values = np.array(
-                [[math.nan if size is None else size for size in line] for line in grid], dtype=np.float64
-            )
+            values = np.array(grid, dtype=np.float64)
             ax.patch.set(facecolor=GREY, edgecolor=BLACK, hatch="////", linewidth=0)  # seen where there is none
             image = ax.imshow(
                 values,

@@ -20,7 +20,7 @@ from matplotlib.ticker import PercentFormatter
 
 from trivet.arguments import check_count, check_name
 from trivet.mining import NegativeName, PositiveName
-from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style, tidy
+from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, label_outer, panels, style, tidy
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 from trivet.papers.xuan2020.field_maps import (
     S_AN,
@@ -228,14 +228,10 @@ def _entanglement(
     loss: SimulatedLoss, gamma: float, strengths: Sequence[float], grid: int, options: dict[str, Any]
 ) -> Figure:
     """Like figure 2, one loss: two rows of maps and one of arrows, a column for each strength."""
-    maps = {
-        strength: vector_field(loss=loss, gamma=gamma, strength=strength, size=grid, **options)
-        for strength in strengths
-    }
-    coarse = {
-        strength: vector_field(loss=loss, gamma=gamma, strength=strength, size=ARROWS, **options)
-        for strength in strengths
-    }
+    maps, coarse = (
+        {each: vector_field(loss=loss, gamma=gamma, strength=each, size=size, **options) for each in strengths}
+        for size in (grid, ARROWS)
+    )
     picture, axes = panels(3, len(strengths), width=_wide(len(strengths)), height=7.5, sharex=True, sharey=True)
     steps = colour_steps(maps.values())
     for column, strength in enumerate(strengths):
@@ -259,8 +255,11 @@ def _entanglement(
             "right, shared weights entangle the pairs with strength p."
         ),
         numbers=tidy(
-            [field_columns(maps[strength], drawn="map", gamma=gamma, p=strength) for strength in strengths]
-            + [field_columns(coarse[strength], drawn="arrow", gamma=gamma, p=strength) for strength in strengths]
+            [
+                field_columns(fields[strength], drawn=drawn, gamma=gamma, p=strength)
+                for drawn, fields in (("map", maps), ("arrow", coarse))
+                for strength in strengths
+            ]
         ),
         picture=picture,
     )
@@ -420,10 +419,7 @@ def _areas(
             axes.yaxis.set_major_formatter(PercentFormatter(decimals=0))
     handles, names = problems[0].get_legend_handles_labels()
     lower.legend(handles, names, loc="outside lower center", ncols=3)
-    numbers: dict[str, list[Any]] = {"loss": [], "gamma": [], "p": []}
-    for (loss, gamma, strength), area in areas.items():
-        for name, value in {"loss": loss, "gamma": gamma, "p": strength, **vars(area)}.items():
-            numbers.setdefault(name, []).append(value)
+    numbers = tidy([{"loss": key[0], "gamma": key[1], "p": key[2], **vars(area)} for key, area in areas.items()])
     return Figure(
         name="areas",
         title="How much of the diagram moves which way",
@@ -475,10 +471,7 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         for line, ((phase, name), (colour, mark)) in enumerate(looks.items()):
             panel.plot(-0.94, 0.9 - 0.13 * line, mark, color=colour, markersize=5)
             panel.text(-0.88, 0.9 - 0.13 * line, f"{phase}, {name}: {lines[line]}", va="center", fontsize=8.5, bbox=box)
-    for panel in axes[1]:
-        panel.set_xlabel(S_AP)
-    for panel in axes[:, 0]:
-        panel.set_ylabel(S_AN)
+    label_outer(axes, S_AP, S_AN)
     numbers = tidy(
         [
             {"phase": phase, "mining": name}
