@@ -20,7 +20,7 @@ from matplotlib.ticker import PercentFormatter
 
 from trivet.arguments import check_count, check_name
 from trivet.mining import NegativeName, PositiveName
-from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, label_outer, panels, style, tidy
+from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, Part, label_outer, panels, style, tidy
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 from trivet.papers.xuan2020.field_maps import (
     S_AN,
@@ -140,21 +140,16 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         (numbers,), _ = class_numbers(column)
         what = f"{read.name}, classes {name}"
         rows, classes = torch.from_numpy(np.array(read.embeddings, dtype=np.float64)), torch.from_numpy(numbers)
-    index, flags = ("anchor", "positive", "negative"), ("correct", "easy_positive", "hard_negative", "semi_hard")
-    columns: dict[str, list[Any]] = {key: [] for key in ("strategy", *index, "s_ap", "s_an", *flags)}
+    parts: list[Part] = []
     generator = torch.Generator().manual_seed(seed)
     for strategy, (positives, negatives) in STRATEGIES.items():
         placed = triplet_scatter(rows, classes, positives=positives, negatives=negatives, generator=generator)
         some = torch.randperm(len(placed.s_ap), generator=generator)[:DRAWN].sort().values.numpy()
         s_ap, s_an = placed.s_ap[some], placed.s_an[some]
-        where = regions(s_ap, s_an, width=BAND)
-        columns["strategy"] += [strategy] * len(some)
-        for key, values in zip(index, placed.triplets[some].T, strict=True):
-            columns[key] += values.tolist()
-        columns["s_ap"] += s_ap.tolist()
-        columns["s_an"] += s_an.tolist()
-        for key in flags:
-            columns[key] += getattr(where, key).astype(int).tolist()
+        index = dict(zip(("anchor", "positive", "negative"), placed.triplets[some].T, strict=True))
+        flags = {name: flag.astype(int) for name, flag in vars(regions(s_ap, s_an, width=BAND)).items()}
+        parts.append({"strategy": strategy} | index | {"s_ap": s_ap, "s_an": s_an} | flags)
+    columns = tidy(parts)
     if not columns["s_ap"]:
         raise ValueError(
             f"triplets need a class of two items and a second class: {what} has none; choose other labels."
