@@ -35,4 +35,10 @@ class Checker:
 
     def below(self, name: str, statement: str, difference: float, bound: float = 1e-12, where: str = "") -> Check:
         """A difference that must be below a bound; `where` says of what, such as " at all distances"."""
-        return self(name, statement, f"difference below {bound:g}{where}", f"{difference:.1e}", difference < bound)
+        return self(
+            name,
+            statement,
+            f"difference below {bound:g}{where}".replace("e-0", "e-"),
+            f"{difference:.1e}",
+            difference < bound,
+        )
