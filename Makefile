@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install demo test format clean
+.PHONY: help install demo test format docs clean
 
 help:
 	@echo "make demo    install, then show a class collapse and its remedy on real images"
 	@echo "make test    install, then check style, types and behaviour"
 	@echo "make format  rewrite the code in the project's style"
+	@echo "make docs    rewrite the pages that are made from the code"
 	@echo "make clean   remove .venv and caches"
 
 install: $(INSTALLED)
@@ -33,6 +34,11 @@ test: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(INSTALLED)
+	$(BIN)/python docs/make_settings.py
+	$(BIN)/python docs/make_data.py
+	$(BIN)/python docs/make_rooms.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -28,7 +28,7 @@ HEAD = """# Settings
 A settings file is TOML. An unknown key or value is an error that names the nearest one. `trivet train FILE --set
 section.key=value` changes one. Paths are relative to the current folder. See `examples/`.
 
-`seed` (default 0), at the top: of the weights, the batches and every random choice.
+`seed` (default 0), at the top: seed of the weights, the batches and every random choice.
 """
 
 LOSS = """## [loss]

@@ -551,12 +551,12 @@ def test_10_what_cannot_work_is_said_with_its_reason() -> None:
     labels = np.arange(8) // 2
     with pytest.raises(ValueError, match=r"two samples per class \(or there is no positive\).*samples_per_class = 1"):
         PKBatches(labels, num_classes=2, samples_per_class=1, seed=0)
-    with pytest.raises(ValueError, match="it has no positive: class 3 has one"):
+    with pytest.raises(ValueError, match="it has a positive: class 3 has one"):
         PKBatches(labels[:-1], num_classes=2, samples_per_class=2, seed=0)
     with pytest.raises(ValidationError, match="samples_per_class"):
         BatchConfig(samples_per_class=1)
     loss = trivet.TripletLoss(positives="easy")
-    with pytest.warns(UserWarning, match="must hold two samples of a class, .* got 4 classes of one sample"):
+    with pytest.warns(UserWarning, match="must contain two samples of a class, .* got 4 classes of one sample"):
         assert loss(torch.eye(4), torch.arange(4)).item() == 0
     assert loss.last.dropped == {"no positive": 4, "no negative": 0, "no match": 0}
 

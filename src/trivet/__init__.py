@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trivet import label_noise as label_noise
     from trivet import losses as losses
     from trivet import mining as mining
+    from trivet import neighbours as neighbours
     from trivet import theory as theory
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
@@ -65,5 +66,5 @@ else:
         raise AttributeError(f"module 'trivet' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        rooms = (module.name for module in iter_modules(import_module("trivet").__path__))
+        rooms = (room.name for room in iter_modules(import_module("trivet").__path__) if not room.name.startswith("_"))
         return sorted({*globals(), *__getattr__("__all__"), *rooms})

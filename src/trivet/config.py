@@ -1,4 +1,7 @@
-"""Settings: TOML files read into frozen pydantic models, with errors that name the key and the nearest allowed one."""
+"""Settings: TOML files read into frozen pydantic models, also derived from the signature of a class or a function.
+
+Errors name the key and the nearest allowed one.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _of_code(reference: str) -> Any:
     except _MissingError as error:
         raise ValueError(str(error)) from None
     except Exception as error:
-        raise ValueError(f"{reference!r} cannot be imported: {_said(error)}; mend the code.") from error
+        raise ValueError(f"{reference!r} cannot be imported: {_said(error)}; fix the code.") from error
     try:
         return getattr(module, name)
     except AttributeError:
@@ -139,7 +139,7 @@ def _of_package(reference: str, kind: str) -> Any:
         return declared[name].load()
     except Exception as error:
         raise ValueError(
-            f"{reference!r} ({declared[name].value}) cannot be imported: {_said(error)}; mend the package."
+            f"{reference!r} ({declared[name].value}) cannot be imported: {_said(error)}; fix the package."
         ) from error
 
 

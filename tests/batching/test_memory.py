@@ -240,7 +240,7 @@ rows, numbers = torch.zeros(2, 3), torch.arange(2)
         ((rows, numbers, torch.arange(1)), "ids must hold one number per embedding"),
         ((rows, numbers.float(), numbers), "labels must be a tensor of integers"),
         ((rows, numbers, numbers > 0), "ids must be a tensor of integers"),
-        ((rows, numbers, None), "ids must tell which item"),
+        ((rows, numbers, None), "ids must identify the item"),
         ((rows, numbers, numbers.to("meta")), r"ids must lie on the memory's device: .*ids\.to\('cpu'\)"),
     ],
 )

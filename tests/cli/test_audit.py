@@ -110,7 +110,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
     found = json.loads(out)
     assert {one["id"] for one in found["suspects"][:2]} == {"3", "40"}
     assert found["above_half"] == 2
-    assert "compared by the runs of 2 to 5 characters" in found["notes"][0]
+    assert "compared by their character n-grams (2 to 5 characters)" in found["notes"][0]
     page = Path("r.html").read_text()
     assert "soft purr, 3" in page
     assert "trivet train --labels" not in page  # texts are not trained on
@@ -119,7 +119,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
     monkeypatch.setattr("trivet.tasks.audit.encoder_vectors", lambda texts, name: np.ones((len(texts), 2)))
     code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--encoder", "small", "--json")
     found = json.loads(out)
-    assert (code, found["notes"][0]) == (0, "The texts were compared by the vectors of small.")
+    assert (code, found["notes"][0]) == (0, "The texts were compared by their embeddings from small.")
     assert found["noise_rate"]["estimate"] > 0.2
     assert run(capsys, monkeypatch, "pets.csv", "--text", "name", "--level", "kind")[0] == 0
 
@@ -142,7 +142,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
         (["wordless.csv"], "must have a column 'text': wordless.csv has 'words', 'kind'"),
         (["blank.csv"], "every row of blank.csv must have a text: 1 of 2 have none, rows 1"),
         (["pets.csv", "--level", "kine"], "did you mean 'kind'?"),
-        (["pets.csv", "--level", "text"], "another column than the texts: got 'text' for both"),
+        (["pets.csv", "--level", "text"], "a different column from the texts: got 'text' for both"),
         (["pets.csv", "--folds", "2"], "pets.csv is a file, so leave out --folds"),
         (["gone.csv"], "gone.csv does not exist"),
         (["run", "--encoder", "small"], "leave out --split, --text and --encoder"),
@@ -152,7 +152,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
         (["run", "--folds", "0"], "a run has a model once it has ended: run has none"),
         (["run", "--split", "seen"], "leave out --split, --text and --encoder"),
         (["pets.npz", "--out", "pets.npz"], "pets.npz exists; choose another --out, or add --force"),
-        (["pets.npz", "--out", "pets.npz", "--force"], "replaces only what an audit wrote: pets.npz"),
+        (["pets.npz", "--out", "pets.npz", "--force"], "overwrites only files written by an audit: pets.npz"),
         (["pets.npz", "--report", "nowhere/page.html"], "make the folder first"),
         (["pets.npz", "--relabel-above", "0.5"], "name one with --decisions FILE"),
         (["pets.npz", "--distance", "far"], "--distance"),

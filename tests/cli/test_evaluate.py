@@ -84,7 +84,7 @@ def test_several_files_are_compared_in_tables(
     code, out, _ = run(capsys, monkeypatch, *arguments)
     assert code == 0
     assert "good.npz, label: 5 classes, 30 items" in out
-    assert "label: less good.npz" in out
+    assert "label: difference from good.npz" in out
     assert "queries against a gallery: 30 in 60, cosine distance" in out
 
 

@@ -73,7 +73,7 @@ def test_one_run_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert code == 0
     verdict, evidence, *rest = out.splitlines()
     assert "90 % interval" in verdict
-    assert verdict.endswith("by the first 20 of 60 steps.")
+    assert verdict.endswith("predicted from the first 20 of 60 steps.")
     assert evidence.startswith("  Evidence: ")
     assert "(ICLR 2024, equation 17)" in rest[-2]
     assert rest[-1] == "Report: page.html"
@@ -106,7 +106,7 @@ def test_a_map_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     (unknown,) = (line for line in out.splitlines() if "99 × 3" in line)
     assert known.count("(") == 2
     assert unknown.count("–") == 2
-    assert "is vacuous, it says nothing, in " in out
+    assert "is vacuous (it excludes nothing) in " in out
     assert "Left out, 2 shapes: a batch of num_classes = 99 needs as many training classes" in out
     assert out.endswith("Report: map.html\n")
     assert Path("map.html").read_text().startswith("<!DOCTYPE html>")
@@ -228,7 +228,8 @@ def test_a_folder_that_cannot_keep_a_forecast_is_said(
     code, _, said = run(capsys, monkeypatch, "empty")
     assert (code, said) == (
         2,
-        "trivet: a run has a record once it has trained: empty has none; go on with trivet train --resume empty.\n",
+        "trivet: a run has a record once training has ended: empty has none; resume with trivet train --resume "
+        "empty.\n",
     )
     (folder / "empty" / "record.json").write_text(json.dumps({"run": "empty"}))
     code, _, said = run(capsys, monkeypatch, "empty", "--report", "empty/report.html")

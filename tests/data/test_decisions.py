@@ -107,16 +107,19 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
         ("id,decision,label\ndigits/0000,relable,3\n", "line 2 of .* has 'relable'; did you mean 'relabel'"),
         ("id,decision,label\ndigits/0000,relabel,\n", "line 2 of .* has none for 'digits/0000'"),
         ("id,decision\ndigits/0000,relabel\n", "relabel needs a label"),
-        ("id,decision,label\nx,keep,\ny,,\nx,drop,\n", "lines 2 and 4 have 'x'"),
+        ("id,decision,label\nx,keep,\ny,,\nx,drop,\n", "lines 2 and 4 both have 'x'"),
         ("id,decision,label\ndigit/0000,keep,\n", "none of the 649 items has it; did you mean 'digits/0"),
         (
             "id,decision,label\n{zero},relabel,7\n",
             "one of the 6 classes trained on at level 'digit': line 2 .* has '7'",
         ),
-        ("id,decision,label\n{zero},relabel,0\n", "another label than the item has: line 2 of .* has '0'"),
+        (
+            "id,decision,label\n{zero},relabel,0\n",
+            "a different label from the item's current one: line 2 of .* has '0'",
+        ),
         ('id,decision,label\n"x,keep,\n', "must be a csv file in UTF-8"),
         ("id,decision,label\n\udcff,keep,\n", "must be a csv file in UTF-8"),
-        (None, "must be a csv file: .* is none"),
+        (None, "must be a csv file: .* is not"),
     ],
     ids=lambda value: "" if value is None else repr(value)[:40],
 )

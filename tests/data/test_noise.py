@@ -226,12 +226,12 @@ def test_a_run_does_not_go_on_with_other_labels(finished: Path, tmp_path: Path) 
     shutil.copytree(finished, path)
     lines = (path / "noise.csv").read_text().splitlines(keepends=True)
     (path / "noise.csv").write_text("".join(lines[:-1]))
-    with pytest.raises(ValueError, match=r"must go on with the labels it began with: .*noise\.csv lists other wrong"):
+    with pytest.raises(ValueError, match=r"must resume with the same labels: .*noise\.csv lists different wrong"):
         resume(path)
     (path / "noise.csv").write_text("".join(lines))
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("rate = 0.2", "rate = 0.3"))
-    with pytest.raises(ValueError, match="must go on with the labels it began with"):
+    with pytest.raises(ValueError, match="must resume with the same labels"):
         resume(path)
 
 

@@ -100,7 +100,7 @@ def test_a_broken_archive_is_named(tmp_path: Path) -> None:
     changed[whole.index(b"IDAT") + 20] ^= 0xFF  # the checksum of this member no longer holds
     for data in (bytes(changed), whole[:-40], b"no zip"):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=r"images_background\.zip must be a whole zip file"):
+        with pytest.raises(ValueError, match=r"images_background\.zip must be a complete zip file"):
             load(OmniglotConfig(), tmp_path)
     with zipfile.ZipFile(path, "w"):
         pass

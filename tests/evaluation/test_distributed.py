@@ -60,6 +60,8 @@ def test_processes_together_find_what_one_finds(reports: Path, name: str) -> Non
 
 def test_a_process_that_knows_no_others_says_what_to_do() -> None:
     with pytest.raises(
-        ValueError, match=r"know each other: call torch\.distributed\.init_process_group first, or start"
+        ValueError,
+        match=r"needs an initialised process group: call torch\.distributed\.init_process_group first, or "
+        r"start",
     ):
         retrieve(np.zeros((3, 2)), np.array([0, 0, 1]), distributed=True)

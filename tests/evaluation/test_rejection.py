@@ -35,7 +35,7 @@ def test_equals_the_definition(
     for (x, y), out in asked:
         scores[out].append(min((x - u) ** 2 + (y - v) ** 2 for u, v in known))
     if not scores[True] or not scores[False]:
-        with pytest.raises(ValueError, match="queries must be of both kinds"):
+        with pytest.raises(ValueError, match="queries must include both in-scope and out-of-scope ones"):
             rejection(queries, outside, gallery)
         return
     found = rejection(queries, outside, gallery)
@@ -122,7 +122,7 @@ QUERIES, OUTSIDE = np.arange(3.0)[:, None], np.array([True, False, False])
     ("call", "sentence"),
     [
         (lambda: rejection(QUERIES, OUTSIDE, QUERIES[:0]), "at least one item"),
-        (lambda: rejection(QUERIES, OUTSIDE, np.eye(2)), r"one width: got shapes \(3, 1\) and \(2, 2\)"),
+        (lambda: rejection(QUERIES, OUTSIDE, np.eye(2)), r"the same dimension: got shapes \(3, 1\) and \(2, 2\)"),
         (lambda: rejection(QUERIES, OUTSIDE[:2], QUERIES), r"each of the 3 queries: got bool of shape \(2,\)"),
         (lambda: rejection(QUERIES, np.array([1, 0, 0]), QUERIES), "True or False .* got int64"),
         (lambda: rejection(QUERIES, ~OUTSIDE | True, QUERIES), "got 0 in scope and 3 out of it"),

@@ -215,8 +215,8 @@ def test_lightning_resumes_the_monitor_exactly(tmp_path: Path, factor: float) ->
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("loss", "'loss' is none, those there are inner;"),
-        ("", "'' is none, those there are inner;"),
+        ("loss", "got 'loss', and its submodules are inner;"),
+        ("", "got '', and its submodules are inner;"),
         ("inner.criterion.pul", "are inner.criterion.pull, inner.criterion.unused;"),
         ("inner.criterion.pull.more", "are none;"),
     ],
@@ -301,7 +301,7 @@ def test_the_trainer_resumes_without_a_state_of_the_monitor(tmp_path: Path) -> N
     trainer_of(Shrinking(STEADY), tmp_path, max_steps=5, **save).train()
     seen, inner = monitor(), Shrinking(STEADY)
     trainer = trainer_of(inner, tmp_path, MonitorTrainerCallback(seen, inner.criterion["pull"]), max_steps=7, **save)
-    with pytest.warns(UserWarning, match="the monitor begins anew at step 5"):
+    with pytest.warns(UserWarning, match="the monitor starts over at step 5"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     assert seen.series["step"] == [5, 6]
     kept = json.loads((tmp_path / "checkpoint-7" / "collapse_monitor-0.json").read_text())
@@ -336,7 +336,7 @@ def test_arguments_are_checked() -> None:
         MonitorCallback(monitor(), action="halt")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match='action must be "warn" or "stop": got \'halt\''):
         MonitorTrainerCallback(monitor(), Pull(), action="halt")  # type: ignore[arg-type]  # wrong on purpose
-    with pytest.raises(ValueError, match=r"loss must be the module .*: got 'loss'; give it itself"):
+    with pytest.raises(ValueError, match=r"loss must be the module .*: got 'loss'; pass the module"):
         MonitorTrainerCallback(monitor(), "loss")  # type: ignore[arg-type]  # wrong on purpose
 
 

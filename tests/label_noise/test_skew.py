@@ -370,7 +370,7 @@ def test_a_loss_that_picks_no_negatives_says_why(loss: trivet.RowLoss) -> None:
     rows, labels, _ = batch()
     reason = unpicked(loss)
     assert reason is not None
-    with pytest.raises(ValueError, match="take another strategy") as error:
+    with pytest.raises(ValueError, match="use another strategy") as error:
         loss_picks(loss, rows, labels)
     assert reason in str(error.value)
 

@@ -394,7 +394,7 @@ def no_term_at_all(crew: Crew) -> None:
         if (make, options["negatives"]) == (margin, "all"):
             continue  # pairs with negatives are terms
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="a batch must hold two samples of a class")
+            warnings.filterwarnings("ignore", message="a batch must contain two samples of a class")
             found = together(loss, case, crew)
         assert found.value == 0, options
         assert not found.of_embeddings.any(), options
@@ -573,7 +573,7 @@ def rejected(crew: Crew, culprit: int, own: str, batch: Callable[[Case, slice, b
     loss = margin_per_class(**choice, generator=torch.Generator().manual_seed(SEED)).double()
     loss.key = torch.tensor([crew.rank, 7])
     text = message(lambda: loss(**batch(case, crew.span(case.counts), crew.rank == culprit), gather=crew.group))
-    other = f"every process must bring a batch that passes the checks: process {culprit} got ValueError: {own}"
+    other = f"every process must pass a valid batch: process {culprit} got ValueError: {own}"
     assert text.startswith(own if crew.rank == culprit else other), text
     assert loss.key.tolist() == [crew.rank, 7]
     assert loss.last is None
@@ -625,11 +625,11 @@ def rows_that_do_not_fit_together_are_an_error_everywhere(crew: Crew) -> None:
     for batch, said in (
         (
             lambda case, span, wrong: plain(case, span, drop=9 if wrong else 0),
-            "every process must bring at least one row: got none from process 1; ",
+            "every process must pass at least one row: got none from process 1; ",
         ),
         (
             lambda case, span, wrong: plain(case, span, width=3 if wrong else 4),
-            "every process must bring embeddings of the same dimension: got d = 4 from process 0 and d = 3 from ",
+            "every process must pass embeddings of the same dimension: got d = 4 from process 0 and d = 3 from ",
         ),
         (
             references,
@@ -650,7 +650,7 @@ def losses_that_cannot_be_computed_say_so_everywhere(crew: Crew) -> None:
     batch = plain(case, crew.span(case.counts))
     proxies = trivet.ProxyNCALoss(CLASSES, 4).double()
     text = message(lambda: proxies(**batch, gather=crew.group))
-    assert text.startswith("gather must be left out: ProxyNCALoss compares no two items"), text
+    assert text.startswith("gather must be left out: ProxyNCALoss does not compare items with each other"), text
     needs_ids = trivet.MarginLoss(num_samples=30)
     text = message(lambda: needs_ids(**batch, gather=crew.group))
     assert text.startswith("ids must be given for one beta per sample"), text
@@ -787,11 +787,11 @@ def memory_rejects_a_batch_on_every_process(crew: Crew) -> None:
         "embeddings as torch.float32 must be finite: rows 0": [good[0] * 1e30, *good[1:]],
         "embeddings must have the dimension of the memory: got 3 and 4": [good[0][:, :3], *good[1:]],
         "labels must be a tensor of integers": [good[0], good[1].float(), good[2]],
-        "ids must tell which item each row is: got None": [*good[:2], None],
+        "ids must identify the item of each row: got None": [*good[:2], None],
     }
     loss = triplet(positives="easy", negatives="hard")
     for said, bad in broken.items():
-        other = f"every process must bring a batch that passes the checks: process 1 got ValueError: {said}"
+        other = f"every process must pass a valid batch: process 1 got ValueError: {said}"
         own = bad if crew.rank == 1 else good
         for call in (
             lambda own=own: memories.many(loss, *own, gather=crew.group),
@@ -807,7 +807,7 @@ def memory_rejects_a_batch_on_every_process(crew: Crew) -> None:
     assert memories.same()
     empty = [column[: 0 if crew.rank == 1 else None] for column in good]
     text = message(lambda: memories.many(loss, *empty, gather=crew.group))
-    assert text.startswith("every process must bring at least one row: got none from process 1"), text
+    assert text.startswith("every process must pass at least one row: got none from process 1"), text
     assert memories.same()
     expected = memories.one(loss, *batch)
     assert distance(memories.many(loss, *good, gather=crew.group), expected) <= 1e-12

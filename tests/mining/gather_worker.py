@@ -205,9 +205,9 @@ def seeds_are_those_of_process_0(crew: Crew) -> None:
 def no_rows(crew: Crew) -> None:
     embeddings = torch.zeros(0 if crew.rank == 1 else 3, 2)
     text = message(lambda: gathered(crew, embeddings=embeddings))
-    assert text.startswith("every process must bring at least one row: got none from process 1; give each a share"), (
-        text
-    )
+    assert text.startswith(
+        "every process must pass at least one row: got none from process 1; give each process a part"
+    ), text
     assert_usable(crew)
 
 
@@ -236,7 +236,7 @@ def ids_on_one_process(crew: Crew) -> None:
 @check
 def gradient_wanted_on_one_process(crew: Crew) -> None:
     text = message(lambda: gathered(crew, embeddings=torch.ones(2, 3, requires_grad=crew.rank == 0)))
-    assert "got a gradient wanted from process 0 and none wanted from process 1; " in text, text
+    assert "got a required gradient from process 0 and no gradient from process 1; " in text, text
     with torch.set_grad_enabled(crew.rank == 0):
         assert message(lambda: gathered(crew, embeddings=torch.ones(2, 3, requires_grad=True))) == text
     assert_usable(crew)
@@ -258,7 +258,7 @@ def row_that_is_not_finite(crew: Crew) -> None:
     if crew.rank == 1:
         assert text.startswith(start), text
     else:
-        wanted = f"every process must bring a batch that passes the checks: process 1 got ValueError: {start}"
+        wanted = f"every process must pass a valid batch: process 1 got ValueError: {start}"
         assert text.startswith(wanted), text
     assert_usable(crew)
 

@@ -119,7 +119,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_missing_network_is_met_at_once(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    with pytest.raises(ValueError, match=r"timm:resnet10t could not be had \(ConnectError: unreachable\); set"):
+    with pytest.raises(ValueError, match=r"timm:resnet10t could not be loaded \(ConnectError: unreachable\); set"):
         build(ModelConfig(name="timm:resnet10t", pretrained=True), (3, 32, 32), seed=0)
     assert pauses == []
     assert not hub_cache.exists()

@@ -43,7 +43,7 @@ COLLAPSED = {
     "evidence": {"relative_spread": 0.0512, "digit_recall@1": 0.48, "digit_fine_coarse_index": None, "odd_one": 12.5},
     "rule": "relative spread 0.051, under 0.1",
     "cause": "The loss was lowered by drawing all items together.",
-    "changes": ["Take semi-hard negatives.", "Lower the learning rate."],
+    "changes": ["Use semi-hard negatives.", "Lower the learning rate."],
 }
 
 
@@ -216,7 +216,7 @@ def test_a_verdict_card_says_what_was_found_by_which_rule_why_and_what_to_change
     parts = [
         "Relative spread 0.051, under 0.1.",
         "Likely cause. The loss was lowered by drawing all items together.",
-        "What to change Take semi-hard negatives. Lower the learning rate.",
+        "What to change Use semi-hard negatives. Lower the learning rate.",
         "relative spread 0: all items equal; 1: spread around the origin 0.0512",
         "recall@1 by digit at a finer level that training did not see 48.0 %",
         "fine–coarse index of digit 0: the finer classes have merged –",

@@ -88,7 +88,7 @@ def run_record(names: list[str] | None = None, *, classes: int = 10, items: int 
             "coverage": {"items": 1.0, "classes": 1.0},
         },
         "model": {"parameters": 1199042},
-        "warnings": names or ["with samples_per_class = 2 easy positives change nothing."],
+        "warnings": names or ["with samples_per_class = 2 easy positives have no effect."],
         "seconds": {"training": 72.4, "evaluation": 3.1},
         "curves": {
             "step": steps,

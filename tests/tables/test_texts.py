@@ -34,11 +34,11 @@ def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_pa
         ("words,kind\nx,a\n", "must have a column 'text': .* has 'words', 'kind'; name the one .* with --text"),
         ("text,kind\n", "at least one text"),
         ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, rows 1, 2 counted from 0"),
-        ("text,kind\nx,a\ny\n", "must be a whole csv file"),
+        ("text,kind\nx,a\ny\n", "must be a complete csv file"),
         ("text,text\nx,a\n", "'text' occurs twice"),
         ("text,kind\nx,a\ny,\n", "class name of level 'kind': 1 of 2"),
-        ("id,text,kind\n1,x,a\n1,y,a\n", "ids of .* must be different"),
-        ("", "must be a whole csv file"),
+        ("id,text,kind\n1,x,a\n1,y,a\n", "ids of .* must be unique"),
+        ("", "must be a complete csv file"),
     ],
 )
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:

@@ -209,7 +209,7 @@ def test_a_csv_of_another_name(tmp_path: Path) -> None:
     assert levels_of(read_vectors(tmp_path / "file.npy", table=tmp_path / "other.csv")) == {
         "label": ["x", "x", "y", "y"]
     }
-    with pytest.raises(ValueError, match=r"only an npy file has a table beside it: got .*file\.npz"):
+    with pytest.raises(ValueError, match=r"only an \.npy file takes a separate table: got .*file\.npz"):
         read_vectors(tmp_path / "file.npz", table=tmp_path / "other.csv")
 
 
@@ -273,7 +273,7 @@ def test_numbered_columns(tmp_path: Path) -> None:
         ({"e0": [1.0], "e00": [1.0], "e1": [1.0]}, "has none of that kind"),
         ({"e0": [1], "e1": [2]}, r"must be floating point: got int64; convert"),
         ({"e0": [1.0], "e1": [2]}, r"must be floating point: got int64; convert"),
-        ({"e0": [1.0], "e1": [None]}, r"row 0 \(from 0\) has none in column 'e1'"),
+        ({"e0": [1.0], "e1": [None]}, r"row 0 \(counted from 0\) has no value in column 'e1'"),
     ]:
         columns = {
             name: pa.array(column, pa.float64() if column == [None] else None) for name, column in columns.items()
@@ -310,7 +310,7 @@ def test_split_chooses_rows(write: Write, tmp_path: Path) -> None:
     assert texts(vectors.splits) == ["test"] * 3
     with pytest.raises(ValueError, match=r"no row of the split 'tset'; did you mean 'test'\? Allowed: test, train\."):
         read_vectors(path, split="tset")
-    with pytest.raises(ValueError, match=r"the ids of .* must be different: 'b' is that of rows 1 and 2, and 1 of 4"):
+    with pytest.raises(ValueError, match=r"the ids of .* must be unique: rows 1 and 2 both have 'b', and 1 of 4"):
         read_vectors(path)
     with pytest.raises(ValueError, match="must have a column 'split' to choose the split 'x' from: it has none"):
         read_vectors(write(tmp_path, {"label": [1, 2, 3, 4]}), split="x")
@@ -364,9 +364,9 @@ def test_lists_must_agree(tmp_path: Path) -> None:
     long = [[1.0, 2.0]] * (BATCH + 5)
     with pytest.raises(ValueError, match=rf"row {BATCH + 5} has 3 values, row 0 has 2; embed all rows with one model"):
         read([*long, [1.0, 2.0, 3.0], [1.0]])
-    with pytest.raises(ValueError, match=rf"row {BATCH + 5} \(from 0\) has none in column 'embedding'"):
+    with pytest.raises(ValueError, match=rf"row {BATCH + 5} \(counted from 0\) has no value in column 'embedding'"):
         read([*long, None])
-    with pytest.raises(ValueError, match=rf"row {BATCH + 6} \(from 0\) has none in column 'embedding'"):
+    with pytest.raises(ValueError, match=rf"row {BATCH + 6} \(counted from 0\) has no value in column 'embedding'"):
         read([*long, [0.0, 1.0], [1.0, None]], pa.list_(pa.float32(), 2))
     with pytest.raises(ValueError, match=r"N, d >= 1: got \(2, 0\)"):
         read([[], []], pa.list_(pa.float32()))
@@ -424,7 +424,7 @@ def test_lengths_must_agree(tmp_path: Path) -> None:
 
 
 def test_names_that_are_not_clear(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="say once what the camera is: it has camera and camid; remove one"):
+    with pytest.raises(ValueError, match="have one column for the camera: it has camera and camid; remove one"):
         read_vectors(as_lists(tmp_path, {"camid": [1, 2, 3, 4], "camera": [1, 2, 3, 4]}))
     (tmp_path / "twice.csv").write_text("a,b,a\n" + "1,2,3\n" * 4)
     with pytest.raises(ValueError, match=r"columns of .*twice\.csv must have different names: 'a' occurs twice"):
@@ -474,7 +474,7 @@ def test_broken_files_are_named_in_one_sentence(tmp_path: Path) -> None:
     for suffix, content in spoilt:
         (tmp_path / f"file{suffix}").write_bytes(content)
         with pytest.raises(
-            ValueError, match=rf"^\S*file\{suffix} must be a whole {suffix[1:]} file: .+; write it again\.$"
+            ValueError, match=rf"^\S*file\{suffix} must be a complete {suffix[1:]} file: .+; write it again\.$"
         ) as caught:
             read_vectors(tmp_path / f"file{suffix}")
         assert type(caught.value) is ValueError
@@ -513,7 +513,7 @@ def test_a_broken_csv_is_named(table: str | bytes, reason: str, tmp_path: Path) 
     path = as_npy(tmp_path, {})
     (tmp_path / "file.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
     with pytest.raises(
-        ValueError, match=rf"^\S*file\.csv must be a whole csv file: [^\n]*{reason}[^\n]*; write it again\.$"
+        ValueError, match=rf"^\S*file\.csv must be a complete csv file: [^\n]*{reason}[^\n]*; write it again\.$"
     ) as caught:
         read_vectors(path)
     assert type(caught.value) is ValueError
@@ -559,7 +559,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
         ValueError, match=r"no embeddings of the split 'sen'; did you mean 'seen'\? Allowed: seen, unseen, val"
     ):
         read_vectors(run, split="sen")
-    with pytest.raises(ValueError, match="only an npy file has a table"):
+    with pytest.raises(ValueError, match=r"only an \.npy file takes a separate table"):
         read_vectors(run, table=tmp_path / "a.csv")
 
 
@@ -596,7 +596,7 @@ def test_select(tmp_path: Path) -> None:
         (np.ones(3, bool), r"each of the 4 rows: got shape \(3,\)"),
         (np.array([0, 4]), "must lie in 0 to 3: got 0 to 4"),
         (np.array([-1, 2]), "must lie in 0 to 3: got -1 to 2"),
-        (np.array([1, 2, 1]), "must be different"),
+        (np.array([1, 2, 1]), "must be distinct"),
         (np.array([1.0]), r"positions of shape \(M,\): got float64"),
         (np.array([[1]]), r"got int64 of shape \(1, 1\)"),
     ]:

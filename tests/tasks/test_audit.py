@@ -118,7 +118,7 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
         task.model = Shifted(len(trained))
         return True
 
-    monkeypatch.setattr(audit, "fit", mark)
+    monkeypatch.setattr("trivet.training.fit.fit", mark)
     embeddings, fold = audit.out_of_fold(config, splits, 4, seed=1)
     np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, seed=1))
     for number, batches in enumerate(trained):
@@ -192,7 +192,7 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
     )
     assert by_heart + 2 < out_of_fold
     assert out_of_fold >= WRONG - 3
-    assert any("learned wrong labels by heart" in note for note in hidden["notes"])
+    assert any("memorised wrong labels" in note for note in hidden["notes"])
     assert seen["notes"] == []
     assert (seen["folds"], hidden["folds"]) == (2, 0)
     items = load(RunConfig.read(run / "config.toml").data, None).train.ids
@@ -207,7 +207,7 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
 def test_few_items_in_a_fold_are_said_to_be_few(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_trained", lambda *rest: Shifted(0))
     notes = audit_path(run, Request(folds=3), Outputs())["notes"]
-    assert [note[:44] for note in notes] == ["The median class has 13 items in a fold, whi"]
+    assert [note[:44] for note in notes] == ["The median class has only 13 items per fold,"]
     monkeypatch.setattr(audit, "FEW", 13)
     found = audit_path(run, Request(), Outputs())
     assert (found["folds"], found["notes"]) == (3, [])
@@ -297,7 +297,7 @@ def test_a_file_is_judged_in_its_own_embedding(files: Path) -> None:
     found = audit_path(Path("bare.npz"), Request(split="two", distance="euclidean"), Outputs())
     assert (found["items"], found["split"], found["distance"]) == (30, "two", "euclidean")
     assert sorted(one["id"] for one in found["suspects"]) == sorted(map(str, range(30)))
-    assert "named by their number" in found["notes"][1]
+    assert "identified by their number" in found["notes"][1]
     assert audit_path(Path("line.npz"), Request(), Outputs())["distance"] == "euclidean"
 
 
@@ -308,7 +308,10 @@ def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) ->
     Path("mine.csv").write_text("id,label\n1,2\n")
     before = contents(files)
     for wrong, sentence in (
-        (Outputs(out=Path("s.csv")), "an audit changes no file: s.csv exists; choose another --out, or add --force"),
+        (
+            Outputs(out=Path("s.csv")),
+            "an audit does not overwrite files: s.csv exists; choose another --out, or add --force",
+        ),
         (Outputs(decisions=Path("d.csv")), "d.csv exists; choose another --decisions"),
         (Outputs(report=Path("r.html")), "r.html exists; choose another --report"),
         (Outputs(out=Path("mine.csv"), force=True), "mine.csv does not begin with 'id,label,proposed_label,"),

@@ -48,13 +48,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ([], "an image was decoded"),  # no mistake: the check of the other cases
         (["model.name=conv2", "data.image_size=4"], "conv2 needs images of at least 6 x 6 pixels: got 4 x 4"),
-        (["model.name=timm:resnet10t", "model.pretrained=true"], "timm:resnet10t could not be had"),
+        (["model.name=timm:resnet10t", "model.pretrained=true"], "timm:resnet10t could not be loaded"),
         (["evaluation.nmi_plus={modle=3}"], "the level of evaluation.nmi_plus = 'modle' is not known"),
         (["data.level=modle"], "level = 'modle' is not a label level of these data; did you mean 'model'"),
         (["data.levels=['make']"], "data.levels must name each of the 2 folder levels"),
         (["data.noise={kind='within-superclass', rate=0.2, superclass='make'}"], "needs a label level above"),
         (["data.folds=9"], "data.folds must be at most the number of training classes at level 'make': got 9"),
-        (["data.decisions=gone.csv"], "gone.csv is none; check the path"),
+        (["data.decisions=gone.csv"], "gone.csv is not; check the path"),
         (["data.decisions=bad.csv"], "it has no 'decision'"),
         (["training.accelerator=gpu"], "needs a GPU"),
     ],

@@ -286,7 +286,7 @@ def test_a_row_for_each_class(tmp_path: Path) -> None:
         ({"query": "test", "gallery": "valid"}, "valid"),
         ({"cameras": True}, "needs a column camera"),
         ({"junk": "3"}, "give --query and --gallery"),
-        ({"junk": "9", "query": "test", "gallery": "train"}, "'9' is that of none"),
+        ({"junk": "9", "query": "test", "gallery": "train"}, "no item has '9'"),
         ({"out_of_scope": "3"}, "give --query and --gallery"),
         ({"out_of_scope": "9", "query": "test", "gallery": "train"}, "'9' is that of 0 of"),
         ({"sample": 500}, "at most the 120 items"),

@@ -84,7 +84,7 @@ def test_a_bound_that_says_nothing_is_called_vacuous() -> None:
     assert "at least 6 wide" in apart["sentence"]
     mixed = bound_of([(line, torch.tensor([0, 1, 0, 1]))])
     assert (mixed["diameter"], mixed["loss"], mixed["bound"], mixed["vacuous"]) == (6.0, 4.0, -2.0, True)
-    assert "vacuous, it says nothing" in mixed["sentence"]
+    assert "is vacuous: the diameter of" in mixed["sentence"]
     assert "is −2," in mixed["sentence"]
     both = bound_of([(line, torch.tensor([0, 0, 1, 1])), (line, torch.tensor([0, 1, 0, 1]))])
     assert (both["loss"], both["bound"], both["vacuous"]) == (2.0, 2.0, False)
@@ -134,11 +134,11 @@ def test_a_probe_takes_a_twentieth_of_the_run_within_limits(
         (
             (0.6, 0.9),
             "likely",
-            "A collapse of the network is likely: 75 % (90 % interval 60 to 90 %), by the first 5",
+            "A collapse of the network is likely: 75 % (90 % interval 60 to 90 %), predicted from the first 5",
             3,
         ),
         ((0.1, 0.4), "unlikely", "A collapse of the network is unlikely: 25 %", 0),
-        ((0.4, 0.9), "open", "Whether the network will collapse cannot be told: 65 %", 3),
+        ((0.4, 0.9), "open", "Whether the network will collapse is uncertain: 65 %", 3),
     ],
 )
 def test_the_verdict_is_that_of_the_whole_interval(
@@ -161,7 +161,9 @@ def test_embeddings_that_tell_nothing_give_no_forecast(rate: float, monkeypatch:
     settings = config(training={"learning_rate": rate, "momentum": 0.0, "warmup_steps": 0})
     found = forecast_run(settings, steps=8, seeds=2)
     assert (found["forecast"], found["outlook"], found["changes"]) == (None, None, [])
-    assert found["verdict"].startswith("No forecast: the first 8 of 14 steps with each of 2 seeds ended with")
+    assert found["verdict"].startswith(
+        "No forecast: after the first 8 of 14 steps with each of 2 seeds the embeddings were"
+    )
     assert found["bound"]["diameter"] > 0
     (cell,) = forecast_grid(settings, steps=8)["cells"]
     assert cell["reason"].startswith("No forecast")

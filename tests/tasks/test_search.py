@@ -125,7 +125,7 @@ def test_another_model_or_no_run_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be the one that made the index"):
         search_folder(tmp_path / "index", str(tmp_path / "black.png"))
     shutil.rmtree(copy)
-    with pytest.raises(ValueError, match="is gone; put it back"):
+    with pytest.raises(ValueError, match="is missing; restore it"):
         search_folder(tmp_path / "index", str(tmp_path / "black.png"))
 
 
@@ -192,7 +192,7 @@ def test_a_query_must_be_one_thing(file: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     Path("cat").write_bytes(b"a file of the name of an item")
     index = tmp_path / "index"
-    with pytest.raises(ValueError, match=r"is the id of an item and also a file; say --id cat"):
+    with pytest.raises(ValueError, match=r"is the id of an item and also a file; use --id cat"):
         search_folder(index, "cat")
     assert search_folder(index, id="cat", k=1)["queries"][0]["neighbours"][0]["id"] == "dog"
     with pytest.raises(ValueError, match="such as 'cat', 'dog', 'hen', or a file: 'cow' is neither"):

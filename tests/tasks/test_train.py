@@ -172,7 +172,7 @@ def test_fewer_steps_than_are_done(tmp_path: Path) -> None:
     train(config(training={"schedule": "constant"}), path)
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("steps = 12", "steps = 6"))
-    with pytest.raises(ValueError, match="got 6, and 12 are"):
+    with pytest.raises(ValueError, match="completed steps, 12: got 6"):
         resume(path)
     (path / "config.toml").write_text(text.replace("steps = 12", "steps = 14"))
     assert resume(path)["curves"]["step"][-1] == 14
@@ -226,7 +226,7 @@ def test_a_run_that_diverges_says_which_rows(tmp_path: Path) -> None:
 def test_easy_positives_of_two_samples_are_called_out(tmp_path: Path) -> None:
     settings = config(loss={"positives": "easy"}, batch={"samples_per_class": 2}, training={"steps": 1})
     record = train(settings, tmp_path / "run")
-    assert "easy positives change nothing" in record["warnings"][0]
+    assert "easy positives have no effect" in record["warnings"][0]
 
 
 def test_settings_that_do_not_fit_the_data_leave_no_folder(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, path)
     last = path / "checkpoints" / "step-00000012.safetensors"
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a whole checkpoint: .* delete it"):
+    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a complete checkpoint: .* delete it"):
         resume(path)
 
 

@@ -58,7 +58,7 @@ def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
     said = cleaning.look(3, points, num_classes=3, seed=0)
     assert cleaning.rows.tolist() == np.flatnonzero(labels == truth).tolist()
     assert cleaning.labels.tolist() == labels.tolist()
-    assert said == "step 3: 12 of 120 labels look wrong; 12 items are left out, 0 get another label"
+    assert said == "step 3: 12 of 120 labels look wrong; 12 items dropped, 0 relabelled"
     assert cleaning.decisions() == [(i, "drop", int(labels[i])) for i in np.flatnonzero(labels != truth)]
 
 
@@ -143,18 +143,18 @@ def test_neighbours_that_tell_nothing_change_nothing(sizes: list[int]) -> None:
     points = np.random.default_rng(0).standard_normal((len(labels), 8))
     cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=2, seed=0)
-    assert said == "step 0: the neighbours tell nothing about the labels, so none is judged"
+    assert said == "step 0: neighbours carry no information about the labels, so none is judged"
     assert not cleaning.changed
     assert cleaning.as_json()[0]["suspects"] == 0
 
 
 def test_a_first_look_that_never_comes_is_said() -> None:
     labels = np.arange(120) % 3
-    with pytest.raises(ValueError, match=r"above the step of the first look, 12, .*: got 12; raise it"):
+    with pytest.raises(ValueError, match=r"greater than the step of the first check, 12, .*: got 12; raise it"):
         Cleaning(CleaningConfig(action="drop", until=12), labels, batch_size=20)
     cleaning = Cleaning(CleaningConfig(action="drop"), labels, batch_size=20)
     assert cleaning.warnings(12) == [
-        "No label is judged: the first look would be at step 12, and the run has 12 steps."
+        "No label is judged: the first check would be at step 12, but the run has 12 steps."
     ]
     assert cleaning.warnings(13) == Cleaning(None, labels, batch_size=20).warnings(5) == []
 
@@ -209,7 +209,7 @@ def test_a_state_holds_all(action: Any) -> None:
 
 
 def test_until_must_lie_beyond_after() -> None:
-    with pytest.raises(ValueError, match=r"cleaning: until must be above after, .*: got 8 and 8"):
+    with pytest.raises(ValueError, match=r"cleaning: until must be greater than after, .*: got 8 and 8"):
         config(until=8)
 
 

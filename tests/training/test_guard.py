@@ -19,9 +19,9 @@ from safetensors.numpy import load_file
 from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
-from trivet.files import write_json
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
+from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tasks import train as run
 from trivet.tasks.display import Display
@@ -34,7 +34,7 @@ from trivet.training.fit import NotFiniteError, Task, rate_factor
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
-from trivet.training.run_folder import RECORD, REPORT, Metrics, RunFolder
+from trivet.training.run_folder import REPORT, Metrics, RunFolder
 
 EVALUATE = run.write_evaluation
 KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
@@ -81,10 +81,11 @@ class Scripted(CollapseMonitor):
         return [event]
 
 
-def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> None:
+def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> RunRecord:
     """In place of an evaluation, which takes longer than the training here."""
-    write_json(run.path / RECORD, record)
-    write_run_report(record, run.path / REPORT)
+    whole = run.write_record(record)
+    write_run_report(whole, run.path / REPORT)
+    return whole
 
 
 def gentler(values: dict[str, Any], class_sizes: Any) -> str | None:
@@ -406,9 +407,7 @@ def test_a_repair_returns_to_the_newest_healthy_checkpoint() -> None:
     plan = guard.plan(event(90, healthy=60), [0, 40, 60, 80])
     assert isinstance(plan, Repair)
     assert (plan.step, plan.returned_to, plan.kind) == (90, 60, "network-collapse")
-    assert (
-        guard.plan(event(90, healthy=30), [40, 80]) == "there is no checkpoint of step 30 or before, when all was well"
-    )
+    assert guard.plan(event(90, healthy=30), [40, 80]) == "there is no healthy checkpoint (at step 30 or before)"
     guard.begin(plan)
     later = guard.plan(event(95, healthy=75), [0, 40, 60, 70])
     assert isinstance(later, Repair)
@@ -428,7 +427,7 @@ def test_a_guard_that_has_nothing_left_says_so() -> None:
     guard.begin(Repair(90, 0, "network-collapse", {"loss.margin": [0.0, 0.2]}, "why."))
     assert guard.plan(event(50, healthy=10), [0]) == "guard.max_repairs = 1 repairs were made"
     guard = Guard(with_loss("proxy-nca"), SIZES)
-    assert guard.plan(event(50, 10, "dead-sampler"), [0]) == "no change is left that may help"
+    assert guard.plan(event(50, 10, "dead-sampler"), [0]) == "no change that may help is left"
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
@@ -498,7 +497,8 @@ def test_a_warning_is_said_at_once_and_kept(
     scripted.script = ONCE
     record = read(runs["warn"])
     assert record["status"] == "finished"
-    assert record["guard"] == {"action": "warn", "repairs": [], "settings": {}, "not_repaired": []}
+    nothing: dict[str, Any] = {"repairs": [], "settings": {}, "not_repaired": [], "stopped_by": None}
+    assert record["guard"] == {"action": "warn"} | nothing
     (attempt,) = record["monitor"]["attempts"]
     (seen,) = attempt["events"]
     assert (seen["step"], seen["kind"], seen["healthy"]) == (9, "network-collapse", 6)
@@ -506,7 +506,7 @@ def test_a_warning_is_said_at_once_and_kept(
     assert steps_of(runs["warn"]) == [4, 12, 16]  # the last two, and the newest from before the event
     with caplog.at_level(logging.WARNING, logger="trivet"):
         train(config(training={"steps": 10}), tmp_path / "run")
-    assert caplog.messages == ["network collapse seen at step 9: told to"]
+    assert caplog.messages == ["network collapse detected at step 9: told to"]
 
 
 def test_a_monitor_changes_no_weight(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
@@ -519,10 +519,10 @@ def test_a_stopped_run_is_evaluated(runs: dict[str, Path]) -> None:
     path = runs["stop"]
     record = read(path)
     assert (record["status"], record["step"]) == ("stopped", 10)
-    assert record["guard"]["stopped_by"] == "network collapse seen at step 9: told to"
+    assert record["guard"]["stopped_by"] == "network collapse detected at step 9: told to"
     assert record["evaluation"]["seen"][0]["name"] == "trained"
     assert steps_of(path) == [0, 4, 8, 10]
-    assert "The guard stopped this training: network collapse seen at step 9" in (path / "report.html").read_text()
+    assert "The guard stopped this training: network collapse detected at step 9" in (path / "report.html").read_text()
     assert load_model(path / "model").num_parameters > 0
 
 
@@ -640,7 +640,7 @@ def test_at_most_three_repairs_and_the_last_event_is_not_silent(
     assert [(repair["step"], repair["returned_to"]) for repair in guard["repairs"]] == [(6, 4), (7, 4), (7, 4)]
     why = "guard.max_repairs = 3 repairs were made"
     assert guard["not_repaired"] == [{"step": 7, "kind": "network-collapse", "why": why}]
-    assert caplog.messages[-1] == f"not repaired: network collapse seen at step 7: told to; {why}"
+    assert caplog.messages[-1] == f"not repaired: network collapse detected at step 7: told to; {why}"
     assert [message.partition(" ")[0] for message in caplog.messages].count("repair") == 3
     assert set(record["curves"]["attempt"]) == {0, 1, 2, 3}
     assert len(record["monitor"]["attempts"]) == 4
@@ -681,8 +681,8 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}, "evaluation": {"every": 1}}
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
     assert (record["status"], record["step"]) == ("stopped", 1)
-    assert record["guard"]["stopped_by"] == "not finite seen at step 1: embeddings are not finite"
-    assert "evaluation" not in record
+    assert record["guard"]["stopped_by"] == "not finite detected at step 1: embeddings are not finite"
+    assert record["evaluation"] == {}
     assert record["warnings"] == ["The embeddings are not finite, so nothing was evaluated."]
     for action in ("warn", "repair"):
         with pytest.raises(ValueError, match="embeddings must be finite"):
@@ -727,9 +727,9 @@ def test_a_repair_that_cannot_be_made_is_one_sentence(
     (tmp_path / "quiet" / "checkpoints" / "step-00000012.safetensors").unlink()
     before = (tmp_path / "late" / "metrics.csv").read_bytes()
     expected = {
-        "without": "a repair needs a checkpoint to return to: {} has none; train anew with",
-        "late": "{} cannot be repaired: there is no checkpoint of step 6 or before, when all was well",
-        "quiet": "a repair needs an event to be repaired: the monitor saw none in {}; leave out --repair.",
+        "without": "a repair needs a checkpoint to return to: {} has none; train again with",
+        "late": "{} cannot be repaired: there is no healthy checkpoint (at step 6 or before)",
+        "quiet": "a repair needs an event to be repaired: the monitor detected none in {}; leave out --repair.",
     }
     for name, sentence in expected.items():
         assert call(monkeypatch, "train", "--resume", tmp_path / name, "--repair") == 2
@@ -737,7 +737,7 @@ def test_a_repair_that_cannot_be_made_is_one_sentence(
         assert sentence.format(tmp_path / name) in err
         assert (out, err.count("\n")) == ("", 1)
     assert (tmp_path / "late" / "metrics.csv").read_bytes() == before
-    assert call(monkeypatch, "train", "x.toml", "--repair") == 2
+    assert call(monkeypatch, "train", tmp_path / "late" / "config.toml", "--repair") == 2
     assert "--repair goes with --resume RUN" in capsys.readouterr().err
 
 
@@ -757,8 +757,8 @@ def test_commands_say_what_happened(
     assert summary["status"] == "stopped"
     assert [(one["attempt"], one["kind"], one["step"]) for one in summary["events"]] == [(0, "network-collapse", 9)]
     assert err.splitlines()[-1] == (
-        "trivet: the guard stopped the training after step 10: network collapse seen at step 9: told to; "
-        f"to mend it, trivet train --resume {path} --repair"
+        "trivet: the guard stopped the training after step 10: network collapse detected at step 9: told to; "
+        f"to repair it, run trivet train --resume {path} --repair"
     )
     assert call(monkeypatch, "train", "--resume", path, "--repair") == 0
     out, err = capsys.readouterr()

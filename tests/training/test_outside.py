@@ -94,7 +94,10 @@ def test_settings_are_the_arguments_of_the_constructor() -> None:
         ({"name": "python:my_losses.py:Nobody"}, "my_losses.py has no 'Nobody'"),
         ({"name": "python:my_losses.py:RankedNegative"}, "must be a class derived from trivet.RowLoss"),
         ({"name": "python:other.py:Untyped"}, "x: loss: the arguments of Untyped must be of types that settings can"),
-        ({"name": "python:other.py:Failing"}, "python:other.py:Failing cannot be made: KeyError: 'no'; mend its code"),
+        (
+            {"name": "python:other.py:Failing"},
+            "python:other.py:Failing cannot be created: KeyError: 'no'; fix its code",
+        ),
         (
             {"name": "python:other.py:Shadowing"},
             "an argument of Shadowing must not be named 'build', as another setting",

@@ -10,12 +10,14 @@ from trivet.config import Config
 class BatchConfig(Config):
     """A training batch: `samples_per_class` examples of each of `num_classes` classes."""
 
-    num_classes: int = Field(16, ge=2, description="Different classes in a batch; at most as many as are trained on.")
+    num_classes: int = Field(
+        16, ge=2, description="Number of classes per batch, at most the number of training classes."
+    )
     samples_per_class: int = Field(
         4,
         ge=2,
-        description="A class seen once in a batch gives no positive pair. With 2 there is one positive to choose from, "
-        "so easy positives change nothing; they need several.",
+        description="Items of each class per batch. With two there is only one positive, so easy positives have no "
+        "effect; they need several.",
     )
 
     @property

@@ -192,7 +192,7 @@ class CrossBatchMemory(nn.Module):
 
     def _check(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> Batch:
         if ids is None:
-            raise ValueError("ids must tell which item each row is: got None; pass its number in the data set.")
+            raise ValueError("ids must identify the item of each row: got None; pass its index in the data set.")
         batch = check_batch(embeddings, labels, ids=ids)
         if embeddings.shape[1] != self.embedding_dim:
             raise ValueError(

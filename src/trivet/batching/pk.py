@@ -64,7 +64,7 @@ class PKBatches:
         if (counts == 1).any():
             single = classes[counts == 1]
             raise ValueError(
-                f"a class needs at least two items, or it has no positive: class {single[0]} has one "
+                f"a class needs at least two items, so that it has a positive: class {single[0]} has one "
                 f"({len(single)} of {len(classes)} classes); add items, or remove the class."
             )
         order = np.argsort(inverse, kind="stable")

@@ -53,8 +53,8 @@ def _explained(error: Exception) -> tuple[str, int]:
         return missing(error.name), 2
     if isinstance(error, OSError) and error.filename is not None:
         return (
-            f"{error.filename} must be readable and writable: {error.strerror}; make room or give access, or choose "
-            "another place (what was written before is kept)."
+            f"{error.filename} must be readable and writable: {error.strerror}; free disk space, change the "
+            "permissions or choose another place (files written before are kept)."
         ), 2
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | OSError):

@@ -28,7 +28,7 @@ def audit(
         typer.Option(
             "--level",
             "--labels",
-            help="The label column to audit. Default: the first; of a run, that it was trained on.",
+            help="The label column to audit. Default: the first; for a run, the level it was trained on.",
         ),
     ] = None,
     out: Annotated[
@@ -47,40 +47,40 @@ def audit(
     relabel_above: Annotated[
         float | None,
         typer.Option(
-            help="Fill it in: relabel where the probability to be wrong is higher than this, keep elsewhere. Default: "
-            "no decision is made."
+            help="Fill in decisions: relabel if the label is wrong with a probability above this, else keep. Default: "
+            "leave them empty."
         ),
     ] = None,
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Of a run: train this many networks anew, each without one fold of the items, which it then judges. 0 "
-            "judges by the network of the run, which may have memorized wrong labels. Default: 3, or 2 where the "
-            "median class has fewer than 60 items."
+            help="For a run: number of networks to train, each without one fold of the items, which it then judges. 0 "
+            "uses the network of the run, which may have memorised wrong labels. Default: 3, or 2 if the median "
+            "class has fewer than 60 items."
         ),
     ] = None,
     neighbours: Annotated[
-        int | None, typer.Option(help="Nearest items that an item is judged by.", show_default=False)
+        int | None, typer.Option(help="Number of nearest neighbours that judge an item.", show_default=False)
     ] = None,
     distance: Distance = None,
-    split: Annotated[str | None, typer.Option(help="Of a file, take the rows of this split only.")] = None,
+    split: Annotated[str | None, typer.Option(help="For a file: use only the rows of this split.")] = None,
     text: Annotated[
         str | None,
         typer.Option(
-            help="Of a file, the column that the page shows of each row; of a .csv the texts that are judged. Default: "
+            help="For a file: the column that the page shows for each row; for a .csv, the column of texts. Default: "
             "text."
         ),
     ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Of a .csv, the sentence-transformers model that makes vectors of the texts, by name or folder. "
-            "Default: none; texts are compared by their characters.",
+            help="For a .csv: the sentence-transformers model that embeds the texts, by name or folder. Default: "
+            "none; texts are compared by character n-grams.",
             show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many of the most suspect items to print.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the vectors of texts and the estimate.")] = 0,
+    top: Annotated[int, typer.Option(min=0, help="Number of suspect items to print.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the text vectors and the estimate.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
@@ -138,7 +138,7 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
                     f"{100 * one['mode_share']:.0f}",
                 )
             )
-        numbers = ("wrong, %", "neighbours of its label", "margin", "mode, %")
+        numbers = ("wrong, %", "neighbours with its label", "margin", "mode, %")
         print_table(None, ("id", "label", "proposed"), numbers, rows)
     for note in result["notes"]:
         say(f"Note: {note}")

@@ -28,12 +28,12 @@ def diagnose(
         typer.Option(
             "--labels",
             "--level",
-            help="The label column to diagnose. Default: the first; of a run, that it was trained on.",
+            help="The label column to diagnose. Default: the first; for a run, the level it was trained on.",
         ),
     ] = None,
     fine: Annotated[
         list[str] | None,
-        typer.Option(help="A label column inside it. May be repeated. Default: all there are."),
+        typer.Option(help="A finer label column. May be repeated. Default: all finer ones."),
     ] = None,
     reference: Annotated[
         Path | None,
@@ -46,13 +46,13 @@ def diagnose(
     distance: Distance = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Take the rows of this split only; of a run, this split. Default: its training items."),
+        typer.Option(help="Use only the rows of this split; for a run, this split. Default: its training items."),
     ] = None,
     report: Report = None,
     fail_on: Annotated[
         Literal["collapse"] | None, typer.Option(help="Exit with 1 if the network or the classes collapsed.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
@@ -97,7 +97,8 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
             say(f"Cause: {verdict['cause']}" if verdict["changes"] else verdict["cause"], indent=2)
             for number, change in enumerate(verdict["changes"], 1):
                 say(f"Change {number}: {change}", indent=2)
-        items = f"{one['measures']['classes']} classes, {one['items']} items, {one['dimension']} dimensions"
+        items = f"{one['measures']['classes']} classes, {one['items']} items, {one['dimension']} dimension"
+        items += "" if one["dimension"] == 1 else "s"
         reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
         say(f"Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}", indent=2)
         for note in one["notes"]:

@@ -34,6 +34,6 @@ def embed(
     if json:
         print_json(result)
     else:
-        skipped = f", {len(result['skipped'])} unreadable images left out" if result["skipped"] else ""
+        skipped = f", {len(result['skipped'])} unreadable images skipped" if result["skipped"] else ""
         typer.echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
     return 0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
 from trivet.cli.output import command_line, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
+
+if TYPE_CHECKING:
+    from trivet.records.evaluation import EvaluationRecord
 
 CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accuracy")  # how measures of no ranking begin
 OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
@@ -21,27 +24,27 @@ def evaluate(
     embeddings: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several are compared. "
-            "A run folder without options: its model is evaluated anew. With options: the embeddings it holds.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several are compared. A "
+            "run folder without options: its model is evaluated again. With options: the embeddings it holds.",
             show_default=False,
             callback=exists,
         ),
     ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--labels", "--level", help="A label column. May be repeated. Default: all there are."),
+        typer.Option("--labels", "--level", help="A label column. May be repeated. Default: all."),
     ] = None,
     query: Annotated[
         str | None,
-        typer.Option(help="The split that is searched for; without an argument, a file."),
+        typer.Option(help="The split used as queries; without a file argument, a file of queries."),
     ] = None,
     gallery: Annotated[
-        str | None, typer.Option(help="The split, or the file, that is searched in. Default: all other items.")
+        str | None, typer.Option(help="The split or file to retrieve from. Default: all other items of the set.")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Take the rows of this split only; with two files, those of the queries.")
+        str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
     ] = None,
-    table: Annotated[Path | None, typer.Option(help="The csv of an .npy file. Default: of the same name.")] = None,
+    table: Annotated[Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.")] = None,
     measures: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,27 +54,25 @@ def evaluate(
     ] = None,
     distance: Distance = None,
     cameras: Annotated[
-        bool, typer.Option("--cameras", help="Leave out items of the query's class that its own camera saw.")
+        bool, typer.Option("--cameras", help="Ignore gallery items of the query's class from the same camera.")
     ] = False,
-    junk: Annotated[
-        str | None, typer.Option(help="Class of gallery items that count neither as right nor as wrong, such as -1.")
-    ] = None,
+    junk: Annotated[str | None, typer.Option(help="Gallery class to ignore, such as -1.")] = None,
     out_of_scope: Annotated[
         str | None,
-        typer.Option(help="Class of queries that belong to no known class; how well they are rejected is measured."),
+        typer.Option(help="Label of out-of-scope queries; measures how well they are rejected."),
     ] = None,
     without_positive: Annotated[
         Literal["miss", "drop"],
-        typer.Option(help="A query without a positive counts as a miss, or is left out."),
+        typer.Option(help="Count a query without a positive as a miss, or drop it."),
     ] = "miss",
-    nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters for each class in NMI+.")] = 10,
+    nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters per class in NMI+.")] = 10,
     folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
-    sample: Annotated[int, typer.Option(min=0, help="Search for this many random items only; 0 searches for all.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
     approximate: Annotated[
-        Literal["hnsw", "ivf"] | None, typer.Option(help="Rank by an approximate index, which states its own recall.")
+        Literal["hnsw", "ivf"] | None, typer.Option(help="Rank with an approximate index; its recall is reported.")
     ] = None,
-    resamples: Annotated[int, typer.Option(min=0, help="Resamples of the bootstrap intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0,
     report: Report = None,
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None,
     data_root: DataRoot = None,
@@ -93,7 +94,7 @@ def evaluate(
         raise ValueError(
             "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
         )
-    refuse(context, "the data are read only where a run is evaluated anew, without other options", "data_root")
+    refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
     names = [name.strip() for part in measures or [] for name in part.split(",")]
     if names and "nmi+" not in names:
         refuse(context, "nmi+ is not among the --measures", "nmi_plus")
@@ -150,7 +151,10 @@ def evaluate(
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """The evaluation of one or more files as tables on standard output, shares in per cent."""
-    records = result.get("results", [result])
+    from trivet.records.complete import complete  # here: `--help` needs no records
+    from trivet.records.evaluation import EvaluationRecord
+
+    records = [complete(EvaluationRecord, one) for one in result.get("results", [result])]
     for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
         for record in records:
             if level in record["evaluation"]:
@@ -164,9 +168,9 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         typer.echo(f"Report: {result['report']}")
 
 
-def _print_measures(record: Mapping[str, Any], level: str) -> None:
-    values, macro = record["evaluation"][level], record.get("macro", {}).get(level, {})
-    intervals = record.get("intervals", {}).get(level, {})
+def _print_measures(record: EvaluationRecord, level: str) -> None:
+    values, macro = record["evaluation"][level], record["macro"].get(level, {})
+    intervals = record["intervals"].get(level, {})
     rows = []
     for name in _named_measures(values):
         ends = intervals.get(name, {})
@@ -191,7 +195,7 @@ def _chance(measure: str) -> float | None:
 def _print_differences(level: str, differences: Mapping[str, Any]) -> None:
     first = next(iter(differences.values()))
     print_table(
-        f"{level}: less {first[0]['less']}; points, paired",
+        f"{level}: difference from {first[0]['less']}; points, paired",
         ("measure", "embeddings"),
         ("difference", "95 %, queries", "95 %, classes"),
         [
@@ -213,30 +217,29 @@ def _named_measures(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _notes(record: Mapping[str, Any]) -> list[str]:
+def _notes(record: EvaluationRecord) -> list[str]:
     """What a number in the tables cannot be read without."""
     protocol, notes = record["protocol"], []
     kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
     notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")
     for level, values in record["evaluation"].items():
         if values.get("without_positive"):
-            treated = "count as misses" if protocol["without_positive"] == "miss" else "are left out"
-            notes.append(f"{level}: {values['without_positive']} queries have nothing to be found and {treated}")
+            treated = "count as misses" if protocol["without_positive"] == "miss" else "are excluded"
+            notes.append(f"{level}: {values['without_positive']} queries have no positive and {treated}")
         notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
-    if "junk" in protocol:
-        notes.append(f"{protocol['junk']} junk items taken out of the gallery")
-    if "approximate" in protocol:
-        index = protocol["approximate"]
+    if protocol["junk"] is not None:
+        notes.append(f"{protocol['junk']} junk items excluded from the gallery")
+    if index := protocol["approximate"]:
         notes.append(
-            f"approximate search by {index['kind']}: recall@{index['recall_at']} {index['recall']:.1%} of the exact one"
+            f"approximate search ({index['kind']}): recall@{index['recall_at']} {index['recall']:.1%} relative to "
+            "exact search"
         )
-    for level, measures in record.get("folds", {}).items():
+    for level, measures in record["folds"].items():
         for name, fold in measures.items():
             mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
             notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
-    if "rejection" in record:
-        rejection = record["rejection"]
-        drawn, macro = rejection.get("intervals", {}), rejection.get("macro", {}).get("auroc")
+    if rejection := record["rejection"]:
+        drawn, macro = rejection["intervals"], rejection["macro"].get("auroc")
         both = {
             name: "".join(
                 f" (95 % over {over} {per_cent(interval)})"
@@ -246,9 +249,9 @@ def _notes(record: Mapping[str, Any]) -> list[str]:
             for name in ("auroc", "fpr_at_95_tpr")
         }
         notes.append(
-            f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC {rejection['auroc']:.1%}"
-            f"{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
-            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted where 95 % of the "
-            f"{rejection['in_scope']} in scope are"
+            f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC "
+            f"{rejection['auroc']:.1%}{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
+            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted at the threshold that accepts 95 % of "
+            f"the {rejection['in_scope']} in scope"
         )
     return notes

@@ -34,12 +34,12 @@ def forecast(
         int | None,
         typer.Option(help="Steps of the probe, at least 5. Default: 5 % of training.steps, from 20 to 60."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of runs to probe, with this and the next seeds.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of probes, with consecutive seeds.")] = 1,
     grid: Annotated[
         list[str] | None,
         typer.Option(
-            help="Map batch shapes by dimensions: --grid classes=2,4,8 samples=2,8 dim=4,32,128, in one text or in "
-            "several; an axis left out stays as in the settings."
+            help="Probe combinations of batch shape and dimension: --grid classes=2,4,8 samples=2,8 dim=4,32,128, as "
+            "one argument or several; an omitted axis keeps its setting."
         ),
     ] = None,
     report: Report = None,
@@ -119,7 +119,7 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
             raise ValueError(f"--grid needs axis=value,value,...: got {part!r}; write classes=2,4,8 for instance.")
         check_name(axis, AXES, name="the axis of --grid")
         if axis in axes:
-            raise ValueError(f"--grid must name each axis once: got {axis} twice; write all its values together.")
+            raise ValueError(f"--grid must name each axis once: got {axis} twice; give all its values together.")
         for value in values.split(","):
             if not (value.isascii() and value.isdigit()):
                 raise ValueError(
@@ -140,7 +140,7 @@ def _print_one(result: Mapping[str, Any]) -> None:
     for one in result["seeds"]:
         for event in one["events"]:
             kind = event["kind"].replace("-", " ")
-            say(f"Seen at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}", indent=2)
+            say(f"Detected at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}", indent=2)
     for number, change in enumerate(result["changes"], 1):
         say(f"Change {number}: {change}", indent=2)
     say(result["bound"]["sentence"])
@@ -166,7 +166,10 @@ def _print_map(result: Mapping[str, Any]) -> None:
         )
     if made:
         vacuous = sum(cell["bound"]["vacuous"] for cell in made)
-        say(f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous, it says nothing, in {vacuous} of {len(made)}")
+        say(
+            f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous (it excludes nothing) in {vacuous} of "
+            f"{len(made)}"
+        )
     if any(cell["outlook"] != "unlikely" for cell in made):
         best = min(made, key=lambda cell: float(cell["forecast"]["interval"][1]))
         shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"

@@ -19,7 +19,7 @@ def index(
     run: Annotated[
         Path | None,
         typer.Option(
-            help="Of a file that trivet embed RUN made: that run, which then embeds images to search for.",
+            help="For a file made by trivet embed RUN: that run, which then embeds image queries.",
             callback=exists,
         ),
     ] = None,
@@ -28,14 +28,16 @@ def index(
         Literal["auto", "exact", "hnsw", "ivf"],
         typer.Option(help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and that recall is measured on.")] = 0,
-    split: Annotated[str | None, typer.Option(help="Index the items of this split only.")] = None,
-    table: Annotated[Path | None, typer.Option(help="Of an npy file: its csv, if not of the same name.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0,
+    split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None,
+    table: Annotated[Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.")] = None,
     text_model: Annotated[
         str | None,
-        typer.Option(help="Of a file: the sentence-transformers model that made it, by name or folder, for --text."),
+        typer.Option(
+            help="For a file: the sentence-transformers model that made it (name or folder), used for --text queries."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the index that the folder holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the index in the folder.")] = False,
     json: Json = False,
 ) -> int:
     """Make an index of embeddings, for trivet search."""
@@ -60,10 +62,10 @@ def index(
     typer.echo(f"{made['items']} items of dimension {made['dimension']} in {output}, {made['distance']} distance")
     chosen = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
     if made["kind"] == "exact":
-        typer.echo("exact: every item is compared")
+        typer.echo("exact search")
     else:
         typer.echo(
-            f"{made['kind']}: {chosen}; recall@{made['recall_at']} {made['recall']:.1%} of the exact search, "
+            f"{made['kind']}: {chosen}; recall@{made['recall_at']} {made['recall']:.1%} relative to exact search, "
             f"measured on {made['recall_queries']} items"
         )
     return 0

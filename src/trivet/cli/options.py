@@ -10,10 +10,10 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 DataRoot = Annotated[
     Path | None,
-    typer.Option(help="Folder that holds the data sets by name. Default: TRIVET_DATA, else ~/.cache/trivet."),
+    typer.Option(help="Folder of the data sets. Default: TRIVET_DATA, else ~/.cache/trivet."),
 ]
 Distance = Annotated[
-    Literal["cosine", "euclidean"] | None, typer.Option(help="Default: that of the run; cosine for a file.")
+    Literal["cosine", "euclidean"] | None, typer.Option(help="Distance. Default: the run's; cosine for a file.")
 ]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
@@ -28,7 +28,7 @@ def exists(paths: Paths) -> Paths:
     """The path or paths of an argument; ValueError if one does not exist."""
     for path in [paths] if isinstance(paths, Path) else paths or []:
         if not path.exists():
-            raise ValueError(f"what is read must exist: {path} does not exist; check the path.")
+            raise ValueError(f"an input must exist: {path} does not exist; check the path.")
     return paths
 
 

@@ -82,10 +82,10 @@ def print_table(title: str | None, words: Sequence[str], numbers: Sequence[str],
         console.print(table)
 
 
-def per_cent(value: float | Sequence[float] | None) -> str:
-    """A share or an interval of shares, in per cent with a decimal."""
-    if value is None:
-        return "–"
+def per_cent(value: float | str | Sequence[float] | None) -> str:
+    """A share or an interval of shares, in per cent with a decimal; a text, such as why there is none, as it is."""
+    if value is None or isinstance(value, str):
+        return value or "–"
     if isinstance(value, Sequence):
         return f"{100 * value[0]:.1f} … {100 * value[1]:.1f}"
     return f"{100 * value:.1f}"

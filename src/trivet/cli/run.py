@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 (
                     level,
                     row["name"],
-                    *(per_cent(cast("float | None", row["levels"][level].get(key))) for key in measures),
+                    *(per_cent(row["levels"][level].get(key)) for key in measures),
                 )
                 for level in rows[0]["levels"]
                 for row in rows
@@ -77,7 +77,7 @@ def _happened(record: RunRecord) -> list[str]:
     lines = []
     for number, attempt in enumerate(record["monitor"]["attempts"]):
         for event in attempt["events"]:
-            lines.append(f"{event['kind'].replace('-', ' ')} seen at step {event['step']}: {event['rule']}")
+            lines.append(f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}")
         for repair in guard["repairs"][number : number + 1]:
             changed = changes_said(Repair.from_json(repair))
             lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")

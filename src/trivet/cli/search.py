@@ -22,11 +22,11 @@ def search(
             show_default=False,
         ),
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The id of an item, also where a file has that name.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The id of an item, even if a file has the same name.")] = None,
     text: Annotated[str | None, typer.Option("--text", help="Words, if the index was made with --text-model.")] = None,
-    k: Annotated[int, typer.Option("--k", help="How many items to find.")] = 10,
+    k: Annotated[int, typer.Option("--k", help="Number of items to find.")] = 10,
     sheet: Annotated[
-        Path | None, typer.Option("--sheet", help="Also write a page with pictures of what was found.")
+        Path | None, typer.Option("--sheet", help="Also write a page with pictures of the results.")
     ] = None,
     data_root: DataRoot = None,
     json: Json = False,
@@ -63,6 +63,6 @@ def print_result(result: Mapping[str, Any]) -> None:
             ],
         )
         if len(query["neighbours"]) < result["k"]:
-            typer.echo(f"These are all {len(query['neighbours'])} other items: {result['k']} were asked for.")
+            typer.echo(f"Only {len(query['neighbours'])} other items exist; {result['k']} were requested.")
     if "sheet" in result:
         typer.echo(f"Sheet: {result['sheet']}")

@@ -19,7 +19,7 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for figures, numbers and page.", show_default=False)
 ]
 CheckToo = Annotated[
-    bool, typer.Option("--check", help="Run every checkable statement; exit 1 if one fails. Without -o, only this.")
+    bool, typer.Option("--check", help="Check every checkable statement; exit 1 if one fails. Without -o, only this.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier simulation in that folder.")]
 
@@ -140,8 +140,8 @@ def dynamics(
     learning_rate: Annotated[
         float, typer.Option(help="Learning rate of the simulated step, above 0; the paper gives none.")
     ] = 0.1,
-    grid: Annotated[int, typer.Option(help="Cells on a side of the maps, at least 2.")] = 50,
-    seed: Annotated[int, typer.Option(help="Seed of the triplets that are drawn, and of the small network.")] = 0,
+    grid: Annotated[int, typer.Option(help="Grid cells per side of the maps, at least 2.")] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of the triplets and the small network.")] = 0,
     embeddings: Annotated[
         Path | None,
         typer.Option(
@@ -202,7 +202,7 @@ def noise(
     margin: Annotated[float, typer.Option(help="Margin of the margin loss, above 0, at most 1.")] = 0.2,
     beta: Annotated[float, typer.Option(help="Boundary of the margin loss, between 0 and 2.")] = 1.4,
     gamma: Annotated[float, typer.Option(help="Least over largest skew in the residual, between 0 and 1.")] = 0.75,
-    seed: Annotated[int, typer.Option(help="Seed of the pairs drawn, at least 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the pairs, at least 0.")] = 0,
     check: CheckToo = False,
     force: Force = False,
     json: Json = False,
@@ -233,7 +233,7 @@ def risk(
         float | None,
         typer.Option(help="Bound of the margin loss, in that unit. Default: the margin.", show_default=False),
     ] = None,
-    largest: Annotated[int, typer.Option(help="Largest class size that a threshold is sought up to.")] = 4000,
+    largest: Annotated[int, typer.Option(help="Largest class size in the search for thresholds.")] = 4000,
     most_classes: Annotated[int, typer.Option(help="Number of classes up to which thresholds are mapped.")] = 20,
     size: Annotated[
         int, typer.Option(help="Samples per class of the maps of the theorems; at most 60 in all classes together.")

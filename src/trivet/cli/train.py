@@ -30,7 +30,7 @@ def train(
             "or drop. The same as --set data.decisions=FILE.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run that the run folder holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
         Path | None,
         typer.Option("--resume", callback=exists, help="Continue the run in this folder from its last checkpoint."),
@@ -39,8 +39,8 @@ def train(
         bool,
         typer.Option(
             "--repair",
-            help="With --resume: return to the last healthy checkpoint before the first event that the monitor saw, "
-            "make the smallest change that may prevent it, and train from there.",
+            help="With --resume: return to the last healthy checkpoint before the first event that the monitor "
+            "detected, apply the smallest change that may prevent it, and continue from there.",
         ),
     ] = False,
     folds: Annotated[

@@ -1,4 +1,4 @@
-"""What to change when an embedding collapses."""
+"""Advice in words: what a person should change when an embedding collapses. `training.guard` changes settings."""
 
 from __future__ import annotations
 

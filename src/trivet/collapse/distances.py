@@ -1,4 +1,4 @@
-"""How far apart all items lie: diameter, mean and median of every pairwise distance, and what needs no pairs."""
+"""Distances between all items: diameter, mean and median over all pairs, and root mean square, which needs no pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run will end, from its first steps."""
+"""The forecast: will a run collapse, predicted from its first steps."""
 
 from __future__ import annotations
 

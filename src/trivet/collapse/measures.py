@@ -1,4 +1,4 @@
-"""Everything that is measured of one embedding before a verdict."""
+"""All measures of one embedding, from which the diagnosis draws its verdicts."""
 
 from __future__ import annotations
 

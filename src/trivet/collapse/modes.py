@@ -1,4 +1,4 @@
-"""How many separate blobs the points of a class form, against what one Gaussian of any shape would show."""
+"""Modes of a class: how many separate blobs its points form, compared with one Gaussian of any shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching a training run: is it on its way to collapse, and from which step on?"""
+"""The monitor: while a network trains, is it on its way to collapse, and since which step?"""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class CollapseMonitor:
         log: Callable[[Mapping[str, float], int], None] | None = None,
     ) -> None:
         if every < 1:
-            raise ValueError(f"every must be at least 1, the updates between two looks: got {every}.")
+            raise ValueError(f"every must be at least 1, the updates between checks: got {every}.")
         self.every = every
         self.events: list[Event] = []
         self.series: dict[str, list[float]] = {name: [] for name in SERIES}

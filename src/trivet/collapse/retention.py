@@ -1,4 +1,4 @@
-"""How much of the structure inside the classes that a reference embedding shows is still there."""
+"""Retention: how much of the structure within classes that a reference embedding shows is still there."""
 
 from __future__ import annotations
 

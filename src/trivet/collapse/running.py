@@ -1,4 +1,4 @@
-"""What one batch says of collapse: measures that need no distance matrix, and a few that do."""
+"""Collapse measures of a single training batch, which the monitor follows: most need no distance matrix."""
 
 from __future__ import annotations
 

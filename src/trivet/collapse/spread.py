@@ -1,4 +1,4 @@
-"""How large classes are, and what is inside them, beside their distance from each other."""
+"""Class spread: how large classes are, and how far apart the finer classes within them, relative to other classes."""
 
 from __future__ import annotations
 

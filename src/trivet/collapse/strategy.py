@@ -1,4 +1,4 @@
-"""What a batch strategy finds in an embedding: is there anything left to learn from?"""
+"""Does a sampling strategy still find anything to learn from in an embedding?"""
 
 from __future__ import annotations
 

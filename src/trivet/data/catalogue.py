@@ -1,4 +1,4 @@
-"""The data sets by name."""
+"""The data sets by name: looked up, loaded, listed."""
 
 from __future__ import annotations
 

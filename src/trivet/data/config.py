@@ -1,4 +1,4 @@
-"""Settings of the data: those that every data set has, and how a data set enters the table of all."""
+"""Settings shared by all data sets, and how a data set registers its own."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class DataConfig(NamedConfig):
     folds: int | None = Field(
         None,
         ge=2,
-        description="Validate inside the training classes: they are split into so many class-disjoint folds, one of "
-        'which is not trained on but evaluated, as "validation".',
+        description="Validate within the training classes: split them into this many class-disjoint folds and evaluate "
+        'one of them, "validation", instead of training on it.',
     )
     fold: int = Field(0, ge=0, description="Which of the folds is held out, from 0.")
-    noise: NoiseConfig | None = Field(None, description="Wrong labels on purpose, a section of its own: [data.noise].")
+    noise: NoiseConfig | None = Field(None, description="Artificial label noise; a separate section, [data.noise].")
     decisions: Path | None = Field(
         None,
         description="A csv file id,decision,label of training labels to keep, to change (relabel) or to leave out "

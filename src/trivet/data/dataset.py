@@ -154,16 +154,15 @@ def check_trainable(train: Dataset, level: str) -> None:
     if (counts > 0).sum() < 2:
         only = [train.names[level][i] for i in np.flatnonzero(counts)]
         raise ValueError(
-            f"training needs at least two classes, or there is no negative: got {only} at level {level!r}; "
-            "add a class, or train on a finer level."
+            f"training needs at least two classes, so that there is a negative: got {only} at level {level!r}; add a "
+            "class, or train on a finer level."
         )
     single = np.flatnonzero(counts == 1)
     if len(single):
         shown = ", ".join(repr(train.names[level][i]) for i in single[:5]) + (", ..." if len(single) > 5 else "")
         raise ValueError(
-            f"a training class needs at least two images, or it has no positive: {shown} "
-            f"({len(single)} of {int((counts > 0).sum())} classes at level {level!r}) has one; "
-            "add images, or remove the class."
+            f"a training class needs at least two images, so that it has a positive: {shown} ({len(single)} of "
+            f"{int((counts > 0).sum())} classes at level {level!r}) has one; add images, or remove the class."
         )
 
 
@@ -174,8 +173,8 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
     for split, data in evaluation.items():
         if len(data) < 2:
             raise ValueError(
-                f"an evaluation split needs at least two images, or there is nothing to retrieve: {split!r} has "
-                f"{len(data)}; add images to its folder (test/ or val/)."
+                f"an evaluation split needs at least two images, so that there is something to retrieve: {split!r} "
+                f"has {len(data)}; add images to its folder (test/ or val/)."
             )
 
 
@@ -192,8 +191,8 @@ def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
         held_out = class_folds(splits.train.labels[splits.level], folds)[fold]
     except ValueError:
         raise ValueError(
-            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; "
-            "ask for fewer folds, or train on a finer level."
+            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; use "
+            "fewer folds, or train on a finer level."
         ) from None
     kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
     return replace(

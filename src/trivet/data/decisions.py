@@ -1,4 +1,4 @@
-"""Decisions on labels, carried out on the training items."""
+"""Applies decisions on labels to the training items."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
         if row.id not in place:
             raise ValueError(
                 f"each id must be that of a training item: line {row.line} of {path} has {row.id!r}, and none of the "
-                f"{len(train)} items has it;{_similar(row.id, train.ids)} leave out the row, or take the file of these "
-                "data."
+                f"{len(train)} items has it;{_similar(row.id, train.ids)} remove the row, or use the file made for "
+                "these data."
             )
         item, decision = place[row.id], row.decision
         if decision == "relabel" and row.label in elsewhere:
@@ -51,8 +51,9 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
                 )
             if trained[row.label] == labels[item]:
                 raise ValueError(
-                    f"relabel needs another label than the item has: line {row.line} of {path} has {row.label!r}, as "
-                    f"{row.id!r} is labelled already; write the new label in the column label, or keep."
+                    f"relabel needs a different label from the item's current one: line {row.line} of {path} has "
+                    f"{row.label!r}, as {row.id!r} is labelled already; write the new label in the column label, or "
+                    "keep."
                 )
             labels[item] = trained[row.label]
         kept[item] = decision != "drop"
@@ -61,9 +62,9 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     single = np.flatnonzero(np.bincount(labels, minlength=1) == 1)
     if len(single):
         raise ValueError(
-            f"decisions must leave a class two items or none: those of {path} leave {names[single[0]]!r} one "
-            f"({len(single)} of {len(trained)} classes at level {level!r}); keep another of its items, or drop the "
-            "last one, too."
+            f"decisions must leave each class at least two items, or none: those of {path} leave {names[single[0]]!r} "
+            f"one ({len(single)} of {len(trained)} classes at level {level!r}); keep another of its items, or drop "
+            "the last one as well."
         )
     rows = np.flatnonzero(kept)
     train = train.subset(rows)

@@ -43,7 +43,7 @@ class FolderConfig(ImagesConfig):
         0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
     )
     memory_gb: float = Field(
-        4, ge=0, description="Decoded images stay in memory up to this size; else files are read again."
+        4, ge=0, description="Decoded images are kept in memory up to this size; beyond it, files are read again."
     )
 
     mirrored = True
@@ -210,13 +210,14 @@ def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tupl
     by_depth = {path.count("/") - skip: path for path in reversed(images)}
     if list(by_depth) == [0]:
         raise ValueError(
-            f"every image must lie in the folder of its class: {images[0]} in {config.root} does not; "
-            "make one folder per class and move the images there."
+            f"every image must be in the folder of its class: {images[0]} in {config.root} does not; make one folder "
+            "per class and move the images there."
         )
     if len(by_depth) > 1:
         shown = " and ".join(f"{by_depth[depth]} ({depth} class folders)" for depth in sorted(by_depth)[:2])
         raise ValueError(
-            f"all images must lie equally deep, one folder for each label level: {config.root} has {shown}; move them."
+            f"all images must be at the same folder depth, one folder per label level: {config.root} has {shown}; "
+            "move them."
         )
     (depth,) = by_depth
     if config.levels is None:

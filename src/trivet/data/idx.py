@@ -33,7 +33,7 @@ def read_idx(path: Path, *, dimensions: int) -> np.ndarray:
             expected = math.prod(shape)
             values = file.read(expected + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} must be a whole gzip file: {error}; download it again.") from None
+        raise ValueError(f"{path} must be a complete gzip file: {error}; download it again.") from None
     if len(values) != expected:
         got = f"only {len(values)}" if len(values) < expected else "more"
         raise ValueError(f"{path} must hold {expected} values after its header: it has {got}; download it again.")

@@ -106,7 +106,7 @@ def image_file(path: Path, shape: tuple[int, ...]) -> FileInputs:
 def check_square(shape: tuple[int, ...]) -> tuple[int, int]:
     """Side and channels of square images of a shape (C, H, H); ValueError for other inputs."""
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise ValueError(f"this network takes no square images, but inputs of shape {shape}; give data of that shape.")
+        raise ValueError(f"this network needs inputs of shape {shape}, not square images; use data of that shape.")
     return shape[1], shape[0]
 
 

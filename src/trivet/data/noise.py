@@ -22,14 +22,14 @@ class NoiseConfig(Config):
     """Which labels of the trained level are made wrong, in the training items only."""
 
     kind: Literal["symmetric", "pair-flip", "within-superclass", "transition", "boundary"] = Field(
-        description="What a wrong label is. symmetric: any other class. pair-flip: the next class. within-superclass: "
-        "another class of the same class at level superclass. transition: drawn by matrix. boundary: the class of a "
-        "similar image, and images near other classes are wrong more often."
+        description="Kind of label noise. symmetric: any other class. pair-flip: the next class. within-superclass: "
+        "another class of the same superclass. transition: drawn from matrix. boundary: the class of a similar "
+        "image; images close to other classes are wrong more often."
     )
     rate: float | None = Field(
-        None, ge=0, lt=1, description="Share of wrong labels; needed, but for transition, where matrix gives it."
+        None, ge=0, lt=1, description="Share of wrong labels; required, except for transition, where matrix defines it."
     )
-    exact: bool = Field(False, description="Make exactly this share wrong, not on average.")
+    exact: bool = Field(False, description="Make exactly this share wrong, instead of on average.")
     seed: int = Field(0, ge=0, description="Decides which labels are wrong, and how.")
     matrix: tuple[tuple[float, ...], ...] | None = Field(
         None,
@@ -38,7 +38,7 @@ class NoiseConfig(Config):
     )
     superclass: str | None = Field(None, description="within-superclass only: a label level above the trained one.")
     topline: bool = Field(
-        False, description="Train instead on a random share 1 - rate of the items, all with their true labels."
+        False, description="Train on a random share 1 - rate of the items instead, all with true labels."
     )
 
     @model_validator(mode="after")

@@ -84,7 +84,7 @@ def _read(root: Path, part: str) -> dict[str, bytes]:
                     raise ValueError(f"{path} holds {name!r}, too large for an image of Omniglot; download it again.")
             return {name: archive.read(f"{part}/{name}") for name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} must be a whole zip file: {error}; download omniglot again.") from None
+        raise ValueError(f"{path} must be a complete zip file: {error}; download omniglot again.") from None
 
 
 def _find(root: Path, part: str) -> Path:

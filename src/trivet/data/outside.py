@@ -1,4 +1,4 @@
-"""A data set outside Trivet: a function of your own, or of an installed package, that settings name."""
+"""Data sets from outside Trivet: a function of yours, or of an installed package, named in the settings."""
 
 from __future__ import annotations
 

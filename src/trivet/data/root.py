@@ -1,4 +1,4 @@
-"""Where the data sets lie."""
+"""Finds the folder of the data sets."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     faiss = load("faiss")
     points = as_points(embeddings)
     if not 1 <= k <= len(points):
-        raise ValueError(f"k must be between 1 and the {len(points)} items: got {k}; ask for fewer clusters.")
+        raise ValueError(f"k must be between 1 and the {len(points)} items: got {k}; use fewer clusters.")
     if restarts < 1:
         raise ValueError(f"restarts must be at least 1: got {restarts}.")
     if not 0 <= seed < 2**31:

@@ -1,4 +1,4 @@
-"""Cross-validation over classes: each fold holds classes that the others have not."""
+"""Cross-validation over classes: no class is in two folds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def class_folds(labels: Array, k: int, *, seed: int = 0) -> list[Integers]:
     if k < 2:
         raise ValueError(f"k must be at least 2: got {k}; one fold is trained on while another is held out.")
     if k > count:
-        raise ValueError(f"k must be at most the number of classes, {count}: got {k}; ask for fewer folds.")
+        raise ValueError(f"k must be at most the number of classes, {count}: got {k}; use fewer folds.")
     fold = np.empty(count, dtype=np.int64)
     fold[np.random.default_rng(seed).permutation(count)] = np.arange(count) % k
     return [np.flatnonzero(fold[classes] == number) for number in range(k)]

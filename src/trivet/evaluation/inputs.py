@@ -1,4 +1,6 @@
-"""Embeddings as points whose Euclidean order is the order a measure asks for, made float64 piece by piece."""
+"""Embeddings prepared for a distance: points whose Euclidean order is that of the distance, made float64 piece by
+piece.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ class Points:
         if broken:
             shown = ", ".join(map(str, broken[:8])) + (", ..." if len(broken) > 8 else "")
             what = "numbers too large to square" if finite else "NaN or infinity"
-            todo = "divide all rows by their largest norm" if finite else "look for the inputs of these rows"
+            todo = "divide all rows by their largest norm" if finite else "check the inputs of these rows"
             raise ValueError(
                 f"{self.name} must be finite: rows {shown} hold {what} ({len(broken)} of {len(self)}); {todo}."
             )

@@ -1,4 +1,4 @@
-"""How far a measure can be trusted: bootstrap over queries or classes, Student's t over folds."""
+"""Confidence intervals of measures: bootstrap over queries or classes, Student's t over folds."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def check_options(over: str, average: str, resamples: int, level: float) -> None
     if average not in ("micro", "macro"):
         raise ValueError(f"average must be 'micro' or 'macro': got {average!r}.")
     if resamples < 1:
-        raise ValueError(f"resamples must be at least 1: got {resamples}; a thousand are usual.")
+        raise ValueError(f"resamples must be at least 1: got {resamples}; 1000 is usual.")
     _check_level(level)
 
 

@@ -309,14 +309,14 @@ def _verified(
 ) -> Verification | None:
     sizes = torch.bincount(classes)
     if len(sizes) < 2 or int(sizes.max()) < 2:
-        missing |= dict.fromkeys(VERIFICATION, "verification needs a pair of one class and a pair of two.")
+        missing |= dict.fromkeys(VERIFICATION, "verification needs a same-class pair and a different-class pair.")
         return None
     verified = verify(embeddings, classes, distance=distance, seed=seed)
     if verified.accuracy is None:
-        missing["verification-accuracy"] = "too few classes to choose a threshold on one half of them."
+        missing["verification-accuracy"] = "too few classes to choose a threshold on half of them."
     for far, share in verified.tar_at_far.items():
         if share is None:
-            missing[f"tar@far={far:g}"] = f"{verified.negative_pairs} pairs of two classes do not resolve it."
+            missing[f"tar@far={far:g}"] = f"{verified.negative_pairs} different-class pairs cannot resolve it."
     return verified
 
 

@@ -1,4 +1,4 @@
-"""Retrieval measures of each query, exact expectations where distances tie and the tied come in random order.
+"""Retrieval measures of each query: exact expectations when ties are broken at random.
 
 A positive with n items nearer and t as far, itself among them, has each of the ranks n + 1 .. n + t equally often.
 """
@@ -127,8 +127,8 @@ def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[st
     unknown = [name for name in names if name not in known and not re.fullmatch(r"(recall|precision)@[1-9]\d*", name)]
     if unknown or not names:
         raise ValueError(
-            f"measures must be of recall@K, precision@K (K at least 1), {', '.join([*FIXED, *others])}: "
-            f"got {repr(unknown[0]) if unknown else 'none'}."
+            f"measures must be among recall@K, precision@K (K at least 1), {', '.join([*FIXED, *others])}: got "
+            f"{repr(unknown[0]) if unknown else 'none'}."
         )
     return tuple(dict.fromkeys(names))
 

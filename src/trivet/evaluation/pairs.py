@@ -1,4 +1,4 @@
-"""What each item and each class adds to the measures of verification: their intervals, and the values of a class.
+"""Per-item and per-class parts of verification: the intervals of its measures, and its values for each class.
 
 To the first order a measure follows the weights of its pairs. Of n draws that take item i w_i times, the pair (i, j)
 weighs w_i + w_j - 1, whatever its kind; of draws of classes a pair within class c weighs w_c, and one of c and c'

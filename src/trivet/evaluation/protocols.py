@@ -1,4 +1,4 @@
-"""Who asks, what is retrieved, and what is left out: one set, a gallery, cameras, junk."""
+"""Retrieval protocols: which items are queries, what they retrieve from, and what is excluded (own camera, junk)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def task_of(
             groups = numbers[rows], numbers
         return Task(queries, points, levels, rows, groups, shown)
     if sample is not None:
-        raise ValueError("sample belongs to one set: got it beside a gallery; give only the queries that are asked.")
+        raise ValueError("sample applies to a single set: got a gallery as well; pass only the queries to use.")
     if list(labels) != list(gallery_labels):
         raise ValueError(
             f"queries and gallery must have the same label levels: got {list(labels)} and {list(gallery_labels)}."
@@ -84,8 +84,8 @@ def task_of(
         raise ValueError(f"retrieval needs a query and a gallery item: got {len(queries)} and {len(points)}.")
     if queries.dimension != points.dimension:
         raise ValueError(
-            f"queries and gallery must have one dimension: got {queries.dimension} and {points.dimension}; "
-            "embed both with the same network."
+            f"queries and gallery must have the same dimension: got {queries.dimension} and {points.dimension}; embed "
+            "both with the same network."
         )
     own_rows = None
     if own is not None:

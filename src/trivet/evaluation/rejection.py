@@ -1,4 +1,4 @@
-"""Are queries of no known class told apart, by their distance to the nearest item of the gallery?"""
+"""Out-of-scope rejection: does the distance to the nearest gallery item detect queries of unknown classes?"""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def rejection(
     asked, known = as_points(queries, distance=distance), as_points(gallery, distance=distance)
     if asked.shape[1] != known.shape[1]:
         raise ValueError(
-            f"queries and gallery must be of one width: got shapes {tuple(queries.shape)} and {tuple(gallery.shape)}; "
-            "embed both with the same model."
+            f"queries and gallery must have the same dimension: got shapes {tuple(queries.shape)} and "
+            f"{tuple(gallery.shape)}; embed both with the same model."
         )
     if not len(known):
         raise ValueError("the gallery must hold at least one item: got none; give the items of the known classes.")
@@ -166,12 +166,12 @@ def rejection(
     if outside.shape != (len(asked),) or outside.dtype != np.bool_:
         raise ValueError(
             f"out_of_scope must hold True or False for each of the {len(asked)} queries: got {outside.dtype} of shape "
-            f"{outside.shape}; compare the labels of the queries with that of the queries out of scope."
+            f"{outside.shape}; compare the labels of the queries with the label of out-of-scope queries."
         )
     if outside.all() or not outside.any():
         raise ValueError(
-            f"queries must be of both kinds: got {int((~outside).sum())} in scope and {int(outside.sum())} out of it; "
-            "add queries of the missing kind."
+            f"queries must include both in-scope and out-of-scope ones: got {int((~outside).sum())} and "
+            f"{int(outside.sum())}; add queries of the missing kind."
         )
     inside = np.flatnonzero(~outside)
     sizes = names = None

@@ -1,4 +1,4 @@
-"""Retrieval measures: of each query, their means over queries and over classes, and what chance would give."""
+"""Retrieval measures: per query, their means over queries and over classes, and their values by chance."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Retrieval:
         kept = ~np.isnan(self.values[:, 0])
         if not kept.any():
             raise ValueError(
-                "retrieval needs a query that has a positive when those without are dropped: none has; "
-                "give more items of a class, or count them as misses."
+                "retrieval needs a query that has a positive when those without are dropped: none has one; give more "
+                "items of a class, or count them as misses."
             )
         if average == "micro":
             means = self.values[kept].mean(axis=0)
@@ -266,7 +266,7 @@ def to_retrieval(
 def _share() -> tuple[int, int]:
     if not torch.distributed.is_initialized():
         raise ValueError(
-            "distributed evaluation needs the processes to know each other: call torch.distributed.init_process_group "
+            "distributed evaluation needs an initialised process group: call torch.distributed.init_process_group "
             "first, or start with torchrun --no-python trivet evaluate."
         )
     return torch.distributed.get_rank(), torch.distributed.get_world_size()

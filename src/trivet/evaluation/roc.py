@@ -1,4 +1,4 @@
-"""What is accepted as the largest accepted distance grows, for two kinds that the distance is to tell apart."""
+"""ROC curve: the accepted shares of two kinds of pairs or queries as the distance threshold grows."""
 
 from __future__ import annotations
 

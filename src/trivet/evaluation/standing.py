@@ -1,4 +1,4 @@
-"""Where each positive of a query stands among all that the query may retrieve, by counting: no lists of neighbours."""
+"""The rank of each positive of a query, found by counting the items that are closer, without lists of neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are two items of the same class? Answered by a threshold on their distance: ROC, TAR at FAR, accuracy."""
+"""Verification: do two items have the same class? A threshold on their distance decides: ROC, TAR at FAR, accuracy."""
 
 from __future__ import annotations
 
@@ -141,9 +141,13 @@ def verify(
     partners = [(rows + 1, ends - rows - 1), (ends, len(rows) - ends)]
     positives, negatives = totals = [int(count.sum()) for _, count in partners]
     if not positives:
-        raise ValueError(f"two items must share a class: each of the {len(rows)} is alone in its own; add more items.")
+        raise ValueError(
+            f"two items must share a class: each of the {len(rows)} items has a class of its own; add more items."
+        )
     if not negatives:
-        raise ValueError(f"the items must be of two classes at least: all {len(rows)} are of one; add another class.")
+        raise ValueError(
+            f"the items must have at least two classes: all {len(rows)} have the same one; add another class."
+        )
     most = [most_pairs // 2] * 2 if sum(totals) > most_pairs else totals
     half = _halves(sizes, generator)[classes]  # first, so that they are the same whatever is sampled
     counts = [min(pair) for pair in zip(totals, most, strict=True)]
@@ -211,7 +215,7 @@ def verify_pairs(
     _check_fars(fars)
     if positive.all() or not positive.any():
         raise ValueError(
-            f"same must hold pairs of one class and pairs of two: got {int(positive.sum())} and "
+            f"same must contain same-class and different-class pairs: got {int(positive.sum())} and "
             f"{int((~positive).sum())}; add pairs of the missing kind."
         )
     generator = np.random.default_rng(seed)

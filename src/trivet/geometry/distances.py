@@ -42,8 +42,8 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
         shown = ", ".join(str(row) for row in rows[:8].tolist()) + (", ..." if len(rows) > 8 else "")
         what = "NaN or infinity" if not bool(torch.isfinite(embeddings).all()) else "numbers too large to square"
         raise ValueError(
-            f"{name} must be finite: rows {shown} hold {what} ({len(rows)} of {len(embeddings)}); "
-            "lower the learning rate, or look for the inputs of these rows."
+            f"{name} must be finite: rows {shown} hold {what} ({len(rows)} of {len(embeddings)}); lower the learning "
+            "rate, or check the inputs of these rows."
         )
 
 

@@ -1,4 +1,4 @@
-"""A monitor in a Lightning training. For transformers see `training.transformers_callback`."""
+"""A callback that watches a Lightning training for collapse."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MonitorCallback(lightning.Callback):
                 warn_of(event, stopping=stopping)
         if stopping and self._watch.agree(bool(events), pl_module.device):
             if trainer.is_global_zero and not self.monitor.events:
-                warnings.warn("Training stops: another process saw an event.", stacklevel=1)
+                warnings.warn("Training stops: another process reported an event.", stacklevel=1)
             trainer.should_stop = True
 
     def on_exception(
@@ -96,8 +96,8 @@ def _submodule(module: nn.Module, name: str) -> nn.Module:
         if part not in children:
             known = ", ".join(f"{path}{child}" for child in children) or "none"
             raise ValueError(
-                f"loss must name a submodule of {type(module).__name__}: {name!r} is none, those there are {known}; "
-                "hold the loss as a module, self.loss = ..., and give its name."
+                f"loss must name a submodule of {type(module).__name__}: got {name!r}, and its submodules are "
+                f"{known}; store the loss as a module, self.loss = ..., and give its name."
             )
         parent, path = children[part], f"{path}{part}."
     return parent

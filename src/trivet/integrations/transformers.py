@@ -1,4 +1,4 @@
-"""A monitor in a training with the Trainer of transformers, or one made of it, as that of sentence-transformers."""
+"""A callback that watches the Trainer of transformers, or of sentence-transformers, for collapse."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class MonitorTrainerCallback(TrainerCallback):
         check_action(action)
         if not isinstance(loss, nn.Module):
             raise ValueError(
-                f"loss must be the module that is called as loss(embeddings, labels): got {loss!r}; give it itself, "
-                "such as model.loss."
+                f"loss must be the module called as loss(embeddings, labels): got {loss!r}; pass the module, such as "
+                "model.loss."
             )
         self.monitor, self.loss, self.action = monitor, loss, action
         self._watch: Watch | None = None
@@ -77,7 +77,7 @@ class MonitorTrainerCallback(TrainerCallback):
                 warn_of(event, stopping=stopping)
         if stopping and self._watch.agree(bool(events), args.device):
             if state.is_world_process_zero and not self.monitor.events:
-                warnings.warn("Training stops: another process saw an event.", stacklevel=1)
+                warnings.warn("Training stops: another process reported an event.", stacklevel=1)
             control.should_training_stop = True
 
     def on_log(
@@ -117,8 +117,9 @@ class MonitorTrainerCallback(TrainerCallback):
             self.monitor.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             warnings.warn(
-                f"the monitor begins anew at step {state.global_step}: its state cannot be read ({error!r}). To resume "
-                "from another folder, call monitor.load_state_dict with what that file holds there before you train.",
+                f"the monitor starts over at step {state.global_step}: its state cannot be read ({error!r}). To "
+                "resume from another folder, call monitor.load_state_dict with the contents of that file before "
+                "training.",
                 stacklevel=1,
             )
 

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks do with a monitor: watch a loss, pass on what is new, agree to stop."""
+"""What the callbacks of all frameworks share: watch a loss, report what is new, agree to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACTIONS: tuple[Action, ...] = ("warn", "stop")
 def check_action(action: str) -> None:
     """Raises ValueError if `action` is not known."""
     if action not in ACTIONS:
-        raise ValueError(f'action must be "warn" or "stop": got {action!r}; choose what an event does to the training.')
+        raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
 
 
 class Watch:
@@ -76,8 +76,8 @@ class Watch:
         self._handle.remove()
         if warn and not self.monitor.series["step"]:
             warnings.warn(
-                "the monitor must see batches: the loss was never called as loss(embeddings, labels) in training; "
-                "give the module that is, and call it rather than its forward.",
+                "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "
+                "pass the module that is called, and call it rather than its forward.",
                 stacklevel=3,
             )
 
@@ -85,7 +85,7 @@ class Watch:
 def warn_of(event: Event, *, stopping: bool) -> None:
     """Warn of an event: what it is, why, and what to change."""
     warnings.warn(
-        f"{event.kind} at step {event.step}: {event.rule}. {' '.join(event.changes)} Nothing was suspicious until step "
+        f"{event.kind} at step {event.step}: {event.rule}. {' '.join(event.changes)} Last healthy step: "
         f"{event.healthy}." + (" Training stops." if stopping else ""),
         stacklevel=3,
     )

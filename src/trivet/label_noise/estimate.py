@@ -1,4 +1,4 @@
-"""How many labels are wrong, and which class is taken for which, from embeddings and labels alone."""
+"""How many labels are wrong, and which classes are confused, estimated from embeddings and labels alone."""
 
 from __future__ import annotations
 
@@ -199,8 +199,8 @@ class Setting:
     def check(self, k: int, seed: int) -> None:
         if k > self.comparable:
             raise ValueError(
-                f"neighbours must not exceed the {self.comparable} others that each item can be compared with: got {k};"
-                " ask for fewer, or give more items."
+                f"neighbours must not exceed the {self.comparable} others that each item can be compared with: got "
+                f"{k}; use fewer, or add more items."
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative: got {seed}.")

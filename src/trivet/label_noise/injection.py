@@ -1,4 +1,4 @@
-"""Injection of label noise: labels of N items of C classes, some of them made wrong, and which.
+"""Artificial label noise: makes some labels of N items in C classes wrong, and records which.
 
 `noise_rate` is p, the expected share of wrong labels; a wrong label is always another class than the true one. Each
 item is wrong independently of the others, or with `exact` a fixed number is, round(p N) (halves to the even number),
@@ -167,15 +167,15 @@ def within_superclass(
     above = np.asarray(superclass)
     if above.shape != truth.shape or above.dtype.kind not in "iu":
         raise ValueError(
-            f"superclass must hold one integer per item, {len(truth)}: got {above.dtype} of shape {above.shape}; from "
-            "a table of the superclass of each class take table[labels]."
+            f"superclass must hold one integer per item, {len(truth)}: got {above.dtype} of shape {above.shape}; with "
+            "a table of the superclass of each class, use table[labels]."
         )
     members = {parent: np.unique(truth[above == parent]) for parent in np.unique(above).tolist()}
     if sum(map(len, members.values())) > len(np.unique(truth)):
         first = next(c for c in np.unique(truth).tolist() if len(np.unique(above[truth == c])) > 1)
         raise ValueError(
             f"each class must lie in one superclass: class {first} lies in {len(np.unique(above[truth == first]))}; "
-            "take a coarser grouping of the classes."
+            "use a coarser grouping of the classes."
         )
     _check_rate(noise_rate, max(map(len, members.values())), among="in a superclass")
     movable = np.flatnonzero(np.isin(above, [parent for parent, classes in members.items() if len(classes) > 1]))
@@ -337,7 +337,7 @@ def _check_rate(rate: float, classes: int, *, among: str = "in the labels") -> N
         raise ValueError(f"noise_rate must lie in [0, 1): got {rate}; give a share, not %.")
     if rate > 0 and classes < 2:
         raise ValueError(
-            f"a wrong label needs another class: there is one {among} and noise_rate is {rate}; add a class or take 0."
+            f"a wrong label needs another class: there is one {among} and noise_rate is {rate}; add a class or use 0."
         )
 
 

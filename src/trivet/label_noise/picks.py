@@ -1,4 +1,4 @@
-"""What a loss of Trivet picked from its last batch, for the estimate of its skew."""
+"""Which negatives a loss picked in its last batch, to estimate the skew of its strategy."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def unpicked(loss: RowLoss) -> str | None:
     if loss.term == "proxy":
         return f"{name} compares items with proxies and picks no negatives"
     if loss.parameters_per == "sample":
-        return f"the boundary of each sample of {name} is not looked up"
+        return f"{name} has a boundary per sample, which is not supported"
     if not loss.strategy.negatives.listed:
         if loss.trim and loss.term != "triplet":
-            return f"what trimming leaves of {name} is no list of picked negatives"
+            return f"trimming {name} leaves no list of picked negatives"
         return None
     if loss.trim or loss.reduction == "max":
-        return f"{name} takes a set of negatives, of which trim or reduction = 'max' leaves some triplets"
+        return f"{name} uses a set of negatives, of which trim or reduction = 'max' keeps only some triplets"
     if not loss.counts_negatives:
-        return f"{name} weighs a set of negatives by their distance, and picks none of them"
+        return f"{name} weights a set of negatives by distance and picks none of them"
     return None
 
 
@@ -57,7 +57,7 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
     """
     reason = unpicked(loss)
     if reason is not None:
-        raise ValueError(f"a loss must pick negatives for its skew to be known: {reason}; take another strategy.")
+        raise ValueError(f"a loss must pick negatives for its skew to be known: {reason}; use another strategy.")
     with torch.autocast(device_type=embeddings.device.type, enabled=False):
         batch = check_batch(
             embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=unit_rows_need(loss.strategy)

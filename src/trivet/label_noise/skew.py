@@ -78,12 +78,12 @@ class SkewEstimate:
 
     Attributes:
         batches, picks, active: how many there were.
-        relative: `(10,)` rho_b, how many times as often the negatives of each tenth were picked as uniformly, the
+        relative: `(10,)` rho_b, how often the negatives of each tenth were picked, relative to uniform sampling, the
             nearest tenth first; NaN where no anchor has negatives there.
         skew: eta, the largest rho_b: at least 1, and about the number of bins if only the nearest is ever picked.
         easy_skew: 1 / min rho_b, the paper's skew of the easy side; infinite where a tenth is never picked.
-        wrong_skew: how many times as often as uniformly the picked negative truly has the anchor's class: the paper's
-            verbal meaning of eta. Needs true labels, some of them not the observed ones.
+        wrong_skew: how often the picked negative truly has the anchor's class, relative to uniform sampling: the
+            paper's verbal meaning of eta. Needs true labels, some of them not the observed ones.
         active_wrong_skew: the same share among the picks whose term of the loss is not zero, over that of all picks.
         positive_skew, negative_skew, gamma: of the margin loss, eta^+, eta^- and min(1, eta^- / eta^+).
         positive_bins, negative_bins: bins of distances that these rest on.

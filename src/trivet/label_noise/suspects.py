@@ -1,4 +1,4 @@
-"""Which labels are probably wrong, what they should be, and what speaks for that."""
+"""Which labels are probably wrong, what they should be, and the evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which share of wrong labels a strategy tolerates, by its skew or by where its scores break."""
+"""How many wrong labels a strategy tolerates: by its skew, or by where its scores drop."""
 
 from __future__ import annotations
 

@@ -96,7 +96,9 @@ class ProxyNCALoss(RowLoss):
             generator=generator,
         )
         if num_classes < 2:
-            raise ValueError(f"num_classes must be at least 2: got {num_classes}; one proxy has none to be far from.")
+            raise ValueError(
+                f"num_classes must be at least 2: got {num_classes}; with a single proxy there are no negatives."
+            )
         if embedding_dim < 1:
             raise ValueError(f"embedding_dim must be at least 1, the length of an embedding: got {embedding_dim}.")
         if not 0 < scale < math.inf:
@@ -138,8 +140,8 @@ class ProxyNCALoss(RowLoss):
             )
         if gather:
             raise ValueError(
-                "gather must be left out: ProxyNCALoss compares no two items, so no process needs the rows of another; "
-                "average the losses over the processes, as DistributedDataParallel does."
+                "gather must be left out: ProxyNCALoss does not compare items with each other, so no process needs "
+                "the rows of another; average the losses over the processes, as DistributedDataParallel does."
             )
         if isinstance(embeddings, Tensor) and embeddings.ndim == 2 and embeddings.shape[1] != self.embedding_dim:
             raise ValueError(

@@ -146,7 +146,9 @@ def check_batch(
     embeddings, labels = _rows(embeddings, labels, "")
     if (references is None) != (reference_labels is None):
         missing = "reference_labels" if reference_labels is None else "references"
-        raise ValueError(f"references and reference_labels must come together: got no {missing}; pass both or neither.")
+        raise ValueError(
+            f"references and reference_labels must be given together: got no {missing}; pass both or neither."
+        )
     own = references is None
     if references is None or reference_labels is None:
         if reference_ids is not None:
@@ -163,7 +165,7 @@ def check_batch(
         references = references.to(embeddings.dtype)
         if (ids is None) != (reference_ids is None):
             missing = "reference_ids" if reference_ids is None else "ids"
-            raise ValueError(f"ids and reference_ids must come together: got no {missing}; pass both or neither.")
+            raise ValueError(f"ids and reference_ids must be given together: got no {missing}; pass both or neither.")
     if unit_rows_for is not None and not normalize:
         for rows in [embeddings] if references is None else [embeddings, references]:
             _check_unit(rows, unit_rows_for)

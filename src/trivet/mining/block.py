@@ -1,4 +1,5 @@
-"""What a selector sees: one block of anchors against all references, and the choice it gives back."""
+"""A block of anchors against all references: what a selector sees and chooses from it, and the gradients of its
+distances."""
 
 from __future__ import annotations
 

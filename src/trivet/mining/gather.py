@@ -108,9 +108,7 @@ def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) ->
         if failure is not None:
             raise failure
         failed = passed.index(0)
-        raise ValueError(
-            f"every process must bring a batch that passes the checks: process {failed} got {_decoded(texts[failed])}"
-        )
+        raise ValueError(f"every process must pass a valid batch: process {failed} got {_decoded(texts[failed])}")
     assert part is not None
     _check_agreement(counts, *shared)
     embeddings = gather_rows(part.embeddings, counts, group)
@@ -257,19 +255,19 @@ def _check_agreement(
     """Raise ValueError unless every process brings rows of the same kind; the same sentence on every process."""
     if 0 in counts:
         raise ValueError(
-            f"every process must bring at least one row: got none from process {counts.index(0)}; "
-            "give each a share of every batch, for instance with drop_last=True in its sampler."
+            f"every process must pass at least one row: got none from process {counts.index(0)}; give each process a "
+            "part of every batch, for instance with drop_last=True in its sampler."
         )
-    _check_same("bring embeddings of the same dimension", [f"d = {d}" for d in dimensions], "embed with the same model")
+    _check_same("pass embeddings of the same dimension", [f"d = {d}" for d in dimensions], "embed with the same model")
     _check_same(
-        "bring embeddings of the same dtype",
+        "pass embeddings of the same dtype",
         [str(DTYPES[dtype]).removeprefix("torch.") for dtype in dtypes],
         "use the same precision everywhere",
     )
     _check_same("give ids, or none of them", ["ids" if given else "none" for given in ids], "pass ids everywhere")
     _check_same(
-        "want the gradient of its embeddings, or none of them",
-        ["a gradient wanted" if wanted else "none wanted" for wanted in gradients],
+        "require a gradient of its embeddings, or none of them",
+        ["a required gradient" if wanted else "no gradient" for wanted in gradients],
         "call the loss everywhere under the same torch.no_grad(), with embeddings that require a gradient",
     )
     _check_same(

@@ -101,14 +101,14 @@ def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance,
             continue
         if anchor.min() < 0 or anchor.max() >= sizes[0] or item.min() < 0 or item.max() >= sizes[1]:
             raise ValueError(
-                f"indices must count the {sizes[0]} embeddings and, for {name}, the {sizes[1]} references: got up to "
+                f"indices must lie in [0, {sizes[0]}) for anchors and in [0, {sizes[1]}) for {name}: got up to "
                 f"{int(anchor.max())} and {int(item.max())}; mine them in the same batch."
             )
         same = batch.labels[anchor] == batch.reference_labels[item]
         if bool((same if name == "negatives" else ~same).any()):
             raise ValueError(
-                f"indices must agree with the labels: got {name} whose label is "
-                f"{'that' if name == 'negatives' else 'not that'} of their anchor; mine them with the same labels."
+                f"indices must agree with the labels: got {name} {'with' if name == 'negatives' else 'without'} the "
+                "label of their anchor; mine them with the same labels."
             )
     columns = [column.to(batch.labels) for column in columns]
     if not paired:  # pairs are sets: one that comes twice counts once

@@ -69,8 +69,8 @@ class _OfTheClass(PositiveSelector):
         limit = self.max_positive_similarity
         if limit is not None and not -1 <= limit < 1:
             raise ValueError(
-                f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {limit}; "
-                "0.9999 leaves out copies of the anchor, None nothing."
+                f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {limit}; 0.9999 "
+                "excludes copies of the anchor, None excludes nothing."
             )
 
     @property

@@ -28,7 +28,7 @@ class ModelConfig(NamedConfig):
     )
     embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
     normalize: bool = Field(True, description="Scale each embedding to Euclidean length 1.")
-    pretrained: bool = Field(False, description="timm only: start from published weights, which are downloaded once.")
+    pretrained: bool = Field(False, description="timm only: start from pretrained weights, which are downloaded once.")
     width: int | None = Field(
         None,
         ge=1,

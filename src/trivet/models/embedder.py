@@ -139,8 +139,8 @@ def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
         except Exception as error:  # the network, the hub's client and timm raise many kinds
             reason = str(error).strip().partition("\n")[0]
             raise ValueError(
-                f"the published weights of {config.name} could not be had ({type(error).__name__}: {reason}); "
-                "set model.pretrained = false, or copy ~/.cache/huggingface from a machine that has them."
+                f"the pretrained weights of {config.name} could not be loaded ({type(error).__name__}: {reason}); set "
+                "model.pretrained = false, or copy ~/.cache/huggingface from a machine that has them."
             ) from None
     else:
         backbone = timm.create_model(name, num_classes=0, in_chans=channels)

@@ -1,4 +1,4 @@
-"""A network outside Trivet: a class of your own, or of an installed package, that settings name."""
+"""Networks from outside Trivet: a class of yours, or of an installed package, named in the settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Module:
     except Exception as error:  # a user's code raises anything
         raise ValueError(
             f"{config.name} must be a network for inputs of shape {input_shape}, made with input_shape and "
-            f"embedding_dim: {type(error).__name__}: {' '.join(str(error).split())}; mend its code."
+            f"embedding_dim: {type(error).__name__}: {' '.join(str(error).split())}; fix its code."
         ) from error
     if not isinstance(got, torch.Tensor) or got.shape != (2, config.embedding_dim):
         shape = tuple(got.shape) if isinstance(got, torch.Tensor) else type(got).__name__

@@ -1,4 +1,4 @@
-"""Vectors of texts: by character n-grams, or by an encoder that is installed."""
+"""Vectors of texts: by character n-grams, or by a sentence-transformers model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.floa
     blank = [place for place, one in enumerate(texts) if not one.strip()]
     if blank or len(texts) < 2:
         got = f"text {blank[0]} (from 0) is; leave it out" if blank else f"got {len(texts)}; add some"
-        raise ValueError(f"texts must be at least two, and none of them blank: {got}.")
+        raise ValueError(f"at least two texts are needed, none of them blank: {got}.")
     counts = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True).fit_transform(texts)
     _, _, directions = randomized_svd(counts, min(DIMENSIONS, *counts.shape), random_state=seed)
     vectors = counts @ directions.T

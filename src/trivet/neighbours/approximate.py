@@ -1,4 +1,4 @@
-"""Retrieval measures from lists of approximate neighbours, for galleries beyond what can be compared exactly."""
+"""Retrieval measures from approximate neighbour lists, for galleries too large for exact comparison."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def retrieve_approximately(
     listed = min(max(most) + (1 if task.groups is None else largest), len(task.gallery))
     if listed > LONGEST:
         raise ValueError(
-            f"an approximate search lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; ask for "
-            "smaller K, or leave out r-precision and map@r, which look at as many as a class has items."
+            f"an approximate search lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; use a "
+            "smaller K, or leave out r-precision and map@r, which need as many neighbours as a class has items."
         )
     index = build_index(task.gallery.embeddings, distance=distance, kind=kind, seed=seed)
     values = torch.zeros(len(labels), len(task.queries), len(names), dtype=torch.float64)

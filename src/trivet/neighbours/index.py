@@ -136,8 +136,8 @@ class Index:
         inside = (points.numpy() - self.centre) / self.scale
         if inside.size and np.abs(inside).max() > FAR:
             raise ValueError(
-                f"queries must lie within {FAR:g} times the spread of the indexed embeddings: a row does not; "
-                "embed them with the model that made these."
+                f"queries must lie within {FAR:g} times the spread of the indexed embeddings: one does not; embed "
+                "them with the model that made these."
             )
         return np.ascontiguousarray(inside, dtype=np.float32)
 

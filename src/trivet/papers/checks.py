@@ -1,4 +1,4 @@
-"""A statement of a paper that can be checked, and what the check found."""
+"""A checkable statement of a paper, and the result of its check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure of a simulation: its numbers, how to read it, and its picture."""
+"""A figure of a paper: its numbers, how to read it, and its picture."""
 
 from __future__ import annotations
 

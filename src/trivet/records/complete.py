@@ -1,4 +1,4 @@
-"""From JSON to records: what an older or a shorter record lacks is filled in here, once, so that readers just index."""
+"""From JSON to records: keys that an older or shorter record lacks are filled in here, once."""
 
 from __future__ import annotations
 

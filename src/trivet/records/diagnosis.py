@@ -1,4 +1,4 @@
-"""The record of `trivet diagnose`, parts of which a run has too."""
+"""The record of `trivet diagnose`; the record of a run contains parts of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training seen on one fixed sample of items."""
+"""The training history in a record: a fixed sample of items, measured at several steps."""
 
 from __future__ import annotations
 

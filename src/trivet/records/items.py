@@ -1,4 +1,4 @@
-"""What several records have: numbers with intervals, items, neighbours, maps and scatters."""
+"""Parts that several records share: numbers with intervals, items, neighbours, maps and scatters."""
 
 from __future__ import annotations
 

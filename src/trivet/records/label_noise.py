@@ -1,4 +1,4 @@
-"""What a run says about wrong labels."""
+"""The label noise part of a run's record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the monitor of a run saw, and what its guard did."""
+"""The monitor part of a run's record: what the monitor detected and what the guard did."""
 
 from __future__ import annotations
 

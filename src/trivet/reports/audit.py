@@ -1,4 +1,4 @@
-"""The page of `trivet audit`: the most suspect items beside their neighbours, and what is to be done about each."""
+"""The page of `trivet audit`: the most suspect items beside their neighbours, with a choice for each."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def _sentences(level: str, name: str, shares: Mapping[int, Shares], labels: Sequ
             over, (low, high) = widest
             ends = f"the 95\u00a0% interval over {over}, {between((low, high))}"
             if low - _SAME <= chance <= high + _SAME:
-                said.append(f"{_start(name)}{of} does not differ from chance: {ends}, holds {percent(chance)}.")
+                said.append(f"{_start(name)}{of} does not differ from chance: {ends}, contains {percent(chance)}.")
             elif high < chance:
                 said.append(f"{_start(name)}{of} is worse than chance: {ends}, lies below {percent(chance)}.")
             elif name == "recall@1":

@@ -1,4 +1,4 @@
-"""The plots of the page of `trivet evaluate`, as traces and layouts of plotly; their texts are made inert here."""
+"""The plots on the page of `trivet evaluate`, as plotly traces and layouts with escaped texts."""
 
 from __future__ import annotations
 

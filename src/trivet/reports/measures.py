@@ -1,4 +1,4 @@
-"""The measures of an evaluation: how they are named, what they mean, and those of one embedding."""
+"""Names, explanations and order of the evaluation measures on the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every page shares: its template, the data for its plots, its security policy, and writing it whole."""
+"""What all pages share: template, plot data, security policy, writing."""
 
 from __future__ import annotations
 

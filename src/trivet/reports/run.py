@@ -1,4 +1,4 @@
-"""The page of one training run: whether training helped first, then what it did, then everything behind that."""
+"""The page of a training run: first whether training helped, then what it did, then all details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of `trivet search --sheet`: each query beside what was found, as pictures or as text."""
+"""The page of `trivet search --sheet`: each query beside its results, as pictures or texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says about wrong labels, in sentences and tables."""
+"""How many wrong labels a run tolerates and how many there may be, in sentences and tables."""
 
 from __future__ import annotations
 
@@ -46,10 +46,14 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     if trained is None:
         return [f"{first}."]
     lines = [
-        f"{first}; your labels have about p = {_rate(trained)} by this network, which hides mistakes it was trained on"
+        f"{first}; your labels contain about p = {_rate(trained)} according to this network, which hides mistakes it "
+        "was trained on"
     ]
     if untrained is not None:
-        lines[0] += f", and p = {_rate(untrained)} by the untrained one, which takes classes that overlap for mistakes"
+        lines[0] += (
+            f", and p = {_rate(untrained)} according to the untrained one, which mistakes overlapping classes for "
+            "errors"
+        )
     lines[0] += "." if put_in is None else f"; {put_in:.2f} were corrupted on purpose."
     if tolerated is None or tolerated["value"] is None:
         return lines

@@ -210,8 +210,8 @@ class RowLoss(nn.Module, ABC):
                 raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
             if gather and references is embeddings:
                 raise ValueError(
-                    "references must be the same on every process: got the embeddings themselves with gather; "
-                    "leave them out, the rows of all processes are compared anyway."
+                    "references must be the same on every process: got the embeddings themselves with gather; leave "
+                    "them out, because the rows of all processes are compared anyway."
                 )
             batch = check_batch(
                 embeddings,
@@ -244,8 +244,8 @@ class RowLoss(nn.Module, ABC):
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
             warnings.warn(
-                f"a batch must hold two samples of a class, or there is no positive: got {batch.total} classes of one "
-                "sample; draw at least two of each class, for instance with PKBatches.",
+                f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
+                "of one sample; draw at least two of each class, for instance with PKBatches.",
                 stacklevel=2,
             )
         if torch.compiler.is_compiling():

@@ -82,8 +82,8 @@ def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
         embeddings = np.lib.format.open_memmap(path, mode="r")
     if not table.is_file():
         raise ValueError(
-            f"an npy file must have a csv file beside it that says what its rows are: {table} does not exist; "
-            "write it with a header and one row per embedding, or name another table."
+            f"an .npy file needs a csv file that describes its rows: {table} does not exist; write it with a header "
+            "and one row per embedding, or name another table."
         )
     columns = CsvTable.read(table)
     if len(columns) != len(embeddings):

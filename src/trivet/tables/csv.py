@@ -1,4 +1,4 @@
-"""Csv files: tables of texts, read as typed columns, and the quoting of every table that is written."""
+"""CSV files: read as typed columns, written with correct quoting."""
 
 from __future__ import annotations
 

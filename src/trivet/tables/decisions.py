@@ -1,4 +1,4 @@
-"""Decisions on the labels of items in a csv file: each label is kept, changed, or its item left out."""
+"""Reads decisions on labels from a csv file: keep, change or drop each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_decisions(path: Path) -> list[Decision]:
     try:
         columns, rows = csv_rows(path)
     except (FileNotFoundError, IsADirectoryError):
-        raise ValueError(f"a decision file must be a csv file: {path} is none; check the path.") from None
+        raise ValueError(f"a decision file must be a csv file: {path} is not; check the path.") from None
     lacking = [column for column in COLUMNS[:2] if column not in columns]
     if lacking:
         raise ValueError(
@@ -63,8 +63,8 @@ def read_decisions(path: Path) -> list[Decision]:
             raise ValueError(f"relabel needs a label: line {line} of {path} has none for {row_id!r}; fill it in.")
         if row_id in decisions:
             raise ValueError(
-                f"{path} must decide once on an id: lines {decisions[row_id].line} and {line} have {row_id!r}; "
-                "remove one."
+                f"{path} must have one decision per id: lines {decisions[row_id].line} and {line} both have "
+                f"{row_id!r}; remove one."
             )
         decisions[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
     return list(decisions.values())

@@ -106,7 +106,7 @@ def _fill_lists(path: Path, file: pa.parquet.ParquetFile, name: str) -> npt.NDAr
         wrong = np.flatnonzero(lengths != dimension)
         if len(wrong):
             raise ValueError(
-                f"the embeddings of {path} must be of one length: row {start + wrong[0]} has {lengths[wrong[0]]} "
+                f"the embeddings of {path} must have the same length: row {start + wrong[0]} has {lengths[wrong[0]]} "
                 f"values, row 0 has {dimension}; embed all rows with one model."
             )
         values = lists.flatten()
@@ -138,8 +138,8 @@ def _check_no_null(path: Path, name: str, start: int, values: pa.Array, *, per_r
     if values.null_count:
         row = start + values.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
         raise ValueError(
-            f"the embeddings of {path} must have a number in every place: row {row} (from 0) has none in column "
-            f"{name!r}; leave out this row, or embed it again."
+            f"the embeddings of {path} must be complete: row {row} (counted from 0) has no value in column {name!r}; "
+            "drop the row, or embed it again."
         )
 
 

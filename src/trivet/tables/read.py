@@ -1,4 +1,4 @@
-"""Embeddings made anywhere: npz, npy with csv, parquet, or the folder of a run."""
+"""Reads embeddings from any source: npz, npy with csv, parquet, or a run folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_vectors(
             id, split or camera, or the id of another.
     """
     if table is not None and path.suffix.lower() != ".npy":
-        raise ValueError(f"only an npy file has a table beside it: got {path} and the table {table}; leave it out.")
+        raise ValueError(f"only an .npy file takes a separate table: got {path} and the table {table}; leave it out.")
     if path.is_dir():
         file = _run_file(path, split)
         return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None)

@@ -1,4 +1,4 @@
-"""A file of embeddings that is open: what every format gives, and what it must hold."""
+"""An open file of embeddings: what every format provides, and the checks that all share."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def whole(path: Path, kind: str) -> Iterator[None]:
         yield
     except MemoryError:  # the file is whole: say what it is, not that it should be written again
         raise ValueError(
-            f"{path} must fit into memory: it does not; give an .npy file, which is read as needed."
+            f"{path} must fit into memory, and does not; use an .npy file, which is memory-mapped."
         ) from None
     except Exception as error:  # broken bytes make numpy, zipfile and pyarrow raise anything, TokenError to KeyError
         reason = re.split(r"\.? *\n|\.(?: |$)", str(error), maxsplit=1)[0] or type(error).__name__
-        raise ValueError(f"{path} must be a whole {kind} file: {reason[:300]}; write it again.") from None
+        raise ValueError(f"{path} must be a complete {kind} file: {reason[:300]}; write it again.") from None
 
 
 def integral(values: npt.NDArray[Any]) -> bool:

@@ -49,7 +49,9 @@ def read_texts(
             "the one that holds the texts with --text."
         )
     if text in (levels or ()):
-        raise ValueError(f"a label level must be another column than the texts: got {text!r} for both; name another.")
+        raise ValueError(
+            f"a label level must be a different column from the texts: got {text!r} for both; choose another."
+        )
     if len(table) == 0:
         raise ValueError(f"{path} must hold at least one text: it has no row below its header; add some.")
     # The numbers of the rows stand for their vectors until it is known which rows are asked for.

@@ -1,4 +1,4 @@
-"""Embeddings with what is known of each row, and the meaning of the columns of a file."""
+"""Embeddings with the ids, labels and other columns of their rows, and what the columns of a file mean."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def _positions(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     if len(rows) and (rows.min() < 0 or rows.max() >= count):
         raise ValueError(f"rows must lie in 0 to {count - 1}: got {rows.min()} to {rows.max()}.")
     if len(rows) and np.bincount(rows.astype(np.int64)).max() > 1:
-        raise ValueError("rows must be different, or an item would retrieve itself: one occurs twice; remove it.")
+        raise ValueError(
+            "rows must be distinct, because an item would otherwise retrieve itself: one occurs twice; remove it."
+        )
     return rows
 
 
@@ -168,7 +170,7 @@ def _index(column: str) -> bool:
 def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
     present = [name for name in names if name in source.columns]
     if len(present) > 1:
-        raise ValueError(f"{path} must say once what the {names[0]} is: it has {' and '.join(present)}; remove one.")
+        raise ValueError(f"{path} must have one column for the {names[0]}: it has {' and '.join(present)}; remove one.")
     return source.column(present[0]) if present else None
 
 
@@ -216,6 +218,6 @@ def _check_different(path: Path, ids: Names, rows: Integers) -> None:
     repeated = np.setdiff1d(np.arange(len(ids)), first)
     again = int(repeated[0])
     raise ValueError(
-        f"the ids of {path} must be different: {str(ids[again])!r} is that of rows {rows[first[numbers[again]]]} and "
-        f"{rows[again]}, and {len(repeated)} of {len(ids)} ids stood before; give each row its own."
+        f"the ids of {path} must be unique: rows {rows[first[numbers[again]]]} and {rows[again]} both have "
+        f"{str(ids[again])!r}, and {len(repeated)} of {len(ids)} ids are repeated; give each row its own."
     )

@@ -1,4 +1,4 @@
-"""Audit of labels: which are probably wrong, what they should be, and the files and the page that say so."""
+"""`trivet audit`: which labels are probably wrong and what they should be; writes its files and page."""
 
 from __future__ import annotations
 
@@ -204,12 +204,14 @@ def check_outputs(path: Path, outputs: Outputs) -> None:
         if not file.exists():
             continue
         if not outputs.force:
-            raise ValueError(f"an audit changes no file: {file} exists; choose another --{option}, or add --force.")
+            raise ValueError(
+                f"an audit does not overwrite files: {file} exists; choose another --{option}, or add --force."
+            )
         with file.open("rb") as start:
             if not start.read(len(mark)) == mark.encode():
                 raise ValueError(
-                    f"an audit replaces only what an audit wrote: {file} does not begin with {mark!r}; choose another "
-                    f"--{option}."
+                    f"an audit overwrites only files written by an audit: {file} does not begin with {mark!r}; choose "
+                    f"another --{option}."
                 )
 
 
@@ -284,10 +286,14 @@ def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Call
             margin = "no other item has its label"
         else:
             nearest_is = (
-                "another label is nearer" if gap < 0 else "none is nearer" if gap == 0 else "its label is nearer"
+                "another label is closer"
+                if gap < 0
+                else "both are equally close"
+                if gap == 0
+                else "its own label is closer"
             )
             margin = f"positive margin {gap:.3f}: {nearest_is}"
-        return [near, margin, f"its mode holds {100 * share:.0f} % of its label"]
+        return [near, margin, f"its mode contains {100 * share:.0f} % of the items with its label"]
 
     return words
 
@@ -345,8 +351,8 @@ def _of_file(path: Path, request: Request) -> Items:
         text = request.text if request.text is not None else TEXT if TEXT in vectors.labels else None
         texts = None if text is None else vectors.labels[text].tolist()
         note = (
-            "If the network that made these embeddings was trained on these labels, it may have learned wrong ones by "
-            "heart, and they hide; an audit of its run judges each item by a network that has not seen its label."
+            "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
+            "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
         )
     level = request.level or next((level for level in vectors.labels if level != text), None)
     if level is None:
@@ -358,11 +364,11 @@ def _of_file(path: Path, request: Request) -> Items:
     typical = np.median(np.unique(vectors.labels[level], return_counts=True)[1])
     if typical < TYPICAL:
         notes.append(
-            f"The median class has {typical:g} items, too few to judge a label by its neighbours: more labels may seem "
-            "wrong than are."
+            f"The median class has only {typical:g} items, too few to judge labels by their neighbours: the estimate "
+            "may be too high."
         )
     if vectors.ids is None:
-        notes.append("The file has no column id, so rows are named by their number, counted from 0.")
+        notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
     return Items(
         name=vectors.name,
         split=request.split,
@@ -382,11 +388,11 @@ def _of_texts(path: Path, request: Request) -> tuple[Vectors, str, list[str], st
     encoder, text = request.encoder, TEXT if request.text is None else request.text
     if encoder is None:
         note = (
-            "The texts were compared by the runs of 2 to 5 characters that they have in common, which knows nothing of "
-            "what they mean; a sentence-transformers model named with --encoder does."
+            "The texts were compared by their character n-grams (2 to 5 characters), which ignore meaning; a "
+            "sentence-transformers model (--encoder) does not."
         )
     else:
-        note = f"The texts were compared by the vectors of {encoder}."
+        note = f"The texts were compared by their embeddings from {encoder}."
 
     def encode(texts: list[str]) -> npt.NDArray[Any]:
         return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder)
@@ -411,7 +417,7 @@ def _read(path: Path, request: Request) -> Vectors:
 
 def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
     if request.split is not None or request.text is not None or request.encoder is not None:
-        raise ValueError("an audit of a run is of its training images: leave out --split, --text and --encoder.")
+        raise ValueError("an audit of a run covers its training images: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
     config = run.config()
     if request.folds != 0:
@@ -438,8 +444,8 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
     if folds:
         if typical < folds * FEW:
             notes.append(
-                f"The median class has {typical // folds} items in a fold, which are few to judge by, and the networks "
-                "were trained on few: more labels may seem wrong than are."
+                f"The median class has only {typical // folds} items per fold, and the networks were trained on few "
+                "items: the estimate may be too high."
             )
         embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed, progress=progress)
     else:
@@ -448,12 +454,12 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
             model, train.inputs, None if progress is None else lambda done, total: progress("embedding", done, total)
         )
         notes.append(
-            "The items were judged by the network that was trained on them, which may have learned wrong labels by "
-            "heart, and these hide; leave out --folds 0 to judge each by a network that has not seen its label."
+            "The items were judged by the network that was trained on them, which may have memorised wrong labels and "
+            "hide them. Leave out --folds 0 to judge each item by a network that has not seen its label."
         )
     if level != splits.level:
         notes.append(
-            f"The run was trained by {splits.level}, and trivet train --labels takes decisions on that level only."
+            f"The run was trained on {splits.level}, and trivet train --labels accepts decisions on that level only."
         )
     return Items(
         name=run.name,
@@ -504,7 +510,7 @@ def out_of_fold(
         if enough < needed:
             raise ValueError(
                 f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
-                f"without fold {number + 1} of {folds} there are {enough}; take more folds, or --folds 0."
+                f"without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."
             )
         model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}", progress)
         held_out = np.flatnonzero(fold == number)

@@ -1,4 +1,4 @@
-"""Diagnosis of embeddings in files and of runs: did they collapse, which way, why, and what a page shows of it."""
+"""`trivet diagnose`: did embeddings, from files or runs, collapse, how and why; with its page."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
     levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
     strategy, notes = _usable(subject.strategy, classes), subject.notes
     if strategy is None and subject.strategy is not None:
-        notes += ("The batch strategy was not tried: a batch needs two classes of two items.",)
+        notes += ("The sampling strategy was not tried: a batch needs two classes of two items.",)
     diagnosis = diagnose(
         subject.embeddings,
         classes,
@@ -280,7 +280,7 @@ def of_dataset(
     assert strategy is not None
     if strategy.loss.parameters_per == "class" and class_numbers(labels[level])[1] != dataset.names[level]:
         strategy = None
-        notes = ("The batch strategy was not tried: its loss has parameters for classes that are not these.",)
+        notes = ("The sampling strategy was not tried: its loss has parameters for other classes.",)
     return Subject(
         name=run.name,
         split=split,
@@ -404,7 +404,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
             subject = replace(subject, labels=vectors.labels)
         elif data is not None:
             subject = replace(
-                subject, notes=("The untrained network is missing: the data no longer hold these items.",)
+                subject, notes=("There is no untrained network: the data no longer contain these items.",)
             )
         if level != trained:
             subject = replace(subject, strategy=None)
@@ -588,7 +588,7 @@ def _why(near: _Near, place: int) -> str:
     if not count:
         return f"The nearest item is of the same class: {similar}."
     items = "1 item of another class is" if count == 1 else f"{count} items of other classes are"
-    return f"{items} nearer than the nearest of the same class: {similar}."
+    return f"{items} closer than the nearest of the same class: {similar}."
 
 
 def _short(value: float) -> float | None:

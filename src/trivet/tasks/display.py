@@ -1,4 +1,4 @@
-"""What a run shows while it works: bars on a terminal, a line now and then in a log; always on standard error."""
+"""Progress on standard error: bars in a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trivet embed`: other images embedded by the model of a run."""
+"""`trivet embed`: embeds other images with the model of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation of embeddings in files: one set, queries against a gallery, several embeddings side by side."""
+"""`trivet evaluate` for files: one set, queries against a gallery, or several embeddings side by side."""
 
 from __future__ import annotations
 
@@ -101,15 +101,13 @@ def evaluate_file(path: Path, request: Request, progress: Progress | None = None
         ValueError: if the file cannot be used, or what is asked does not fit it.
     """
     if (request.query is None) != (request.gallery is None):
-        raise ValueError(
-            "--query and --gallery go together: got one of them; name the split that is asked and the other."
-        )
+        raise ValueError("--query and --gallery go together: got one of them; give both.")
     request = replace(request, distance=request.distance or _distance_of(path))
     if request.query is None:
         vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
         return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
     if request.split is not None:
-        raise ValueError("--split takes the rows of one split: leave it out beside --query and --gallery.")
+        raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
     queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
     gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
     return _evaluate(_Sets(path.name, queries, gallery, None), request, progress)
@@ -263,7 +261,7 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
     if request.folds and len(too_few) == len(labels):
         level, count = max(too_few.items(), key=lambda pair: pair[1])
         raise ValueError(
-            f"--folds must be at most the number of classes: got {request.folds} for {count} at level {level}; ask for "
+            f"--folds must be at most the number of classes: got {request.folds} for {count} at level {level}; use "
             "fewer."
         )
     protocol: dict[str, Any] = {
@@ -432,8 +430,8 @@ def _scoped(sets: _Sets, request: Request) -> _Sets:
     outside = sets.queries.labels[level] == request.out_of_scope
     if outside.all() or not outside.any():
         raise ValueError(
-            f"--out-of-scope must be the {level} of some queries: {request.out_of_scope!r} is that of "
-            f"{int(outside.sum())} of {len(outside)}."
+            f"--out-of-scope must be the {level} of some queries, but not of all: {int(outside.sum())} of "
+            f"{len(outside)} have {request.out_of_scope!r}."
         )
     known = sets.gallery.labels[level] != request.out_of_scope
     return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
@@ -452,7 +450,7 @@ def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
     columns = [one.cameras for one in (sets.queries, sets.gallery) if one is not None]
     if any(column is None for column in columns):
         raise ValueError(
-            f"--cameras needs a column camera in each file: {sets.name} lacks it; add it, or leave it out."
+            f"--cameras needs a column camera in each file: {sets.name} has none; add it, or leave out --cameras."
         )
     numbers, _ = class_numbers(*[column for column in columns if column is not None])
     return dict(zip(("cameras", "gallery_cameras"), numbers, strict=False))
@@ -460,17 +458,17 @@ def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
 
 def _junk(sets: _Sets, name: str) -> np.ndarray:
     if sets.gallery is None:
-        raise ValueError("--junk takes items out of a gallery: give --query and --gallery.")
+        raise ValueError("--junk excludes gallery items: give --query and --gallery.")
     level = next(iter(sets.gallery.labels))
     junk: np.ndarray = sets.gallery.labels[level] == name
     if not junk.any():
-        raise ValueError(f"--junk must be the {level} of some gallery items: {name!r} is that of none.")
+        raise ValueError(f"--junk must be the {level} of some gallery items: no item has {name!r}.")
     return junk
 
 
 def _sampled(sets: _Sets, request: Request) -> np.ndarray:
     if sets.gallery is not None:
-        raise ValueError("--sample asks some items of one set: leave it out beside --query and --gallery.")
+        raise ValueError("--sample draws queries from one set: leave it out with --query and --gallery.")
     if request.sample > len(sets.queries):
         raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {request.sample}.")
     rows = np.random.default_rng(request.seed).permutation(len(sets.queries))[: request.sample]

@@ -1,4 +1,4 @@
-"""`trivet evaluate RUN`: the model of a run is measured, diagnosed and reported."""
+"""`trivet evaluate RUN`: measures, diagnoses and reports the model of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trivet.training.run_folder import (
 
 
 def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> RunRecord:
-    """Evaluate the model of a run anew and write embeddings, record and report; returns the record.
+    """Evaluate the model of a run again and write embeddings, record and report; returns the record.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run with a model.

@@ -1,4 +1,4 @@
-"""How a run would end, told before it is made: its first steps, for one shape of batch or for many."""
+"""`trivet forecast`: trains the first steps of a run and predicts its end, for one batch shape or a grid."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def kept_run(path: Path) -> RunFolder:
     run = RunFolder.open(path)
     if run.record() is None:
         raise ValueError(
-            f"a run has a record once it has trained: {path} has none; go on with trivet train --resume {path}."
+            f"a run has a record once training has ended: {path} has none; resume with trivet train --resume {path}."
         )
     return run
 
@@ -200,8 +200,8 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
     among = "the first batch" if len(batches) == 1 else f"the first batches of {len(batches)} seeds"
     source = "the bound of Xu et al. (ICLR 2024, equation 17)"
     sentence = (
-        f"T{source[1:]} is vacuous, it says nothing: the diameter of {among}, {width:.3g}, less twice the loss of the "
-        f"hardest triplet, {loss:.3g}, is {_signed(bounded.bound)}, which every embedding exceeds."
+        f"T{source[1:]} is vacuous: the diameter of {among}, {width:.3g}, less twice the loss of the hardest triplet, "
+        f"{loss:.3g}, is {_signed(bounded.bound)}, which every embedding exceeds."
         if bounded.vacuous
         else f"By {source} the nearest embedding that separates the classes of {among} is at least {bounded.bound:.3g} "
         f"wide: the diameter, {width:.3g}, less twice the loss of the hardest triplet, {loss:.3g}; training may end "
@@ -263,7 +263,7 @@ def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: 
     """The settings with another shape of batch and another dimension."""
     most = int(np.unique(splits.train.labels[splits.level], return_counts=True)[1].max())
     if samples > most:
-        raise ValueError(f"the largest class must have {samples} items: it has {most}; take fewer samples of a class.")
+        raise ValueError(f"the largest class must have {samples} items: it has {most}; use fewer samples per class.")
     batch = {"num_classes": classes, "samples_per_class": samples}
     model = config.model.model_dump(exclude_unset=True) | {"embedding_dim": dim}
     return config.model_copy(
@@ -333,11 +333,14 @@ def _outlook(interval: Sequence[float]) -> str:
 def _verdict(told: Mapping[str, Any] | None, outlook: str | None, steps: int, whole: int, seeds: int) -> str:
     after = f"the first {steps} of {whole} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
     if told is None:
-        return f"No forecast: {after} ended with embeddings that are all equal, or not finite."
+        return f"No forecast: after {after} the embeddings were all equal or not finite."
     low, high = told["interval"]
-    chance = f"{100 * told['probability']:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), by {after}"
+    chance = (
+        f"{100 * told['probability']:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
+        f"{after}"
+    )
     if outlook == "open":
-        return f"Whether the network will collapse cannot be told: {chance}."
+        return f"Whether the network will collapse is uncertain: {chance}."
     return f"A collapse of the network is {outlook}: {chance}."
 
 
@@ -349,10 +352,10 @@ def _changes(config: RunConfig) -> list[str]:
     if getattr(loss, "reduction", None) == "max":
         changes.append("Train on the mean over the batch, not on its hardest triplet: --set loss.reduction=mean.")
     if negatives == "hard":
-        changes.append("Take semi-hard negatives in place of the hardest: --set loss.negatives=semihard-hardest.")
+        changes.append("Use semi-hard negatives instead of the hardest: --set loss.negatives=semihard-hardest.")
     changes.append(
-        f"Make batches smaller (now {batch.num_classes} x {batch.samples_per_class}) or embeddings wider (now "
-        f"{config.model.embedding_dim}): --grid shows how much that changes."
+        f"Use smaller batches (now {batch.num_classes} x {batch.samples_per_class}) or wider embeddings (now "
+        f"{config.model.embedding_dim}): --grid shows the effect."
     )
     changes.append(f"Lower the learning rate (now {rate:g}): --set training.learning_rate={rate / 3:.2g}.")
     return changes[:3]

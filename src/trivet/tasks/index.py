@@ -1,4 +1,4 @@
-"""`trivet index`: a folder with the vectors of a file or a run and their items, which can be searched."""
+"""`trivet index`: makes a folder of vectors and items that can be searched."""
 
 from __future__ import annotations
 

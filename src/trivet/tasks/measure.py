@@ -1,4 +1,4 @@
-"""What a record says of a model: measures on the evaluation splits and what the report shows of them."""
+"""Measures the model of a run on its evaluation splits, with all that its report shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index folder: the embeddings of a file or a run, with their items, searched by id, image, text or vector."""
+"""`trivet search`: finds the nearest items in an index by id, image, text or vector."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class IndexFolder:
         path = self.index.about.get("run")
         if path is not None and not (Path(path) / CONFIG).is_file():
             raise ValueError(
-                f"the run that {self.path} indexes must exist: {path} is gone; put it back, or index anew."
+                f"the run that {self.path} indexes must exist: {path} is missing; restore it, or index again."
             )
         return None if path is None else RunFolder.open(Path(path))
 
@@ -138,8 +138,7 @@ class IndexFolder:
         run = self._run_for("an image")
         if model_hash(run) != self.index.about["model"]:
             raise ValueError(
-                f"the model of {run.path} must be the one that made the index: it was trained anew since; "
-                "index it again."
+                f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
             )
         model = trained_model(run)
         inputs = image_file(path, model.input_shape)
@@ -196,8 +195,8 @@ class IndexFolder:
         is_file, is_id = path.is_file(), self.row_of(query) is not None
         if is_file and is_id:
             raise ValueError(
-                f"a query must be one thing: {query!r} is the id of an item and also a file; say --id {query} for the "
-                f"item, or ./{query} for the file."
+                f"a query must be unambiguous: {query!r} is the id of an item and also a file; use --id {query} for "
+                f"the item, or ./{query} for the file."
             )
         if is_id:
             return self.search_id(query, k)
@@ -311,7 +310,7 @@ class _Pictures:
         return self.of_item(item["id"], item["split"])
 
     def of_item(self, id: str, split: str | None) -> Shown | None:
-        assert split is not None, "an index of a run knows the split of each item"
+        assert split is not None, "an index of a run must have the split of each item"
         path = self._config.path_of(id)
         if path is not None:  # a few files instead of the whole data set
             return image_file(path, self._shape).show(0) if path.is_file() else None

@@ -1,4 +1,4 @@
-"""A run from its settings to its folder: train, go on, evaluate."""
+"""`trivet train`: from settings to a finished run folder: start, resume, cross-validate. The steps: `training.job`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training: settings, the loop, the run folder. `trivet.tasks.train` trains; it and `callbacks` load Lightning."""
+"""The machinery of a run: settings, the loop, checkpoints, guard, cleaning, the run folder. Commands are in `tasks`."""
 
 from trivet.training.config import EvaluationConfig, RunConfig, TrainingConfig
 from trivet.training.embedding import embed

@@ -83,7 +83,7 @@ def load_checkpoint(
     if metadata.get("fingerprint") != fingerprint:
         raise ValueError(
             f"{path} was written with other settings or data than the run folder now has; restore config.toml and the "
-            "data to go on, or start a new run."
+            "data to continue, or start a new run."
         )
     model.load_state_dict(state["model"])
     loss.load_state_dict(state["loss"])
@@ -145,7 +145,7 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} must be a whole checkpoint: {' '.join(str(error).split())}; delete it to go on from the one "
+            f"{path} must be a complete checkpoint: {' '.join(str(error).split())}; delete it to resume from the one "
             "before, or from the start."
         ) from None
     return metadata, progress, state

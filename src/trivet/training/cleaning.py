@@ -1,4 +1,4 @@
-"""Labels that the neighbours of an item speak against, left out or changed while a run trains."""
+"""Cleaning: drops or relabels items during training whose label disagrees with their neighbours."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ class CleaningConfig(Config):
     """What is done while training about labels that are probably wrong, by the neighbours in the present embedding."""
 
     action: Literal["drop", "relabel"] = Field(
-        description="drop: train on the other items. relabel: train on them with the class that is most probable."
+        description="drop: train without suspects. relabel: train on them with their most probable class."
     )
     after: int | None = Field(
         None,
         ge=0,
-        description="The step of the first look; all labels count as given before it. The later, the better the "
-        "embedding, but what is seen many times is learned by heart. Default: two epochs, at most 200 steps.",
+        description="The step of the first check; until then labels are used as given. A later check has a better "
+        "embedding, but labels seen many times are memorised. Default: two epochs, at most 200 steps.",
     )
-    every: int = Field(100, ge=1, description="Steps between two looks; each judges all labels as given, anew.")
+    every: int = Field(100, ge=1, description="Steps between checks; each judges all labels as given.")
     until: int | None = Field(
         None,
         ge=1,
-        description="The step from which all labels count as given again. With after = 0 and drop: a warm-up on items "
-        "that agree with their neighbours. Default: never.",
+        description="The step at which cleaning ends and all labels are used as given. With after = 0 and drop: a "
+        "warm-up on items that agree with their neighbours. Default: never.",
     )
-    above: float = Field(0.5, gt=0, lt=1, description="Probability of being wrong above which a label is judged so.")
+    above: float = Field(
+        0.5, gt=0, lt=1, description="A label counts as wrong if its probability of being wrong is above this."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.until is not None and self.after is not None and self.until <= self.after:
             raise ValueError(
-                f"until must be above after, or no label is ever judged: got {self.until} and {self.after}."
+                f"until must be greater than after, or no label is ever judged: got {self.until} and {self.after}."
             )
         return self
 
@@ -65,8 +67,8 @@ class Cleaning:
             self._after = config.after
         if config is not None and config.until is not None and config.until <= self._after:
             raise ValueError(
-                f"cleaning.until must be above the step of the first look, {self._after}, or no label is ever judged: "
-                f"got {config.until}; raise it, or set cleaning.after."
+                f"cleaning.until must be greater than the step of the first check, {self._after}, or no label is ever "
+                f"judged: got {config.until}; raise it, or set cleaning.after."
             )
         self._looks: list[dict[str, Any]] = []
         self._put_in_force(labels, np.arange(len(labels)))
@@ -80,7 +82,7 @@ class Cleaning:
         """What would surprise the person who made the settings of a run of so many steps."""
         if self.config is None or self._after < steps:
             return []
-        return [f"No label is judged: the first look would be at step {self._after}, and the run has {steps} steps."]
+        return [f"No label is judged: the first check would be at step {self._after}, but the run has {steps} steps."]
 
     def take_as_given(self) -> None:
         """Take all labels as given until the next look."""
@@ -110,7 +112,7 @@ class Cleaning:
         if embeddings is None:
             self.take_as_given()
             self._note(step, suspects=0, rate=None)
-            return f"step {step}: all labels count as given again"
+            return f"step {step}: cleaning ends; all labels are used as given"
         if not np.isfinite(embeddings).all():
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
@@ -118,7 +120,7 @@ class Cleaning:
         largest = np.unique(self._given, return_counts=True)[1].max() / len(self._given)
         if judged.noise.rate > BLIND * (1 - largest):
             self._note(step, suspects=0, rate=judged.noise.rate)
-            return f"step {step}: the neighbours tell nothing about the labels, so none is judged"
+            return f"step {step}: neighbours carry no information about the labels, so none is judged"
         suspect = judged.probability_wrong > self.config.above
         labels, kept = self._given, ~suspect
         if self.config.action == "relabel":
@@ -132,9 +134,7 @@ class Cleaning:
             return f"{said}; nothing is changed, as fewer classes would be left than batch.num_classes"
         self._put_in_force(labels, rows)
         self._note(step, suspects=int(suspect.sum()), rate=judged.noise.rate)
-        return (
-            f"{said}; {len(labels) - len(rows)} items are left out, {(labels != self._given).sum()} get another label"
-        )
+        return f"{said}; {len(labels) - len(rows)} items dropped, {(labels != self._given).sum()} relabelled"
 
     def _put_in_force(self, labels: np.ndarray, rows: np.ndarray) -> None:
         self.labels, self.rows = labels, rows

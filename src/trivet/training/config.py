@@ -22,17 +22,19 @@ class TrainingConfig(Config):
     """How the weights are learned."""
 
     steps: int = Field(800, ge=1, description="Optimiser steps, one batch each.")
-    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="As torch.optim has them.")
-    learning_rate: float = Field(1e-3, gt=0, description="Of the network; the loss's own parameters have theirs.")
-    weight_decay: float = Field(0.0, ge=0, description="Of the network.")
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="As in torch.optim.")
+    learning_rate: float = Field(
+        1e-3, gt=0, description="Learning rate of the network; parameters of the loss have their own."
+    )
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the network.")
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd and rmsprop only.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine falls to 0 at the end.")
     warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rate rises from near 0.")
     precision: Literal["32", "bf16"] = Field("32", description="bf16: mixed precision; the loss stays in float32.")
-    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto takes a GPU if there is one.")
-    workers: int = Field(0, ge=0, le=64, description="Processes that prepare batches; 0 prepares them in the main one.")
-    log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.csv.")
-    checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints; the last two are kept.")
+    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto uses a GPU if there is one.")
+    workers: int = Field(0, ge=0, le=64, description="Processes that prepare batches; 0: the main process.")
+    log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv.")
+    checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints; the last two are kept.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -44,13 +46,13 @@ class TrainingConfig(Config):
 class EvaluationConfig(Config):
     """What is measured, on the evaluation splits only."""
 
-    k: tuple[PositiveInt, ...] = Field((1, 2, 4, 8), min_length=1, description="K of recall@K.")
+    k: tuple[PositiveInt, ...] = Field((1, 2, 4, 8), min_length=1, description="Values of K for recall@K.")
     nmi_plus: PositiveInt | dict[str, PositiveInt] = Field(
-        10, description="NMI+ takes this many clusters for each class; one number, or one for each label level."
+        10, description="Clusters per class for NMI+; one number, or one per label level."
     )
-    distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Of neighbours and clusters.")
-    every: int = Field(100, ge=1, description="Steps between two looks at recall@1 during training.")
-    sample: int = Field(2000, ge=2, description="Items of the first evaluation split that such a look takes.")
+    distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for neighbours and clusters.")
+    every: int = Field(100, ge=1, description="Steps between measurements of recall@1 during training.")
+    sample: int = Field(2000, ge=2, description="Items of the first evaluation split used for them.")
     map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
 
 
@@ -59,17 +61,17 @@ class GuardConfig(Config):
 
     action: GuardAction = Field(
         "warn",
-        description="warn: say so, and train on. stop: end the training, evaluate and report. repair: return to the "
-        "last healthy checkpoint, change the least that may help, and train on from there.",
+        description="warn: report it and continue. stop: end the training, evaluate and report. repair: return to the "
+        "last healthy checkpoint, apply the smallest change that may help, and continue from there.",
     )
-    every: int = Field(10, ge=1, description="Steps between two looks of the monitor at its rules.")
-    max_repairs: int = Field(3, ge=1, le=3, description="Repairs of one run, at most.")
+    every: int = Field(10, ge=1, description="Steps between checks of the monitor.")
+    max_repairs: int = Field(3, ge=1, le=3, description="Maximum number of repairs of a run.")
 
 
 class RunConfig(Config):
     """A whole run: everything its result depends on, but for the versions of the software."""
 
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="Of the weights, the batches and every random choice.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="Seed of the weights, the batches and every random choice.")
     data: SerializeAsAny[DataConfig]
     batch: BatchConfig = BatchConfig()
     model: SerializeAsAny[ModelConfig] = ModelConfig()
@@ -78,7 +80,7 @@ class RunConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     guard: GuardConfig = GuardConfig()
     cleaning: CleaningConfig | None = Field(
-        None, description="What is done about labels that look wrong while training, a section of its own: [cleaning]."
+        None, description="How to treat labels that look wrong during training; a separate section, [cleaning]."
     )
 
 
@@ -97,7 +99,7 @@ def easy_positive_warnings(config: RunConfig) -> list[str]:
     )
     if easy and config.batch.samples_per_class == 2:
         return [
-            "With batch.samples_per_class = 2 each anchor has one positive to choose from, so easy positives change "
-            "nothing; take more samples of fewer classes."
+            "With batch.samples_per_class = 2 each anchor has only one positive, so easy positives have no effect; "
+            "use more samples of fewer classes."
         ]
     return []

@@ -1,4 +1,4 @@
-"""Embeddings of a whole data set."""
+"""Embeds a whole data set with a network."""
 
 from __future__ import annotations
 

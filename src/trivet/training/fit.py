@@ -1,4 +1,4 @@
-"""The training loop."""
+"""The training loop itself: optimiser steps by Lightning, until the last one, an event or a signal."""
 
 from __future__ import annotations
 

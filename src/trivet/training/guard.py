@@ -1,4 +1,4 @@
-"""What a run does about what its monitor sees: warn, stop, or go back and change the least that may help."""
+"""The guard of a run acts on what its monitor reports: warn, stop, or go back and change the fewest settings."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ class Guard:
         latest = self._latest(event)
         returned_to = max((step for step in checkpoints if step <= latest), default=None)
         if returned_to is None:
-            return f"there is no checkpoint of step {latest} or before, when all was well"
+            return f"there is no healthy checkpoint (at step {latest} or before)"
         repair = repaired(self.settings, event.kind, self.repairs, class_sizes=self._class_sizes)
         if repair is None:
-            return "no change is left that may help"
+            return "no change that may help is left"
         _, changes, why = repair
         return Repair(event.step, returned_to, event.kind, changes, why)
 
@@ -139,7 +139,7 @@ class Guard:
             "not-finite",
             {},
             "embeddings are not finite",
-            ("Lower the learning rate, or warm it up.", "Clip the norm of the gradient.", "Look for broken inputs."),
+            ("Lower the learning rate, or warm it up.", "Clip the norm of the gradient.", "Check for corrupt inputs."),
             None,
             self.healthy,
         )
@@ -199,13 +199,13 @@ def _event(values: Mapping[str, Any]) -> Event:
 
 def said(event: Event) -> str:
     """An event in one line."""
-    return f"{event.kind.replace('-', ' ')} seen at step {event.step}: {event.rule}"
+    return f"{event.kind.replace('-', ' ')} detected at step {event.step}: {event.rule}"
 
 
 def changes_said(repair: Repair) -> str:
     """The changes of a repair in one line."""
     return ", ".join(
-        f"{name} left out" if new is None else f"{name} = {json.dumps(new, ensure_ascii=False)}"
+        f"{name} removed" if new is None else f"{name} = {json.dumps(new, ensure_ascii=False)}"
         for name, (_, new) in repair.changes.items()
     )
 
@@ -287,7 +287,10 @@ def _more_dimensions(values: Settings, class_sizes: Sequence[int]) -> str | None
     if values["model"]["embedding_dim"] >= FLAT:
         return None
     values["model"]["embedding_dim"] = WIDE
-    return "In few dimensions classes stand in each other's way, and the shortest way out of every triplet is a point."
+    return (
+        "In few dimensions classes block each other, and the easiest way to lower every triplet's loss is to collapse "
+        "to a point."
+    )
 
 
 def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
@@ -296,8 +299,8 @@ def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if not _easily(values, "multi-similarity", "multi-similarity", FEWEST, class_sizes):
         return None
     return (
-        "Of small classes all negatives of a batch are weighed at once, and easy positives do not pull what is far: no "
-        "single hard triplet decides, whose shortest way out is a point."
+        "For small classes this loss weights all negatives of a batch, and easy positives do not pull distant items: "
+        "no single hard triplet can draw everything to a point."
     )
 
 
@@ -305,7 +308,7 @@ def _selectively(values: Settings, class_sizes: Sequence[int], *, samples: int =
     if not _easily(values, "selectively-contrastive", "hard", samples, class_sizes):
         return None
     return (
-        "The selectively contrastive loss does not pull the positive while the negative is nearer, and easy positives "
+        "The selectively contrastive loss does not pull the positive while the negative is closer, and easy positives "
         "do not draw a class to one spot."
     )
 
@@ -334,7 +337,7 @@ def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.
     training = values["training"]
     training["learning_rate"] = min(most, float(f"{training['learning_rate'] / 10:.6g}"))
     training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
-    return "Smaller steps, and a warm-up, do not leap to where there is no way back from."
+    return "Smaller steps and a warm-up avoid jumps that cannot be undone."
 
 
 def _slower_and_normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
@@ -347,35 +350,35 @@ def _normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if values["model"]["normalize"]:
         return None
     values["model"]["normalize"] = True
-    return "Embeddings of length 1 can neither all shrink to the origin nor grow without bound."
+    return "Embeddings of length 1 can neither shrink to the origin nor grow without bound."
 
 
 def _larger_k(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if _name(values["loss"]["positives"]) != "easy":
         return None
     _more_samples(values, 2 * values["batch"]["samples_per_class"], class_sizes)
-    return "With more items of a class in a batch the nearest positive is nearer, and less is pulled together."
+    return "With more items of a class in a batch the nearest positive is closer, so less is pulled together."
 
 
 def _harder(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if _name(values["loss"]["negatives"]) in ("semihard-hardest", "violating", "hard"):
         return None
     values["loss"]["negatives"] = "semihard-hardest"
-    return "The nearest of the farther negatives is the one that is most likely to have a gradient, and seldom missing."
+    return "The nearest negative beyond the positive is the most likely to have a gradient, and there usually is one."
 
 
 def _wider(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if "margin" not in values["loss"]:
         return None
     values["loss"]["margin"] = max(MARGIN, 2 * values["loss"]["margin"])
-    return "A larger margin leaves more triplets something to learn."
+    return "With a larger margin more triplets still have a gradient."
 
 
 def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if _name(values["loss"]["negatives"]) in ("violating", "hard"):
         return None
     values["loss"]["negatives"] = "violating"
-    return "Any negative that violates the margin is taken, also one nearer than the positive."
+    return "Any negative that violates the margin is used, even one closer than the positive."
 
 
 # The least change first.

@@ -1,4 +1,4 @@
-"""Training seen on one fixed sample of items: where their triplets lie and how far apart they are, step after step."""
+"""The training history: triplets and distances of one fixed sample of items, measured at several steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run while it trains: steps, and between them events, repairs, cleaning and checkpoints."""
+"""A whole training run, called by `tasks.train`: runs the loop of `fit`; repairs, cleans and saves between calls."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Job:
         steps = parts.config.training.steps
         if done.step > steps:
             raise ValueError(
-                f"training.steps must not lie below the steps that are done: got {steps}, and {done.step} are; restore "
+                f"training.steps must be at least the number of completed steps, {done.step}: got {steps}; restore "
                 "config.toml, or start a new run."
             )
         self.task.step = done.step
@@ -135,17 +135,18 @@ class Job:
         guard, path, checkpoints = self.parts.guard, self.run.path, self._checkpoints()
         if not checkpoints:
             raise ValueError(
-                f"a repair needs a checkpoint to return to: {path} has none; train anew with --set guard.action=repair."
+                f"a repair needs a checkpoint to return to: {path} has none; train again with --set "
+                "guard.action=repair."
             )
         if guard.pending is None and not guard.monitor.events:
             raise ValueError(
-                f"a repair needs an event to be repaired: the monitor saw none in {path}; leave out --repair."
+                f"a repair needs an event to be repaired: the monitor detected none in {path}; leave out --repair."
             )
         event = guard.pending or guard.monitor.events[0]
         plan = guard.plan(event, list(checkpoints))
         if isinstance(plan, str):
             raise ValueError(
-                f"{path} cannot be repaired: {plan} ({said(event)}); train anew with other settings, or with --set "
+                f"{path} cannot be repaired: {plan} ({said(event)}); train again with other settings, or with --set "
                 "guard.action=repair."
             )
         guard.asked, guard.pending = True, event

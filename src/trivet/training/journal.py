@@ -1,4 +1,4 @@
-"""What a run writes while it trains: a row of metrics now and then, and the record of all that is known."""
+"""What a run writes during training: rows of `metrics.csv`, and its record."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ class StrategyConfig(NamedConfig):
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"{self.name} cannot be made: {type(error).__name__}: {error}; mend its code.") from error
+            raise ValueError(
+                f"{self.name} cannot be created: {type(error).__name__}: {error}; fix its code."
+            ) from error
         return self
 
 

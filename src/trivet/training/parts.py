@@ -1,4 +1,4 @@
-"""What settings make of data: a network, a loss, batches; for the first steps alone, or for a run while it trains."""
+"""Builds network, loss and batches from settings and data: for a probe, or for a whole run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_before_data(config: RunConfig) -> None:
             for a network that does not fit the inputs or whose published weights cannot be had.
     """
     if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
-        raise ValueError('training.accelerator = "gpu" needs a GPU: torch sees none here; use "auto" or "cpu".')
+        raise ValueError('training.accelerator = "gpu" needs a GPU: torch finds none here; use "auto" or "cpu".')
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)
     if config.data.input_shape is not None:

@@ -1,4 +1,6 @@
-"""What a run says about wrong labels: how many its strategy stands, seen while it trains, and how many there may be."""
+"""Label noise of a run: how many wrong labels its strategy tolerates, measured while it trains, and how many there may
+be.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ class PickLog:
         if self._reason is not None:
             return {"reason": self._reason}
         if not any(sum(look["picks"]) for look in self.looks):
-            return {"reason": "nothing was picked"}
+            return {"reason": "the loss picked no negatives"}
         whole = self._told(self.looks)
         phases = min(PHASES, len(self.looks) // FEWEST)
         parts = np.array_split(np.arange(len(self.looks)), max(1, phases))
@@ -116,7 +118,7 @@ def labels_section(
 ) -> dict[str, Any]:
     """The part "labels" of the section "label_noise" of a record: how many of the labels may be wrong.
 
-    A network that was trained on the labels may have learned wrong ones by heart, and hides them; one that was not
+    A network that was trained on the labels may have memorised wrong ones, and hides them; one that was not
     trained has learned nothing, and classes that overlap in its embedding are taken for wrong labels. So one estimate
     is rather too low, and the other may be too high. `trivet audit` judges each label by a network trained without it.
 
@@ -133,7 +135,7 @@ def labels_section(
     labels = labels[kept]
     sizes = np.unique(labels, return_counts=True)[1]
     if len(sizes) < classes:
-        return {"reason": f"the {len(labels)} items that are looked at hold {len(sizes)} of {classes} classes only"}
+        return {"reason": f"the {len(labels)} sampled items cover only {len(sizes)} of {classes} classes"}
     if np.median(sizes) < TYPICAL:
         return {
             "reason": f"the median class has {np.median(sizes):g} items, too few to judge a label by its neighbours: "

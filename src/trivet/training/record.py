@@ -1,4 +1,4 @@
-"""The record of a run: what is known of it before the first step."""
+"""The first record of a run: what is known before the first step."""
 
 from __future__ import annotations
 

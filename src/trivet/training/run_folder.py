@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the folder of a run."""
+"""The folder of a run: its files, its lock, its settings and record, the rows of `metrics.csv`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_noise(path: Path, splits: Splits) -> None:
     """Write the training items with a wrong label as `id,label,true_label`, if the data have label noise.
 
     Raises:
-        ValueError: if the file is there and says otherwise: a run must go on with the labels it began with.
+        ValueError: if the file is there and says otherwise: a run must resume with the same labels.
     """
     if splits.noise is None:
         return
@@ -40,8 +40,8 @@ def write_noise(path: Path, splits: Splits) -> None:
     data = csv_text([("id", "label", "true_label"), *rows]).encode()
     if path.is_file() and path.read_bytes() != data:
         raise ValueError(
-            f"a run must go on with the labels it began with: {path} lists other wrong labels than the settings give "
-            "for these data; restore the data and config.toml, or start a new run."
+            f"a run must resume with the same labels: {path} lists different wrong labels from those the settings "
+            "give for these data; restore the data and config.toml, or start a new run."
         )
     write_whole(path, data)
 
@@ -183,6 +183,6 @@ def trained_model(run: RunFolder) -> Embedder:
     """
     if not (run.path / "model").is_dir():
         raise ValueError(
-            f"a run has a model once it has ended: {run.path} has none; go on with trivet train --resume {run.path}."
+            f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
         )
     return load_model(run.path / "model")

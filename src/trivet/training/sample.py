@@ -1,4 +1,4 @@
-"""Which items stand for a whole set: a sample of each class."""
+"""Draws a sample of items from each class, for measures that need no more."""
 
 from __future__ import annotations
 

@@ -252,25 +252,25 @@ def sentences(record: dict[str, Any]) -> list[str]:
     gains = record["gains"]
     index = {arm: record["collapse"][arm]["mean"] for arm in ARMS}
     text = [
-        "Trained on odd or even alone, with random positives the network finds an image of the same digit as nearest "
-        f"neighbour for {recall('random', 'seen'):.1%} of the held-out images of 0 to 5, with easy positives for "
+        "Trained on odd or even only: with random positives the nearest neighbour is the same digit for "
+        f"{recall('random', 'seen'):.1%} of the held-out images of 0 to 5, with easy positives for "
         f"{recall('easy', 'seen'):.1%}.",
         f"Gain in each of the {len(gains['seen'])} seeds: {_points(gains['seen'])} points on the digits 0 to 5 that "
         f"were seen, {_points(gains['unseen'])} on the digits 6 to 9 that were not.",
-        f"Digits of one parity lie {index['random']:.2f} times as far apart as the two parities with random positives, "
-        f"{index['easy']:.2f} times with easy positives: "
+        f"With random positives, digits of the same parity are {index['random']:.2f} times as far apart as the two "
+        f"parities; with easy positives, {index['easy']:.2f} times: "
         + (
-            "random positives make blobs of them."
+            "random positives merge them into blobs."
             if index["easy"] > 3 * index["random"]
             else "no collapse is seen here."
         ),
-        f"Odd or even, the label trained on, is found for {recall('random', 'seen', COARSE):.1%} and "
-        f"{recall('easy', 'seen', COARSE):.1%}.",
+        f"Parity, the trained label, is correct for {recall('random', 'seen', COARSE):.1%} and "
+        f"{recall('easy', 'seen', COARSE):.1%} of the nearest neighbours.",
     ]
     if pixels("seen") > recall("easy", "seen"):
         text.append(
-            f"Raw pixels find the digit for {pixels('seen'):.1%}, more than any network here: on images this small the "
-            "point is what a loss forgets, not what a network adds."
+            f"Raw pixels find the digit for {pixels('seen'):.1%}, more often than any network here: on images this "
+            "small, the demo shows what a loss forgets, not what a network adds."
         )
     return text
 

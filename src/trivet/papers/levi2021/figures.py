@@ -323,8 +323,8 @@ def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> F
         "theorems",
         "The minima of the expected losses: collapsed, and where they are not",
         "Levi et al. 2021, theorems 1 and 2",
-        "Noise turns the region without triplet loss (a) into a line of least loss (b). The collapsed map lies on it, "
-        "but is the only minimum in two cases: each mention draws a fresh label (c), or dimensions are few and "
+        "Noise turns the region without triplet loss (a) into a line of minimum loss (b). The collapsed map lies on "
+        "it, but is the only minimum in two cases: each mention draws a fresh label (c), or dimensions are few and "
         "classes larger than the line in (d). The margin loss pulls two samples of a class to distance 0 only under "
         "two conditions. Beta must be the margin (e, with its least value marked), and p above the line in (f).",
         columns(rows, ("panel", "case", "classes", "class_size", "p", "within", "across", "beta", "value")),
@@ -372,7 +372,7 @@ def _maps(picture: Picture, axes: Any, rows: list[dict[str, Any]], t: int, size:
         ax.set_ylim(0, end)
     axes[0].set_ylabel("squared distance across")
     axes[0].annotate("no loss", (0.2 * margin, 2.6 * margin), color="white")
-    axes[1].annotate("least loss: the line", (0.2 * margin, 2.6 * margin), color="white")
+    axes[1].annotate("minimum loss: the line", (0.2 * margin, 2.6 * margin), color="white")
     axes[1].tick_params(labelleft=False)
     picture.colorbar(image, ax=axes[1], label="expected triplet loss", pad=0.02)
 

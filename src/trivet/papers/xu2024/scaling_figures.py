@@ -72,7 +72,7 @@ def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
         top.set_yticks(range(len(batches)), names)
         top.set_xlabel("dimension $d$")
         top.set_ylabel("batch $P × K = N$")
-        top.set_title("promised least diameter, diameter − 2 × loss (hatched: at most 0, says nothing)")
+        top.set_title("lower bound of the diameter, diameter − 2 × loss (hatched: at most 0, vacuous)")
         picture.colorbar(image, ax=top, label=UNIT, pad=0.01)
         sides = (("diameter", BLUE, "-", "o"), ("2 × loss", RED, "--", "s"))
         sizes = [point_sets.BATCHES[batch] for batch in batches]
@@ -99,14 +99,14 @@ def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
         by_dimension.legend(loc="upper left")
     return Figure(
         name="scaling",
-        title="When the forecast of equation (17) says something",
+        title="When the bound of equation (17) is informative",
         source="Xu et al. (2024), equation (17) with c = 2; the dashed lines of figure 5",
         reading=(
-            "The points are untrained and normally distributed. Blue cells promise that their nearest separated "
-            "embedding keeps at least this diameter; in hatched cells the promise is at most 0, which every diameter "
-            "keeps. Below left, the loss grows with the batch while the diameter hardly does. Below right, the "
-            "diameter grows like the root of 2 d while the loss stays. So the promise fails for large batches and low "
-            "dimensions. Even above 0 it binds the nearest separated embedding, not the trained one."
+            "The points are untrained and normally distributed. In blue cells their nearest separated embedding keeps "
+            "at least this diameter; in hatched cells the bound is at most 0 and therefore vacuous. Below left, the "
+            "loss grows with the batch while the diameter hardly does. Below right, the diameter grows like the root "
+            "of 2 d while the loss stays. So the bound becomes vacuous for large batches and low dimensions. Even "
+            "above 0 it holds for the nearest separated embedding, not for the trained one."
         ),
         numbers=columns(rows, tuple(rows[0])),
         picture=picture,
@@ -185,8 +185,8 @@ def training(*, seed: int, repeats: int) -> Figure:
         reading=(
             "Each mark is the diameter of 597 held-out digits after 800 steps of one network. Larger batches (left) "
             "and fewer dimensions (right) end smaller, down to collapse, as the paper says. The dashed line is the "
-            "least that equation (17) promises, a mean over the networks. Marks below it break the promise, as "
-            "training does not end at the nearest separated embedding."
+            "lower bound of equation (17), a mean over the networks. Marks below it violate the bound, as training "
+            "does not end at the nearest separated embedding."
         ),
         numbers=columns(rows, tuple(rows[0])),
         picture=picture,

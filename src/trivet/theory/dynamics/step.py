@@ -270,7 +270,7 @@ def entangle(
     ap, an = as_similarities(s_ap, s_an)
     check_name(factor, get_args(EntanglementFactor), name="factor")
     if not 0 <= strength <= 1:
-        raise ValueError(f"strength must lie in [0, 1]: got {strength}; 0 is no entanglement.")
+        raise ValueError(f"strength must lie in [0, 1]: got {strength}; 0 means no entanglement.")
     q = np.maximum(ap * an, 0)
     if factor == "sqrt":
         q = np.sqrt(q)

@@ -238,7 +238,7 @@ def thickness(embeddings: Array) -> float:
         return float(np.ptp(points))
     if d > EXACT_DIM:
         raise ValueError(
-            f"thickness is exact for d <= {EXACT_DIM}: got d = {d}; take the upper bound of thickness_bound instead."
+            f"thickness is exact for d <= {EXACT_DIM}: got d = {d}; use the upper bound of thickness_bound instead."
         )
     white, stretch, _ = principal
     # The hull of white points is the same and well conditioned, whatever the shape of the set.
@@ -329,7 +329,8 @@ def hausdorff_distance(a: Array, b: Array) -> float:
     first, second = as_points(a), as_points(b)
     if first.shape[1] != second.shape[1]:
         raise ValueError(
-            f"both sets must have one dimension: got {first.shape[1]} and {second.shape[1]}; embed them in one space."
+            f"both sets must have the same dimension: got {first.shape[1]} and {second.shape[1]}; embed them in one "
+            "space."
         )
     distances = cdist(first, second)
     return float(max(distances.min(axis=1).max(), distances.min(axis=0).max()))

@@ -315,7 +315,9 @@ def descend(
             f"reduction must be one of {get_args(DescentReduction)}: got {reduction!r}; choose one of them."
         )
     if steps < 1 or not (step > 0 and math.isfinite(step)):
-        raise ValueError(f"steps must be at least 1 and step above 0: got {steps} and {step}; 1000 and 0.02 are usual.")
+        raise ValueError(
+            f"steps must be at least 1 and step above 0: got {steps} and {step}; typical values are 1000 and 0.02."
+        )
     z, classes = as_points_and_classes(embeddings, labels)
     check_at_least_0(margin, "margin")
     anchors, same = np.arange(len(z)), same_class(classes)
@@ -344,7 +346,9 @@ def _nearest(
 ) -> dict[str, NearestSeparated]:
     """By measure; the isometric one only if asked for, as it starts from the other one."""
     if starts < 1 or steps < 1:
-        raise ValueError(f"starts and steps must be at least 1: got {starts} and {steps}; 8 and 1000 are usual.")
+        raise ValueError(
+            f"starts and steps must be at least 1: got {starts} and {steps}; typical values are 8 and 1000."
+        )
     points, classes = as_points_and_classes(embeddings, labels)
     loss = batch_hard_loss(points, classes, margin=margin)
     if triplet_separation(points, classes, margin=margin).separated:

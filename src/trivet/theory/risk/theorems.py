@@ -319,7 +319,9 @@ def collapse_turn_limit(num_classes: int, p: float) -> float:
     """
     num_classes, q = other_label(num_classes, p)
     if math.isclose(p, q):
-        raise ValueError(f"p must differ from 1 / num_classes: got {p}; with it labels say nothing of the classes.")
+        raise ValueError(
+            f"p must differ from 1 / num_classes: got {p}; labels would carry no information about the classes."
+        )
     return (1 - p * p - (num_classes - 1) * q * q) / ((num_classes - 1) * (p - q) ** 2)
 
 
@@ -448,9 +450,7 @@ def _search(
 def other_label(num_classes: int, p: float) -> tuple[int, float]:
     """t and q."""
     if check_count(num_classes, name="num_classes") < 2:
-        raise ValueError(
-            f"num_classes must be at least 2: got {num_classes}; a label needs another to be mistaken for."
-        )
+        raise ValueError(f"num_classes must be at least 2: got {num_classes}; with one class no label can be wrong.")
     if not 0 <= p <= 1:
         raise ValueError(f"p must lie in [0, 1]: got {p}; give the probability that a label is that of its class.")
     return num_classes, (1 - p) / (num_classes - 1)

@@ -287,8 +287,8 @@ def weight_checks() -> Iterator[Check]:
     yield check(
         "exact-weights",
         "With the weight 1/(K-1) of large classes both risk factors are (1 - kappa p)^2, never negative.",
-        "difference below 1e-12, least factor above -1e-12, 0 at p = 1 - 1/K",
-        f"difference {off:.1e}, least factor {least:.1e}, {zeros:.1e} at 1 - 1/K",
+        "difference below 1e-12, smallest factor above -1e-12, 0 at p = 1 - 1/K",
+        f"difference {off:.1e}, smallest factor {least:.1e}, {zeros:.1e} at 1 - 1/K",
         max(off, zeros, -least) < 1e-12,
     )
 

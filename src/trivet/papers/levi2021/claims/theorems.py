@@ -92,8 +92,8 @@ def pair_minima() -> Iterator[Check]:
     weight = float(risk.triplet_weights(rows)[0, 1, 2])
     yield check(
         "triplet-pair-minimum",
-        "Per anchor, two samples j, k cost least, 2 margin min(W_ijk, W_ikj), with j nearer by the margin if only "
-        "j is of the anchor's class, and anywhere within the margin of each other otherwise.",
+        "Per anchor, two samples j, k have the lowest loss, 2 margin min(W_ijk, W_ikj), with j nearer by the "
+        "margin if only j is of the anchor's class, and anywhere within the margin of each other otherwise.",
         "value within 1e-12 of a grid search and these places, for t = 2, 3, 5, with p = 0.45 and 0.1 at t = 3",
         f"error {error:.1e}, places {'as stated' if corners else 'others'}",
         error < 1e-12 and corners,
@@ -116,7 +116,7 @@ def pair_minima() -> Iterator[Check]:
     yield check(
         "triplet-k-same-label",
         "Error: K has a row for two equal labels, which the sum it stands in leaves out: with it the weight of a "
-        "triplet would be the chance of a match alone.",
+        "triplet would only be the probability of a match.",
         "the weight is the sum over different labels, not over all (t = 3, p = 0.6)",
         f"weight {weight:.4f}, different {different:.4f}, all {all_pairs:.4f}",
         abs(weight - different) < 1e-12 and all_pairs > weight + 0.01,
@@ -149,7 +149,7 @@ def triplet_theorem() -> Iterator[Check]:
     )
     yield check(
         "triplet-simplices-only",
-        "Over distinct triplets no other map reaches that least loss.",
+        "Over distinct triplets no other map reaches that minimum loss.",
         "above it for perturbed distances",
         f"by {off_family:.1e} at least",
         off_family > 1e-9,
@@ -304,8 +304,8 @@ def margin_theorem() -> Iterator[Check]:
     )
     yield check(
         "margin-pair-minimum",
-        "With m_s above 1/2 a pair of one class costs least at D = beta - margin and one of two classes at D = "
-        "beta + margin: the proof says maximal where it is minimal.",
+        "With m_s above 1/2 the loss of a same-class pair is lowest at D = beta - margin and that of a "
+        "different-class pair at D = beta + margin: the proof says maximal where it is minimal.",
         "-0.2 and 0.2 around beta",
         f"[{pull.low:.2g}, {pull.high:.2g}] and [{push.low:.2g}, {push.high:.2g}]",
         (pull.low, pull.high, push.low, push.high) == (-0.2, -0.2, 0.2, 0.2),
@@ -328,7 +328,7 @@ def margin_theorem() -> Iterator[Check]:
     )
     yield check(
         "margin-below-limit",
-        "With m_s below 1/2 pairs of one class, too, cost least at D = beta + margin.",
+        "With m_s below 1/2 same-class pairs, too, have the lowest loss at D = beta + margin.",
         "0.2 above beta for t = 3, p = 0.6",
         f"[{low.low:.2g}, {low.high:.2g}]",
         (low.low, low.high) == (0.2, 0.2),
@@ -414,7 +414,7 @@ def searches() -> Iterator[Check]:
         )
         yield check(
             f"margin-search-t{t}",
-            f"With beta free, {t} classes of 4 and p = {level}, collapse attains the least loss in the plane.",
+            f"With beta free, {t} classes of 4 and p = {level}, collapse attains the minimum loss in the plane.",
             f"{known:.8f}, to 1e-8; best found not below and within {SEARCHED:g}",
             f"{value:.8f}, best {best.value:.8f}, bound {risk.margin_lower_bound(labels, margin=0.2):.8f}",
             abs(value - known) < 1e-8

@@ -56,8 +56,8 @@ def forecast_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[Che
     )
     yield check(
         "equation-17-nearest",
-        "The nearest separated embedding keeps the diameter equation (17) promises with factor 2.",
-        "promised less kept <= 0",
+        "The nearest separated embedding keeps the diameter that equation (17) predicts with factor 2.",
+        "bound minus diameter <= 0",
         f"{len(below)} cases, largest {max(below):.4f}",
         max(below) <= 1e-9,
     )
@@ -70,14 +70,14 @@ def forecast_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[Che
     )
     yield check(
         "equation-17-descent",
-        "Descent on the hardest triplet of six points ends with loss 0 below the diameter equation (17) promises.",
+        "Descent on the hardest triplet of six points ends with loss 0 below the bound of equation (17).",
         "loss 0, diameter below the bound",
         f"loss {end_loss:g} after {end.steps} steps, diameter {end_diameter:.4f}, bound {promised.bound:.4f}",
         end_loss == 0 and not promised.vacuous and end_diameter < promised.bound,
     )
     yield check(
         "descent-goes-elsewhere",
-        "That descent ends far from the nearest separated embedding, of which alone equation (17) speaks.",
+        "That descent ends far from the nearest separated embedding, the only one that equation (17) is about.",
         "ends farther away than the nearest",
         f"ends at {far:.4f}, the nearest at {near:.4f} or less",
         far > near,
@@ -219,7 +219,7 @@ def _scale_checks() -> Iterator[Check]:
     small, large = scales["2x2"][2], scales["18x32"][2]
     yield check(
         "equation-17-vacuous",
-        "In low dimension or for large batches the bound of equation (17) is below 0 and says nothing.",
+        "In few dimensions or for large batches the bound of equation (17) is below 0 and vacuous.",
         "of 16 cells vacuous for 8x4, 18x4, 18x32 at d = 4 and 18x32 at d = 32",
         ", ".join(f"{batch} at d = {d}" for (batch, d), is_empty in empty.items() if is_empty),
         {cell for cell, is_empty in empty.items() if is_empty} == vacuous,

@@ -182,7 +182,7 @@ def proof_checks() -> Iterator[Check]:
     loss = isometry.batch_hard_loss(distant, np.array([0, 0, 1, 1, 2, 2]))
     yield check(
         "thickness-zero",
-        "Sets of at most d points have thickness 0, so theorem 2.4 says nothing of batches of at most d items.",
+        "Sets of at most d points have thickness 0, so theorem 2.4 says nothing about batches of at most d items.",
         "0",
         ", ".join(f"{value:g}" for value in thin),
         max(thin) == 0,

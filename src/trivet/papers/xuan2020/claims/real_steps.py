@@ -41,7 +41,7 @@ def free_movement_checks() -> Iterator[Check]:
         total += len(moved.direction)
     yield check(
         "movement-free",
-        "Triplets that share no vector move, in a step of an optimiser on the vectors, as the model says.",
+        "Triplets without shared vectors move, in an optimiser step on the vectors, as the model predicts.",
         "the predicted direction for every disjoint HPHN triplet, 3 losses",
         f"{same} of {total}",
         same == total > 0,
