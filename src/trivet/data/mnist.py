@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -124,18 +125,11 @@ def _held_out(config: IdxConfig, train: Dataset, test: Dataset, *, held_out: tup
     )
 
 
-def _fetch_mnist(folder: Path) -> Path:
+def _fetch(name: Literal["MNIST", "FashionMNIST"], folder: Path) -> Path:
     from torchvision import datasets
 
-    datasets.MNIST(folder, download=True)
-    return folder / "MNIST" / "raw"
-
-
-def _fetch_fashion_mnist(folder: Path) -> Path:
-    from torchvision import datasets
-
-    datasets.FashionMNIST(folder, download=True)
-    return folder / "FashionMNIST" / "raw"
+    getattr(datasets, name)(folder, download=True)
+    return folder / name / "raw"
 
 
 MNIST = Entry(
@@ -145,7 +139,7 @@ MNIST = Entry(
     levels=("parity", "digit"),
     published="LeCun, Cortes and Burges (CC BY-SA 3.0)",
     files=FILES,
-    fetch=_fetch_mnist,
+    fetch=partial(_fetch, "MNIST"),
 )
 FASHION_MNIST = Entry(
     FashionMnistConfig,
@@ -154,5 +148,5 @@ FASHION_MNIST = Entry(
     levels=("group", "item"),
     published="https://github.com/zalandoresearch/fashion-mnist (MIT)",
     files=FILES,
-    fetch=_fetch_fashion_mnist,
+    fetch=partial(_fetch, "FashionMNIST"),
 )

@@ -64,6 +64,15 @@ class _OfTheClass(PositiveSelector):
 
     max_positive_similarity: float | None
 
+    def __post_init__(self) -> None:
+        check_count(self.k, name="k")
+        limit = self.max_positive_similarity
+        if limit is not None and not -1 <= limit < 1:
+            raise ValueError(
+                f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {limit}; 0.9999 "
+                "excludes copies of the anchor, None excludes nothing."
+            )
+
     @property
     def unit_rows(self) -> bool:
         """Similarities are those of unit rows."""
@@ -82,9 +91,6 @@ class EasyPositive(_OfTheClass):
     k: int = 1
     max_positive_similarity: float | None = None
 
-    def __post_init__(self) -> None:
-        _check(self.k, self.max_positive_similarity)
-
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The nearest positives, `(B, k)`; the lowest index wins a tie."""
         return _nearest(block, block.to_own, _allowed(block, self.max_positive_similarity), self.k)
@@ -101,9 +107,6 @@ class HardPositive(_OfTheClass):
 
     k: int = 1
     max_positive_similarity: float | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.k, self.max_positive_similarity)
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The farthest positives, `(B, k)`; the lowest index wins a tie."""
@@ -123,9 +126,6 @@ class SemihardPositive(_OfTheClass):
 
     max_positive_similarity: float | None = None
     after_negative = True
-
-    def __post_init__(self) -> None:
-        _check(1, self.max_positive_similarity)
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """The positive, `(B, 1)`; the lowest index wins a tie."""
@@ -147,9 +147,6 @@ class RandomPositive(_OfTheClass):
     max_positive_similarity: float | None = None
     random = True
 
-    def __post_init__(self) -> None:
-        _check(self.k, self.max_positive_similarity)
-
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """Positives, `(B, k)`."""
         return _nearest(block, uniform, _allowed(block, self.max_positive_similarity), self.k)
@@ -165,9 +162,6 @@ class AllPositives(_OfTheClass):
 
     max_positive_similarity: float | None = None
     pairwise = True
-
-    def __post_init__(self) -> None:
-        _check(1, self.max_positive_similarity)
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """All positives, `(B, S)`."""
@@ -214,15 +208,6 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
     if selector not in POSITIVES:
         raise ValueError(f"positives = {selector!r} is not a positive strategy; {nearest(selector, POSITIVES)}")
     return POSITIVES[selector]()
-
-
-def _check(k: int, max_positive_similarity: float | None) -> None:
-    check_count(k, name="k")
-    if max_positive_similarity is not None and not -1 <= max_positive_similarity < 1:
-        raise ValueError(
-            f"max_positive_similarity must lie in [-1, 1), a cosine similarity: got {max_positive_similarity}; 0.9999 "
-            "excludes copies of the anchor, None excludes nothing."
-        )
 
 
 def _allowed(block: Block, max_positive_similarity: float | None) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -25,8 +24,21 @@ class Check:
     holds: bool
 
 
-def checker(paper: str) -> Callable[[str, str, str, str, object], Check]:
-    """Make the checks of a paper: `(name, statement, expected, found, holds)`, the name without that of the paper."""
-    return lambda name, statement, expected, found, holds: Check(
-        f"{paper}-{name}", statement, expected, found, bool(holds)
-    )
+@dataclass(frozen=True)
+class Checker:
+    """Makes the checks of a paper, whose name begins that of each."""
+
+    paper: str
+
+    def __call__(self, name: str, statement: str, expected: str, found: str, holds: object) -> Check:
+        return Check(f"{self.paper}-{name}", statement, expected, found, bool(holds))
+
+    def below(self, name: str, statement: str, difference: float, bound: float = 1e-12, where: str = "") -> Check:
+        """A difference that must be below a bound; `where` says of what, such as " at all distances"."""
+        return self(
+            name,
+            statement,
+            f"difference below {bound:g}{where}".replace("e-0", "e-"),
+            f"{difference:.1e}",
+            difference < bound,
+        )

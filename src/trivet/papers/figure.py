@@ -82,6 +82,14 @@ def panels(rows: int, columns: int, *, height: float, width: float = WIDTH, **op
     return picture, axes
 
 
+def label_outer(axes: Any, x: str, y: str) -> None:
+    """Name what the axes of all panels `(rows, columns)` show, below the last row and left of the first column."""
+    for panel in axes[-1]:
+        panel.set_xlabel(x)
+    for panel in axes[:, 0]:
+        panel.set_ylabel(y)
+
+
 def direct_label(axes: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
     """Write the name of a line beside it, in its colour."""
     axes.annotate(text, (x, y), color=colour, textcoords="offset points", **({"xytext": (4, 0)} | options))

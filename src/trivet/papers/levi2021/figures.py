@@ -19,11 +19,34 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator
 
 from trivet.geometry.arrays import Floats, Integers
-from trivet.papers.figure import BLACK, BLUE, RED, SEQUENTIAL, SKY, Figure, columns, direct_label, panels, style
-from trivet.papers.levi2021.push_figure import COLOURS, DARK_GREY, DASHES, GREY, LEVELS, MARKERS, push
+from trivet.papers.figure import (
+    BLACK,
+    BLUE,
+    RED,
+    SEQUENTIAL,
+    SKY,
+    Figure,
+    columns,
+    direct_label,
+    label_outer,
+    panels,
+    style,
+)
+from trivet.papers.levi2021.push_figure import (
+    COLOURS,
+    DARK_GREY,
+    DASHES,
+    GREY,
+    LEVELS,
+    MARKERS,
+    OWN,
+    log_y,
+    name_panel,
+    push,
+)
 from trivet.theory import risk
 
 LARGEST_MAP = 60  # samples of the maps whose loss is a sum over all triplets
@@ -147,10 +170,7 @@ def collapsed_or_split(
                 _mark_thresholds(ax, [known[t, level][which] for level in p], marked)
                 ax.set_title(f"{loss.capitalize()} loss, {t} classes", loc="left")
         _ratio_axes(axes, rows)
-        for ax in axes[-1]:
-            ax.set_xlabel("samples of a class, $s$")
-        for ax in axes[:, 0]:
-            ax.set_ylabel("loss in two modes /\nloss on one point")
+        label_outer(axes, "samples of a class, $s$", "loss in two modes /\nloss on one point")
         handles = [
             Line2D([], [], color=COLOURS[place], marker=MARKERS[place], markersize=5, label=f"$p$ = {level:g}")
             for place, level in enumerate(p)
@@ -212,32 +232,24 @@ def _ratio_axes(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         for ax in axes[:, which]:
             ax.set_xscale("log", base=2)
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            ax.set_yscale("log")
+            log_y(ax)
             wide = high / low > 3
             ax.set_ylim(low / (1.4 if wide else 1.04), high * 1.04)
             ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MultipleLocator(0.1))
-            ax.yaxis.set_minor_locator(NullLocator())
-            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -> Figure:
     """The class size from which on two modes are cheaper, by number of classes and p."""
     classes = range(2, most_classes + 1)
     grids = {
-        "triplet": [[risk.triplet_split_threshold(t, p, largest=largest) for p in LEVELS] for t in classes],
+        "triplet": [[risk.triplet_split_threshold(t, p, largest=largest) or math.nan for p in LEVELS] for t in classes],
         "margin": [
-            [risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) for p in LEVELS]
+            [risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) or math.nan for p in LEVELS]
             for t in classes
         ],
     }
     rows = [
-        {
-            "loss": loss,
-            "classes": t,
-            "p": p,
-            "threshold": math.nan if size is None else size,
-            "never": int(size is None),
-        }
+        {"loss": loss, "classes": t, "p": p, "threshold": size, "never": int(math.isnan(size))}
         for loss, grid in grids.items()
         for t, line in zip(classes, grid, strict=True)
         for p, size in zip(LEVELS, line, strict=True)
@@ -245,9 +257,7 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
     with style():
         picture, axes = panels(1, 2, height=3.3, sharey=True)
         for ax, (loss, grid) in zip(axes[0], grids.items(), strict=True):
-            values = np.array(
-                [[math.nan if size is None else size for size in line] for line in grid], dtype=np.float64
-            )
+            values = np.array(grid, dtype=np.float64)
             ax.patch.set(facecolor=GREY, edgecolor=BLACK, hatch="////", linewidth=0)  # seen where there is none
             image = ax.imshow(
                 values,
@@ -259,7 +269,7 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
             )
             _label_sizes(ax, classes, values)
             ax.set_title(f"{loss.capitalize()} loss", loc="left")
-            ax.set_xlabel("probability of the own label, $p$")
+            ax.set_xlabel(OWN)
             ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0, 0].set_ylabel("number of classes, $t$")
         bar = picture.colorbar(image, ax=axes[0], label="smallest sufficient class size, $s$", pad=0.02)
@@ -384,9 +394,7 @@ def _valley(ax: Axes, rows: list[dict[str, Any]], t: int, size: int, p: float, m
     low, high = ax.get_ylim()
     ax.set_ylim(low, low + 1.45 * (high - low))
     ax.legend(title="the anchor as its own positive:", title_fontsize=8.5, loc="upper left", alignment="left")
-    ax.set_title("c  Along the dashed line of b", loc="left")
-    ax.set_xlabel("squared distance inside classes, $D$")
-    ax.set_ylabel("expected triplet loss")
+    name_panel(ax, "c  Along the dashed line of b", "squared distance inside classes, $D$", "expected triplet loss")
 
 
 def _turn(ax: Axes, rows: list[dict[str, Any]], classes: Sequence[int]) -> None:
@@ -399,16 +407,12 @@ def _turn(ax: Axes, rows: list[dict[str, Any]], classes: Sequence[int]) -> None:
             for level, limit in zip(levels, limits, strict=True)
         ]
         ax.plot(levels, limits, color=COLOURS[place], linestyle=DASHES[place], label=f"{t} classes")
-    ax.set_yscale("log")
+    log_y(ax)
     ax.set_ylim(2, 500)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
     ax.axvline(0.5, color=DARK_GREY, linewidth=0.8, linestyle=DASHES[2], zorder=0, label="the paper's 1/2")
     ax.text(0.98, 0.6, "above the line,\ncollapse is\na local minimum", ha="right", va="top", transform=ax.transAxes)
     ax.legend(loc="upper right", frameon=True, framealpha=1, edgecolor="none", borderpad=0.1)
-    ax.set_title("d  Classes too small to collapse", loc="left")
-    ax.set_xlabel("probability of the own label, $p$")
-    ax.set_ylabel("samples of a class, $s$")
+    name_panel(ax, "d  Classes too small to collapse", OWN, "samples of a class, $s$")
 
 
 def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None:
@@ -439,9 +443,9 @@ def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None
     low_end, high_end = ax.get_ylim()
     ax.set_ylim(low_end, low_end + 1.6 * (high_end - low_end))
     ax.legend(loc="upper left", ncols=1)
-    ax.set_title("e  A pair of one class, margin loss", loc="left")
-    ax.set_xlabel("squared distance of the pair, $D$")
-    ax.set_ylabel("expected loss of the pair")
+    name_panel(
+        ax, "e  A pair of one class, margin loss", "squared distance of the pair, $D$", "expected loss of the pair"
+    )
 
 
 def _limit(ax: Axes, rows: list[dict[str, Any]]) -> None:
@@ -460,6 +464,4 @@ def _limit(ax: Axes, rows: list[dict[str, Any]]) -> None:
     ax.text(0.95, 0.82, "same-class pairs are pulled", ha="right", transform=ax.transAxes)
     ax.text(0.95, 0.27, "same-class pairs are pushed", ha="right", transform=ax.transAxes)
     direct_label(ax, 1000, 0.5, "the paper's 1/2", RED, xytext=(-4, 4), ha="right")
-    ax.set_title("f  Noise that theorem 2 tolerates", loc="left")
-    ax.set_xlabel("number of classes, $t$")
-    ax.set_ylabel("probability of the own label, $p$")
+    name_panel(ax, "f  Noise that theorem 2 tolerates", "number of classes, $t$", OWN)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,44 @@ DASHES: tuple[Any, ...] = (
 )
 LEVELS = tuple(round(0.01 * place, 2) for place in range(52, 100))  # p along an axis
 GREY, DARK_GREY = "#e4e7eb", "#5b6470"
+RATIO, OWN = "pull / push, worst order", "probability of the own label, $p$"
 
 
 def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
     """Pull over push of a sample that is not among the nearest, and from where on the push wins."""
     rows: list[dict[str, Any]] = []
+    first = rank[0]
     with style():
         picture, axes = panels(2, 2, height=5.6)
-        _single_ratios(axes[0, 0], rows, p)
-        _single_thresholds(axes[0, 1], rows)
-        _pair_ratios(axes[1, 0], rows, p, rank)
-        _pair_thresholds(axes[1, 1], rows, rank)
+        _ratios(axes[0, 0], rows, {"panel": "a"}, 0, p, risk.push_threshold, risk.pull_push_ratio)
+        name_panel(axes[0, 0], "a  Claim 3: a sample and beta", "nearer samples", RATIO)
+        orders: dict[risk.NearerOrder, str] = {"worst": "worst order", "same-class": "nearer ones of its class"}
+        nearer = [
+            (name, {"panel": "b", "case": order}, partial(risk.push_threshold, nearer=order))
+            for order, name in orders.items()
+        ]
+        _thresholds(axes[0, 1], rows, nearer)
+        name_panel(axes[0, 1], "b  Claim 3: enough nearer samples", OWN, "nearer samples that suffice")
+        _ratios(
+            axes[1, 0],
+            rows,
+            {"panel": "c", "rank": first},
+            1,
+            p,
+            partial(risk.pair_push_threshold, rank=first),
+            lambda level, count: risk.pair_pull_push_ratio(level, first, count),
+        )
+        name_panel(axes[1, 0], f"c  Claim 4: a sample and that of rank {first}", "ranks apart, $j$", RATIO)
+        ranks = [
+            (
+                f"rank {each}",
+                {"panel": "d", "case": "worst", "rank": each},
+                partial(risk.pair_push_threshold, rank=each),
+            )
+            for each in rank
+        ]
+        _thresholds(axes[1, 1], rows, ranks)
+        name_panel(axes[1, 1], "d  Claim 4: enough ranks apart", OWN, "ranks apart that suffice, $j$")
     return Figure(
         "push",
         "From where on a sample is pushed away with easy positives",
@@ -52,96 +80,63 @@ def _counts(start: int, end: int, also: Iterable[int]) -> list[int]:
     return sorted({*np.unique(np.linspace(start, max(end, start + 4), 200).round().astype(int)).tolist(), *also})
 
 
-def _single_ratios(ax: Axes, rows: list[dict[str, Any]], p: Sequence[float]) -> None:
-    known = [risk.push_threshold(level) for level in p]
-    counts = _counts(0, int(1.25 * max(known)), known)
-    for place, (level, threshold) in enumerate(zip(p, known, strict=True)):
-        ratios = [risk.pull_push_ratio(level, count) for count in counts]
-        rows += [
-            {"panel": "a", "case": "worst", "p": level, "nearer": count, "ratio": ratio, "threshold": threshold}
-            for count, ratio in zip(counts, ratios, strict=True)
-        ]
-        _ratio_line(ax, counts, ratios, threshold, place, f"$p$ = {level:g}, from {threshold} on")
-    _finish_ratios(ax)
-    ax.set_title("a  Claim 3: a sample and beta", loc="left")
-    ax.set_xlabel("nearer samples")
-
-
-def _pair_ratios(ax: Axes, rows: list[dict[str, Any]], p: Sequence[float], rank: Sequence[int]) -> None:
-    first = rank[0]
-    known = [risk.pair_push_threshold(level, first) for level in p]
-    counts = _counts(1, int(1.25 * max(known)), known)
-    for place, (level, threshold) in enumerate(zip(p, known, strict=True)):
-        ratios = [risk.pair_pull_push_ratio(level, first, count) for count in counts]
-        rows += [
-            {"panel": "c", "case": "worst", "p": level, "rank": first, "nearer": count, "ratio": ratio}
-            | {"threshold": threshold}
-            for count, ratio in zip(counts, ratios, strict=True)
-        ]
-        _ratio_line(ax, counts, ratios, threshold, place, f"$p$ = {level:g}, from {threshold} on")
-    _finish_ratios(ax)
-    ax.set_title(f"c  Claim 4: a sample and that of rank {first}", loc="left")
-    ax.set_xlabel("ranks apart, $j$")
-
-
-def _ratio_line(
-    ax: Axes, counts: Sequence[int], ratios: Sequence[float], threshold: int, place: int, name: str
+def _ratios(
+    ax: Axes,
+    rows: list[dict[str, Any]],
+    same: dict[str, Any],
+    start: int,
+    p: Sequence[float],
+    threshold: Callable[[float], int],
+    ratio: Callable[[float, int], float],
 ) -> None:
-    ax.plot(
-        counts,
-        ratios,
-        color=COLOURS[place],
-        linestyle=DASHES[place],
-        marker=MARKERS[place],
-        markevery=[list(counts).index(threshold)],
-        markeredgecolor="white",
-        markersize=7,
-        label=name,
-    )
-
-
-def _finish_ratios(ax: Axes) -> None:
+    """The ratio by the number of nearer samples or of ranks, from `start` on, a line for each p with its threshold."""
+    known = [threshold(level) for level in p]
+    counts = _counts(start, int(1.25 * max(known)), known)
+    largest = 8.0
+    for place, (level, least) in enumerate(zip(p, known, strict=True)):
+        ratios = [ratio(level, count) for count in counts]
+        rows += [
+            same | {"case": "worst", "p": level, "nearer": count, "ratio": value, "threshold": least}
+            for count, value in zip(counts, ratios, strict=True)
+        ]
+        largest = max(largest, *ratios)
+        ax.plot(
+            counts,
+            ratios,
+            color=COLOURS[place],
+            linestyle=DASHES[place],
+            marker=MARKERS[place],
+            markevery=[counts.index(least)],
+            markeredgecolor="white",
+            markersize=7,
+            label=f"$p$ = {level:g}, from {least} on",
+        )
     ax.axhline(1, color=DARK_GREY, linewidth=0.8, zorder=0)
-    ax.set_yscale("log")
-    largest = max(float(np.max(line.get_ydata())) for line in ax.get_lines())
-    ax.set_ylim(1e-2, 5 * max(8, largest))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_ylabel("pull / push, worst order")
+    log_y(ax)
+    ax.set_ylim(1e-2, 5 * largest)
     ax.legend()
 
 
-def _single_thresholds(ax: Axes, rows: list[dict[str, Any]]) -> None:
-    names: dict[risk.NearerOrder, str] = {"worst": "worst order", "same-class": "nearer ones of its class"}
-    for place, (nearer, name) in enumerate(names.items()):
-        counts = [risk.push_threshold(level, nearer=nearer) for level in LEVELS]
-        rows += [
-            {"panel": "b", "case": nearer, "p": level, "threshold": count}
-            for level, count in zip(LEVELS, counts, strict=True)
-        ]
+def _thresholds(
+    ax: Axes, rows: list[dict[str, Any]], lines: Sequence[tuple[str, dict[str, Any], Callable[[float], int]]]
+) -> None:
+    """The thresholds by p, a line for each `(name, columns that its rows share, threshold of a p)`."""
+    for place, (name, same, threshold) in enumerate(lines):
+        counts = [threshold(level) for level in LEVELS]
+        rows += [same | {"p": level, "threshold": count} for level, count in zip(LEVELS, counts, strict=True)]
         ax.plot(LEVELS, counts, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=name)
-    ax.set_title("b  Claim 3: enough nearer samples", loc="left")
-    _finish_thresholds(ax, "nearer samples that suffice")
+    log_y(ax)
+    ax.legend(loc="upper left")
 
 
-def _pair_thresholds(ax: Axes, rows: list[dict[str, Any]], rank: Sequence[int]) -> None:
-    for place, each in enumerate(rank):
-        counts = [risk.pair_push_threshold(level, each) for level in LEVELS]
-        rows += [
-            {"panel": "d", "case": "worst", "p": level, "rank": each, "threshold": count}
-            for level, count in zip(LEVELS, counts, strict=True)
-        ]
-        ax.plot(
-            LEVELS, counts, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=f"rank {each}"
-        )
-    ax.set_title("d  Claim 4: enough ranks apart", loc="left")
-    _finish_thresholds(ax, "ranks apart that suffice, $j$")
-
-
-def _finish_thresholds(ax: Axes, name: str) -> None:
+def log_y(ax: Axes) -> None:
+    """A logarithmic y axis with numbers in full."""
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("probability of the own label, $p$")
-    ax.set_ylabel(name)
-    ax.legend(loc="upper left")
+
+
+def name_panel(ax: Axes, title: str, x: str, y: str) -> None:
+    """The title, at the left, and what the axes show."""
+    ax.set_title(title, loc="left")
+    ax.set(xlabel=x, ylabel=y)

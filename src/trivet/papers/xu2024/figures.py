@@ -19,7 +19,7 @@ from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
 from trivet.geometry.arrays import Floats, Integers
-from trivet.papers.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, columns, panels, style
+from trivet.papers.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, columns, label_outer, panels, style
 from trivet.papers.xu2024 import point_sets
 from trivet.papers.xu2024.scaling_figures import SOFT, UNIT, scaling, training
 from trivet.theory import isometry
@@ -59,22 +59,18 @@ def figures(
     Raises:
         ValueError: if an option is out of its range.
     """
-    least = {"points": 4, "dimension": 2, "repeats": 1, "steps": 1, "cases": 1, "starts": 1, "trainings": 0, "seed": 0}
-    most = {"points": 200, "dimension": 1024, "seed": 2**31}
-    given = {
-        "points": points,
-        "dimension": dimension,
-        "repeats": repeats,
-        "steps": steps,
-        "cases": cases,
-        "starts": starts,
-        "trainings": trainings,
-        "seed": seed,
-    }
-    for name, value in given.items():
-        top = most.get(name, math.inf)
-        if not least[name] <= value <= top:
-            allowed = f"at least {least[name]}" if math.isinf(top) else f"between {least[name]} and {top}"
+    for name, value, low, high in (
+        ("points", points, 4, 200),
+        ("dimension", dimension, 2, 1024),
+        ("repeats", repeats, 1, math.inf),
+        ("steps", steps, 1, math.inf),
+        ("cases", cases, 1, math.inf),
+        ("starts", starts, 1, math.inf),
+        ("trainings", trainings, 0, math.inf),
+        ("seed", seed, 0, 2**31),
+    ):
+        if not low <= value <= high:
+            allowed = f"at least {low}" if math.isinf(high) else f"between {low} and {high}"
             raise ValueError(f"{name} must be {allowed}: got {value}; give such a number.")
     drawn = [
         five_points(starts=starts, margin=margin),
@@ -167,10 +163,7 @@ def five_points(*, starts: int, margin: float) -> Figure:
             _number(setup, k, f[k], f[k] - np.ones(2))
             _number(haus, k, f[k], shown["f*_haus"][k])
             _number(iso, k, f[k], shown["f*_iso"][k])
-        for panel in axes[1]:
-            panel.set_xlabel(f"first coordinate ({UNIT})")
-        for panel in axes[:, 0]:
-            panel.set_ylabel(f"second coordinate ({UNIT})")
+        label_outer(axes, f"first coordinate ({UNIT})", f"second coordinate ({UNIT})")
         for panel, what in ((setup, "f"), (haus, "f*_haus"), (iso, "f*_iso"), (hard, "")):
             shapes = [f, *(arc for arcs in borders.get(what, []) for arc in arcs)]
             low, high = (getattr(np.concatenate(shapes), end)(axis=0) for end in ("min", "max"))
@@ -276,12 +269,8 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
                 f"mean {values['mean_distance_before']:.2f} → {values['mean_distance_after']:.2f}"
             )
             panel.set_aspect("equal")
-        names = ("first", "second")
         kind = "coordinate" if dimension == 2 else "principal axis"
-        for panel in axes[1]:
-            panel.set_xlabel(f"{names[0]} {kind} ({UNIT})")
-        for panel in axes[:, 0]:
-            panel.set_ylabel(f"{names[1]} {kind} ({UNIT})")
+        label_outer(axes, f"first {kind} ({UNIT})", f"second {kind} ({UNIT})")
         keys = [
             Line2D([], [], color=colour, marker=marker, linestyle="", markersize=5, label=f"class {'AB'[c]}")
             for c, (colour, marker, _) in enumerate(_CLASS)

@@ -20,7 +20,7 @@ from matplotlib.ticker import PercentFormatter
 
 from trivet.arguments import check_count, check_name
 from trivet.mining import NegativeName, PositiveName
-from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, panels, style, tidy
+from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, Part, label_outer, panels, style, tidy
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 from trivet.papers.xuan2020.field_maps import (
     S_AN,
@@ -140,21 +140,16 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         (numbers,), _ = class_numbers(column)
         what = f"{read.name}, classes {name}"
         rows, classes = torch.from_numpy(np.array(read.embeddings, dtype=np.float64)), torch.from_numpy(numbers)
-    index, flags = ("anchor", "positive", "negative"), ("correct", "easy_positive", "hard_negative", "semi_hard")
-    columns: dict[str, list[Any]] = {key: [] for key in ("strategy", *index, "s_ap", "s_an", *flags)}
+    parts: list[Part] = []
     generator = torch.Generator().manual_seed(seed)
     for strategy, (positives, negatives) in STRATEGIES.items():
         placed = triplet_scatter(rows, classes, positives=positives, negatives=negatives, generator=generator)
         some = torch.randperm(len(placed.s_ap), generator=generator)[:DRAWN].sort().values.numpy()
         s_ap, s_an = placed.s_ap[some], placed.s_an[some]
-        where = regions(s_ap, s_an, width=BAND)
-        columns["strategy"] += [strategy] * len(some)
-        for key, values in zip(index, placed.triplets[some].T, strict=True):
-            columns[key] += values.tolist()
-        columns["s_ap"] += s_ap.tolist()
-        columns["s_an"] += s_an.tolist()
-        for key in flags:
-            columns[key] += getattr(where, key).astype(int).tolist()
+        index = dict(zip(("anchor", "positive", "negative"), placed.triplets[some].T, strict=True))
+        flags = {name: flag.astype(int) for name, flag in vars(regions(s_ap, s_an, width=BAND)).items()}
+        parts.append({"strategy": strategy} | index | {"s_ap": s_ap, "s_an": s_an} | flags)
+    columns = tidy(parts)
     if not columns["s_ap"]:
         raise ValueError(
             f"triplets need a class of two items and a second class: {what} has none; choose other labels."
@@ -228,14 +223,10 @@ def _entanglement(
     loss: SimulatedLoss, gamma: float, strengths: Sequence[float], grid: int, options: dict[str, Any]
 ) -> Figure:
     """Like figure 2, one loss: two rows of maps and one of arrows, a column for each strength."""
-    maps = {
-        strength: vector_field(loss=loss, gamma=gamma, strength=strength, size=grid, **options)
-        for strength in strengths
-    }
-    coarse = {
-        strength: vector_field(loss=loss, gamma=gamma, strength=strength, size=ARROWS, **options)
-        for strength in strengths
-    }
+    maps, coarse = (
+        {each: vector_field(loss=loss, gamma=gamma, strength=each, size=size, **options) for each in strengths}
+        for size in (grid, ARROWS)
+    )
     picture, axes = panels(3, len(strengths), width=_wide(len(strengths)), height=7.5, sharex=True, sharey=True)
     steps = colour_steps(maps.values())
     for column, strength in enumerate(strengths):
@@ -259,8 +250,11 @@ def _entanglement(
             "right, shared weights entangle the pairs with strength p."
         ),
         numbers=tidy(
-            [field_columns(maps[strength], drawn="map", gamma=gamma, p=strength) for strength in strengths]
-            + [field_columns(coarse[strength], drawn="arrow", gamma=gamma, p=strength) for strength in strengths]
+            [
+                field_columns(fields[strength], drawn=drawn, gamma=gamma, p=strength)
+                for drawn, fields in (("map", maps), ("arrow", coarse))
+                for strength in strengths
+            ]
         ),
         picture=picture,
     )
@@ -420,10 +414,7 @@ def _areas(
             axes.yaxis.set_major_formatter(PercentFormatter(decimals=0))
     handles, names = problems[0].get_legend_handles_labels()
     lower.legend(handles, names, loc="outside lower center", ncols=3)
-    numbers: dict[str, list[Any]] = {"loss": [], "gamma": [], "p": []}
-    for (loss, gamma, strength), area in areas.items():
-        for name, value in {"loss": loss, "gamma": gamma, "p": strength, **vars(area)}.items():
-            numbers.setdefault(name, []).append(value)
+    numbers = tidy([{"loss": key[0], "gamma": key[1], "p": key[2], **vars(area)} for key, area in areas.items()])
     return Figure(
         name="areas",
         title="How much of the diagram moves which way",
@@ -475,22 +466,16 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         for line, ((phase, name), (colour, mark)) in enumerate(looks.items()):
             panel.plot(-0.94, 0.9 - 0.13 * line, mark, color=colour, markersize=5)
             panel.text(-0.88, 0.9 - 0.13 * line, f"{phase}, {name}: {lines[line]}", va="center", fontsize=8.5, bbox=box)
-    for panel in axes[1]:
-        panel.set_xlabel(S_AP)
-    for panel in axes[:, 0]:
-        panel.set_ylabel(S_AN)
-    numbers: dict[str, list[Any]] = {
-        key: [] for key in ("phase", "mining", "s_ap", "s_an", "change_ap", "change_an", "direction")
-    }
-    for (phase, name), moved in movements.items():
-        change = moved.after - moved.before
-        numbers["phase"] += [phase] * len(change)
-        numbers["mining"] += [name] * len(change)
-        numbers["s_ap"] += moved.before[:, 0].tolist()
-        numbers["s_an"] += moved.before[:, 1].tolist()
-        numbers["change_ap"] += change[:, 0].tolist()
-        numbers["change_an"] += change[:, 1].tolist()
-        numbers["direction"] += [DIRECTIONS[way] for way in moved.direction]
+    label_outer(axes, S_AP, S_AN)
+    numbers = tidy(
+        [
+            {"phase": phase, "mining": name}
+            | dict(zip(("s_ap", "s_an"), moved.before.T, strict=True))
+            | dict(zip(("change_ap", "change_an"), (moved.after - moved.before).T, strict=True))
+            | {"direction": np.array(DIRECTIONS)[moved.direction]}
+            for (phase, name), moved in movements.items()
+        ]
+    )
     return Figure(
         name=f"movement-{loss}",
         title=f"Triplets before a real step with the {SHORT[loss]}, by where it moved them",

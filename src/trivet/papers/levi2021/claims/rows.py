@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trivet.papers.checks import Check, checker
+from trivet.papers.checks import Check, Checker
 
-check = checker("levi2021")
+check = Checker("levi2021")
 
 
 def check_values(

@@ -40,20 +40,18 @@ def label_model() -> Iterator[Check]:
     p, weights = 0.8, risk.triplet_weights(risk.label_probabilities(2, 3, 0.8))
     inside = p**2 + (1 - p) ** 2 - float(weights[0, 1, 2])
     across = p**2 + (1 - p) ** 2 - float(weights[0, 1, 3])
-    yield check(
+    yield check.below(
         "match-gap",
         "Labels of one class agree more often than labels of two classes, by (p - q)^2.",
-        "error below 1e-12 for t = 2, 3, 5",
-        f"{gap_error:.1e}",
-        gap_error < 1e-12,
+        gap_error,
+        where=" for t = 2, 3, 5",
     )
-    yield check(
+    yield check.below(
         "triplet-weight-gap",
         "Swapping the positive and the negative of a triplet changes its weight by (p - q)^2 if just one of them "
         "is of the anchor's class, and not at all otherwise.",
-        "error below 1e-12 over all distinct triplets, t = 2, 3, 5",
-        f"{weight_error:.1e}",
-        weight_error < 1e-12,
+        weight_error,
+        where=" over all distinct triplets, t = 2, 3, 5",
     )
     yield check_values(
         "triple-match",

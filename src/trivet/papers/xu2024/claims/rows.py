@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trivet.papers.checks import Check, checker
+from trivet.papers.checks import Check, Checker
 
-check = checker("xu2024")
+check = Checker("xu2024")
 
 
 def check_values(

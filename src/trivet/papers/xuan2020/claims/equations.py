@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from trivet.geometry.arrays import Floats
-from trivet.papers.checks import Check, checker
+from trivet.papers.checks import Check, Checker
 from trivet.papers.xuan2020.digits import GAMMAS, LEARNING_RATE, LOSSES, free_losses
 from trivet.theory.dynamics import (
     SimulatedLoss,
@@ -24,7 +24,7 @@ from trivet.theory.dynamics import (
     triplet_vectors,
 )
 
-check = checker("xuan2020")
+check = Checker("xuan2020")
 EXACT = 1e-12  # rounding of a chain of float64 operations
 SMALL = 1e-6  # a learning rate near 0
 
