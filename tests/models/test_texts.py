@@ -71,7 +71,7 @@ def test_equal_texts_have_one_vector_and_blank_ones_none() -> None:
     assert same[0] @ same[1] == pytest.approx(1, abs=1e-5)
     with pytest.raises(ValueError, match=r"none of them blank: text 1 \(from 0\) is"):
         ngram_vectors(["card", " "])
-    with pytest.raises(ValueError, match=r"must be at least two, .* got 1"):
+    with pytest.raises(ValueError, match=r"at least two texts are needed, .* got 1"):
         ngram_vectors(["card"])
 
 
