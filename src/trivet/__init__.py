@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from trivet import theory as theory
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
-    from trivet.losses import *  # noqa: F403
+    from trivet.losses import *  # noqa: F403  # its __all__ is the list
     from trivet.mining import Triplets as Triplets
     from trivet.mining import mine as mine
     from trivet.mining import negatives, positives
-    from trivet.mining.negatives import *  # noqa: F403
-    from trivet.mining.positives import *  # noqa: F403
+    from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
+    from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
     from trivet.rows import RowLoss as RowLoss
     from trivet.rows import Rows as Rows
     from trivet.rows import RowSum as RowSum

@@ -141,6 +141,7 @@ def derived_settings(
             fields[key] = (types.get(key, kind), Field(default, description=said.get(key)))
         if name is not None:
             fields["name"] = (types["name"], name)
+        # Typed by pydantic for fields that are known beforehand.
         return create_model(f"{make.__name__}Config", __base__=base, __doc__=make.__doc__, **fields)  # type: ignore[call-overload, no-any-return]
     except (NameError, TypeError, PydanticUserError) as error:
         reason = str(error).splitlines()[0].rstrip(".")

@@ -77,7 +77,7 @@ def _of_code(reference: str) -> Any:
         module = _file(Path(place).resolve(), reference) if place.endswith(".py") else _module(place, reference)
     except _MissingError as error:
         raise ValueError(str(error)) from None
-    except Exception as error:
+    except Exception as error:  # imported code raises anything
         raise ValueError(f"{reference!r} cannot be imported: {_said(error)}; fix the code.") from error
     try:
         return getattr(module, name)
@@ -137,7 +137,7 @@ def _of_package(reference: str, kind: str) -> Any:
         raise ValueError(f"{reference!r} is no entry point of an installed package in the group {group!r}; {known}")
     try:
         return declared[name].load()
-    except Exception as error:
+    except Exception as error:  # imported code raises anything
         raise ValueError(
             f"{reference!r} ({declared[name].value}) cannot be imported: {_said(error)}; fix the package."
         ) from error

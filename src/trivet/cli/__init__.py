@@ -38,7 +38,7 @@ def _run(arguments: list[str]) -> int:
             code = 130
     except KeyboardInterrupt:
         code = 130
-    except Exception as error:
+    except Exception as error:  # whatever it is, it is said in one sentence
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
         return _say(*_explained(error))

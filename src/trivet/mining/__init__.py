@@ -2,9 +2,9 @@
 
 from trivet.mining import negatives, positives
 from trivet.mining.block import Block, Choice, Everyone
-from trivet.mining.negatives import *  # noqa: F403
+from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
-from trivet.mining.positives import *  # noqa: F403
+from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
 from trivet.mining.triplets import Triplets, mine
 

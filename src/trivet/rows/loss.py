@@ -135,7 +135,7 @@ class RowLoss(nn.Module, ABC):
         `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
         losses that count negatives.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say its reach, as it counts negatives.")
 
     def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
         """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.

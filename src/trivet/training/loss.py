@@ -68,7 +68,7 @@ class StrategyConfig(NamedConfig):
             self.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
         except ValueError:
             raise
-        except Exception as error:
+        except Exception as error:  # a loss of a user's own raises anything
             raise ValueError(
                 f"{self.name} cannot be created: {type(error).__name__}: {error}; fix its code."
             ) from error
