@@ -97,9 +97,7 @@ def test_markup_in_names_is_printed_as_it_is(
     assert out.startswith("[red]x.npz: healthy")
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("good.npz", 0), ("flat.npz", 1), ("blobs.npz", 1), ("line.npz", 0)]
-)
+@pytest.mark.parametrize(("name", "code"), [("good.npz", 0), ("flat.npz", 1), ("blobs.npz", 1), ("line.npz", 0)])
 def test_a_collapse_fails_if_asked_to(
     files: Path, name: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,8 @@ class NoiseEstimate:
     priors: Floats
     neighbours: int
     method: str
+    verdict: str = "estimated"
+    reason: str = ""
 
     def as_json(self, *, largest: int = 20) -> dict[str, Any]:
         """All of it as plain values; for more than 100 classes the matrices are None.

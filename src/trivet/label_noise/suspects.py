@@ -44,6 +44,7 @@ class Suspects:
             of that label, or one is the other's nearest; both among the k nearest at all. Small with high agreement: a
             rare mode. Small with low agreement: lost among others.
         neighbours: `(N, k)` positions of the nearest others, nearest first.
+        neighbour_distances: `(N, k)` Euclidean distances to them; of unit rows for "cosine".
         noise: the estimate that the probabilities rest on.
     """
 
@@ -54,6 +55,7 @@ class Suspects:
     positive_margin: Floats
     mode_share: Floats
     neighbours: Integers
+    neighbour_distances: Floats
     noise: NoiseEstimate
 
 
@@ -141,6 +143,7 @@ def find_suspects(
         positive_margin=_margin(around, distance),
         mode_share=_mode_share(indices, same, setting),
         neighbours=indices,
+        neighbour_distances=around.distances[:, :k],
         noise=noise,
     )
 

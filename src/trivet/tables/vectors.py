@@ -36,6 +36,7 @@ class Vectors:
         splits: `(N,)` the split each row belongs to, or None.
         cameras: `(N,)` the camera each row was seen by, or None.
         rows: `(N,)` the numbers of the rows in their file, from 0.
+        columns: the names of all columns of the file.
         texts: the column that was asked for as texts, or None.
         passed_over: columns that were not taken for label levels, as nearly every row has a value of its own.
         notes: what is odd about the levels that were named, in sentences.
@@ -48,6 +49,7 @@ class Vectors:
     splits: Names | None
     cameras: Names | None
     rows: Integers
+    columns: tuple[str, ...]
     texts: Sequence[str] | None = None
     passed_over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -193,6 +195,7 @@ def select_rows(
         splits=texts(splits, "split"),
         cameras=texts(_known(path, source, CAMERA), "camera"),
         rows=rows,
+        columns=tuple(source.columns),
         texts=None if text is None else _shown(source.column(text), rows),
         passed_over=tuple(passed_over),
         notes=tuple(notes),
