@@ -184,9 +184,8 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
         say(rate["reason"])
     name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
     how = f"out of {result['folds']} folds" if result["folds"] else "in one embedding"
-    above = (
-        "" if result["above_half"] is None else f"; {result['above_half']} {_verb(rate)} with a probability above 50 %"
-    )
+    many = result["above_half"]
+    above = "" if many is None else f"; {many} {_verb(rate)} with a probability above 50 %"
     say(
         f"{name}, by {result['level']}: {result['items']} items of {result['classes']} classes, judged {how} by "
         f"{result['neighbours']} neighbours each{above}"

@@ -99,10 +99,10 @@ def find_duplicates(
             twin[i] = different if different is not None else same if same != i else second[int(labels[i])]
     close &= group[neighbours] != group[:, None]
     differs = close & (labels[neighbours] != labels[:, None])
-    near = close.any(axis=1)
+    near = np.asarray(close.any(axis=1))
     for rows, which in ((near & (twin < 0), close), (differs.any(axis=1) & ~other, differs)):
         twin[rows] = neighbours[rows, which[rows].argmax(axis=1)] if k else -1
-    return Duplicates(exact, near, other | differs.any(axis=1), twin)
+    return Duplicates(exact, near, np.asarray(other | differs.any(axis=1)), twin)
 
 
 def intrinsic_dimension(distances: Floats) -> float:

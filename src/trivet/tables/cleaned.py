@@ -55,7 +55,8 @@ def write_cleaned(
     level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
     if level is None:
         raise ValueError(
-            f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with --level."
+            f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with "
+            "--level."
         )
     source, kept, counts = _decided(path, vectors, level, decisions)
     rows = np.flatnonzero(kept)

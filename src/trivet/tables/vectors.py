@@ -158,11 +158,13 @@ def select_rows(
     def texts(column: Column | None, role: str) -> Names | None:
         return None if column is None else _texts(path, column, rows, role)
 
-    for column in [*(levels or ()), *([] if text is None else [text])]:
-        if column not in source.columns:
-            there = nearest(column, source.columns) if source.columns else "it has no columns; add one."
-            raise ValueError(f"each label level must be a column: {path} has no {column!r}; {there}")
-    passed_over, notes = [], []
+    for wanted in [*(levels or ()), *([] if text is None else [text])]:
+        if wanted not in source.columns:
+            there = nearest(wanted, source.columns) if source.columns else "it has no columns; add one."
+            kind = "each label level" if wanted in (levels or ()) else "the texts"
+            raise ValueError(f"{kind} must be a column: {path} has no {wanted!r}; {there}")
+    passed_over: list[str] = []
+    notes: list[str] = []
     if levels is None:
         known = {*ID, *SPLIT, *CAMERA}
         chosen = {}
@@ -177,8 +179,8 @@ def select_rows(
     else:
         chosen = {level: source.column(level) for level in levels}
         notes = [
-            f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label level because "
-            "it was named."
+            f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label level "
+            "because it was named."
             for level, column in chosen.items()
             if _nearly_distinct(column)
         ]

@@ -120,10 +120,9 @@ def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progre
         ValueError: as `evaluate_file`.
     """
     request = replace(request, distance=request.distance or _distance_of(query))
-    levels = request.levels
-    queries = read_vectors(query, levels=levels, table=request.table, split=request.split)
-    others = read_vectors(gallery, levels=levels)
-    if levels is None:
+    queries = read_vectors(query, levels=request.levels, table=request.table, split=request.split)
+    others = read_vectors(gallery, levels=request.levels)
+    if request.levels is None:
         # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
         levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
         if lacking := [level for level in levels if level in queries.passed_over]:
