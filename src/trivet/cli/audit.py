@@ -192,8 +192,8 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
     )
     twice = result["duplicates"]
     say(
-        f"{twice['exact']} items have an exact duplicate and {twice['near']} a near one, {twice['other_label']} of them "
-        f"with another label; {result['outliers']} are far from all others"
+        f"{twice['exact']} items have an exact duplicate and {twice['near']} a near one, {twice['other_label']} of "
+        f"them with another label; {result['outliers']} are far from all others"
     )
     if top and suspects:
         rows = []

@@ -235,7 +235,7 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
 
 
 def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
-    """What is said of each item, most suspect first; in their own order and without a verdict if labels cannot be judged."""
+    """What is said of each item, most suspect first; in their own order and unjudged if they cannot be judged."""
     (classes,), names = class_numbers(items.labels)
     found, duplicates = judged.suspects, judged.duplicates
     told = found.noise.verdict != "uninformative"

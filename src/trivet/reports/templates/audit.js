@@ -56,6 +56,7 @@
     Page.show(made, number);
     return made;
   };
+  const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
   const say = (text) => { element("said").textContent = text; };
   const words = (i) => {
     const one = decisions.get(i);
@@ -64,7 +65,7 @@
 
   function tally() {
     const done = decisions.size;
-    element("found").textContent = `${done} of ${suspects.length} decided${ordered.length < suspects.length ? ` · ${ordered.length} shown` : ""}`;
+    element("found").textContent = `${count(done)} of ${count(suspects.length)} decided${ordered.length < suspects.length ? ` · ${count(ordered.length)} shown` : ""}`;
     element("bar").style.width = `${(100 * done) / suspects.length}%`;
     undo.disabled = !history.length;
     element("forget").disabled = !done;
@@ -76,12 +77,12 @@
   function row(i, at) {
     const button = make("button");
     button.type = "button";
-    const face = items[i][2] === null ? make("span") : picture(items[i][2]);
+    const face = list.classList.contains("pictures") ? [items[i][2] === null ? make("span") : picture(items[i][2])] : [];
     const text = items[i][3];
     const cut = make("span", "cut name", text === null ? id(i) : text.slice(0, 120));
     cut.title = id(i);
     const classes = make("span", "classes cut name", proposed(i) === label(i) ? label(i) : `${label(i)} → ${proposed(i)}`);
-    button.append(face, cut, classes, make("span", "percent", `${suspects[i][1]} %`), make("span", "as cut name", words(i)));
+    button.append(...face, cut, classes, make("span", "percent", `${suspects[i][1]} %`), make("span", "as cut name", words(i)));
     button.addEventListener("click", () => go(at));
     const line = make("li");
     line.append(button);
@@ -91,7 +92,7 @@
     const start = ROWS * Math.floor(place / ROWS);
     list.replaceChildren(...ordered.slice(start, start + ROWS).map((i, more) => row(i, start + more)));
     const stop = Math.min(start + ROWS, ordered.length);
-    element("part").textContent = ordered.length ? `${start + 1} to ${stop} of ${ordered.length}` : "no items";
+    element("part").textContent = ordered.length ? `${count(start + 1)} to ${count(stop)} of ${count(ordered.length)}` : "no items";
     element("back").disabled = start === 0;
     element("forth").disabled = stop === ordered.length;
     list.dataset.start = start;
