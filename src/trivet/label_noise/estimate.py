@@ -20,6 +20,7 @@ LIGHTEST = 0.02  # weight of an item in them
 NEAR = 0.03  # how far the ends may be from the rate for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
+FLOOR = 0.02  # a lower end up to which right labels reach as well, in embeddings whose classes overlap
 QUANTILE = 1.96
 TABLES = 100  # classes; of more, as_json leaves the matrices out
 
@@ -57,6 +58,11 @@ class NoiseEstimate:
     priors: Floats
     neighbours: int
     method: str
+
+    @property
+    def accuses(self) -> bool:
+        """Whether single labels may be changed by their probability alone: some must be wrong, or a rate is told."""
+        return self.rate is not None or (self.interval is not None and self.interval[0] > FLOOR)
 
     def as_json(self, *, largest: int = 20) -> dict[str, Any]:
         """All of it as plain values; for more than 100 classes the matrices are None.
