@@ -60,6 +60,8 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
                 record["cleaning"] = list(kept.cleaning.get("looks", []))
+        # Older runs judged their labels here by the network that was trained on them.
+        record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
         untrained = build(config.model, splits.train.inputs.shape, config.seed)
         return write_evaluation(run, record, config, splits, model, untrained, display)
