@@ -63,10 +63,14 @@ class LabelNoise(TypedDict):
 
 
 class CleaningLook(TypedDict):
-    """A look at the labels while training; no rate where none was judged."""
+    """A look at the labels while training: the share of wrong ones, where it can be told, and the `least` it can be.
+
+    Neither where no label was judged.
+    """
 
     step: int
     suspects: int
     noise_rate: float | None
+    least: float | None
     left_out: int
     relabelled: int

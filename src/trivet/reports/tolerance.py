@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from trivet.records import RunRecord
 from trivet.records.items import Estimate
+from trivet.records.label_noise import CleaningLook
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, number, percent
 
@@ -88,12 +89,20 @@ def noise_parts(record: RunRecord) -> dict[str, Any] | None:
 
 def cleaning_rows(record: RunRecord) -> list[list[str]]:
     """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
-    rows = []
-    for look in record["cleaning"]:
-        rate = MISSING if look["noise_rate"] is None else f"{percent(look['noise_rate'])} %"
-        rows.append([*map(number, (look["step"], look["suspects"])), rate])
-        rows[-1] += map(number, (look["left_out"], look["relabelled"]))
-    return rows
+    return [
+        [
+            *map(number, (look["step"], look["suspects"])),
+            _share(look),
+            *map(number, (look["left_out"], look["relabelled"])),
+        ]
+        for look in record["cleaning"]
+    ]
+
+
+def _share(look: CleaningLook) -> str:
+    if look["noise_rate"] is not None:
+        return f"{percent(look['noise_rate'])} %"
+    return MISSING if look["least"] is None else f"at least {percent(look['least'])} %"
 
 
 def noise_curve(record: RunRecord) -> dict[str, Any] | None:
