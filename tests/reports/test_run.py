@@ -514,7 +514,8 @@ def test_labels_judged_while_training_are_a_table(tmp_path: Path) -> None:
     looks = [
         {"step": 200, "suspects": 1234, "noise_rate": 0.2, "left_out": 1240, "relabelled": 0},
         {"step": 400, "suspects": 0, "noise_rate": None, "left_out": 0, "relabelled": 0},
+        {"step": 600, "suspects": 90, "noise_rate": None, "least": 0.07, "left_out": 90, "relabelled": 0},
     ]
     text = page_text({"cleaning": looks}, tmp_path)
-    assert "dropped relabelled 200 1 234 20.0 % 1 240 0 400 0 – 0 0" in text
+    assert "dropped relabelled 200 1 234 20.0 % 1 240 0 400 0 – 0 0 600 90 at least 7.0 % 90 0" in text
     assert "cleaning.csv" not in page_text({}, tmp_path)
