@@ -81,6 +81,19 @@ def test_equals_the_definition(k: int) -> None:
     assert not alone.exact.any()
 
 
+def test_pairs_on_both_sides_of_the_limit_equal_the_definition() -> None:
+    random = np.random.default_rng(3)
+    points = np.concatenate([random.normal(size=(200, 12)) * width for width in (1, 1.5)])
+    points[1:80:2] = points[:80:2] + np.linspace(0.02, 0.4, 40)[:, None] * random.normal(size=(40, 12))
+    points[321:400:2] = points[320:400:2] + np.linspace(0.02, 0.4, 40)[:, None] * random.normal(size=(40, 12))
+    labels, content = np.arange(400) % 3, [str(i) for i in range(400)]
+    neighbours, distances = nearest(points, 12)
+    found = find_duplicates(neighbours, distances, labels, content=content)
+    expected = definition(neighbours.tolist(), distances.tolist(), labels.tolist(), content)
+    assert list(zip(found.exact, found.near, found.other_label, strict=True)) == expected
+    assert 20 < found.near.sum() < 140
+
+
 @pytest.mark.parametrize("dimension", [1, 2, 3, 8, 30])
 def test_points_spread_evenly_or_in_clusters_are_hardly_ever_duplicates(dimension: int) -> None:
     random = np.random.default_rng(1)
