@@ -103,10 +103,10 @@ def audit_path(
     if progress is not None:
         progress("judging", 1, 1)
     noise = judged.suspects.noise
-    if outputs.relabel_above is not None and noise.verdict != "estimated":
+    if outputs.relabel_above is not None and not noise.accuses:
         raise ValueError(
-            "--relabel-above needs an estimate of how many labels are wrong, or it would spoil right ones: "
-            f"{noise.reason.rstrip('.')}; leave it out, and decide on each item yourself."
+            f"--relabel-above needs labels that must be wrong, or it would spoil right ones: {noise.reason} Leave it "
+            "out, and decide on each item yourself."
         )
     result = summary(items, judged)
     told = noise.verdict != "uninformative"
@@ -198,8 +198,8 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
     _, names = class_numbers(items.labels)
     found, noise, duplicates = judged.suspects, judged.suspects.noise, judged.duplicates
     told = noise.verdict != "uninformative"
-    few = len(names) <= MOST_CLASSES and noise.verdict == "estimated"
-    matrices = {"matrix": noise.transition, "low": noise.transition_low, "high": noise.transition_high}
+    matrix = None if noise.verdict != "estimated" or len(names) > MOST_CLASSES else noise.transition
+    matrices = {"matrix": matrix, "low": noise.transition_low, "high": noise.transition_high}
     return {
         "noise_rate": {
             "verdict": noise.verdict,
@@ -224,12 +224,16 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
         "folds": 0 if items.fold is None else int(items.fold.max()) + 1,
         "neighbours": found.neighbours.shape[1],
         "method": noise.method,
-        "transition": {
+        "transition": None
+        if matrix is None
+        else {
             "classes": list(names),
-            **{name: [[_short(entry) for entry in row] for row in matrix] for name, matrix in matrices.items()},
-        }
-        if few
-        else None,
+            **{
+                name: [[_short(entry) for entry in row] for row in part]
+                for name, part in matrices.items()
+                if part is not None
+            },
+        },
         "notes": list(items.notes),
     }
 
