@@ -81,17 +81,16 @@ def test_equals_the_definition(k: int) -> None:
     assert not alone.exact.any()
 
 
-def test_pairs_on_both_sides_of_the_limit_equal_the_definition() -> None:
-    random = np.random.default_rng(3)
-    points = np.concatenate([random.normal(size=(200, 12)) * width for width in (1, 1.5)])
-    points[1:80:2] = points[:80:2] + np.linspace(0.02, 0.4, 40)[:, None] * random.normal(size=(40, 12))
-    points[321:400:2] = points[320:400:2] + np.linspace(0.02, 0.4, 40)[:, None] * random.normal(size=(40, 12))
-    labels, content = np.arange(400) % 3, [str(i) for i in range(400)]
-    neighbours, distances = nearest(points, 12)
-    found = find_duplicates(neighbours, distances, labels, content=content)
-    expected = definition(neighbours.tolist(), distances.tolist(), labels.tolist(), content)
-    assert list(zip(found.exact, found.near, found.other_label, strict=True)) == expected
-    assert 20 < found.near.sum() < 140
+@pytest.mark.parametrize(("around", "near"), [(1.0, True), (0.9, False)])
+def test_the_surroundings_of_both_items_count(around: float, near: bool) -> None:
+    neighbours = (np.arange(30)[:, None] + np.arange(1, 11)) % 30
+    distances = np.tile(np.linspace(1, 1.09, 10), (30, 1))
+    distances[0, 0] = 0.29  # to item 1
+    neighbours[1, 0] = 0
+    distances[1] = np.linspace(around - 0.09, around, 10)
+    distances[1, 0] = 0.29
+    found = find_duplicates(neighbours, distances, np.arange(30))
+    assert found.near.tolist() == [near, near] + 28 * [False]
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 8, 30])
