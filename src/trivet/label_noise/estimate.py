@@ -21,7 +21,7 @@ NEAR = 0.03  # how far the ends may be from the rate for a single number to be t
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, in embeddings whose classes overlap
-QUANTILE = 1.96
+QUANTILE, SURELY = 1.96, 3.0  # standard deviations: of the intervals, and by which the agreement must exceed chance
 TABLES = 100  # classes; of more, as_json leaves the matrices out
 
 Answer = Literal["estimated", "cannot-tell", "uninformative"]
@@ -136,7 +136,7 @@ def estimate_noise(
     were overlap. Sampling error is added to both (from the information in the items; Wilson). If both ends lie within
     3 points of the rate fitted with a transition of its own for each class, that rate is told; else the verdict is
     "cannot-tell". It is "uninformative" if the most probable class agrees with the labels hardly more often than the
-    largest class would: by less than a tenth of the way to full agreement, or within sampling error.
+    largest class would: by less than a tenth of the way to full agreement, or within three standard deviations.
 
     Not seen at all: mistakes in whole groups of like items, and those a network was trained on and has memorised.
     Measured in benchmarks/label_noise.py.
@@ -186,16 +186,19 @@ def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
     """The steps of `estimate_noise`."""
     around = surroundings(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
     weights = np.ones(len(setting.classes))
+    agreement: float | None = None
     for _ in range(TIMES):
         views = both_views(setting, around, weights)
         fits = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
         weights = np.clip(fits.by_class.given[:, 0], LIGHTEST, 1.0)
-    return Judgement(around, views, fits.by_class, _told(setting, views, fits, around.indices.shape[1]))
+        # Of the first time only: an item's label has a part in the weights of the others, and so in later views of it.
+        agreement = float((fits.by_class.best == setting.classes).mean()) if agreement is None else agreement
+    assert agreement is not None
+    return Judgement(around, views, fits.by_class, _told(setting, views, fits, agreement, around.indices.shape[1]))
 
 
-def _told(setting: Setting, views: Views, fits: Fits, k: int) -> NoiseEstimate:
+def _told(setting: Setting, views: Views, fits: Fits, agreement: float, k: int) -> NoiseEstimate:
     model, items, count = fits.by_class, len(setting.classes), len(setting.values)
-    agreement = float((model.best == setting.classes).mean())
     chance = float(np.bincount(setting.classes).max() / items)
     apart, least = 1 - agreement, min(fits.least.rate, 1 - agreement)
     rate = float(np.clip(model.rate, least, apart))
@@ -203,7 +206,7 @@ def _told(setting: Setting, views: Views, fits: Fits, k: int) -> NoiseEstimate:
     interval: tuple[float, float] | None = (min(low, rate), float(_wilson(apart, items)[1]))
     verdict: Answer = "estimated"
     reason = ""
-    if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items)[0] <= chance:
+    if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
         verdict, interval = "uninformative", None
         reason = (
             f"The embedding knows too little of the labels to judge any: {agreement:.1%} of them are the most probable "
@@ -237,10 +240,10 @@ def _told(setting: Setting, views: Views, fits: Fits, k: int) -> NoiseEstimate:
     )
 
 
-def _wilson(share: Any, count: Any) -> tuple[Floats, Floats]:
-    """The 95 % interval of Wilson, "Probable Inference", JASA 1927."""
+def _wilson(share: Any, count: Any, quantile: float = QUANTILE) -> tuple[Floats, Floats]:
+    """The interval of Wilson, "Probable Inference", JASA 1927; of 95 % if no other is asked for."""
     share, count = np.asarray(share, np.float64), np.asarray(count, np.float64)
-    spread = QUANTILE**2 / count
+    spread = quantile**2 / count
     centre = (share + spread / 2) / (1 + spread)
     half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)

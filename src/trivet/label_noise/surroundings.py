@@ -56,6 +56,10 @@ class Setting:
                 f"neighbours must not exceed the {comparable} others that each item can be compared with: got "
                 f"{neighbours}; use fewer, or add more items."
             )
+        if comparable == 0:
+            raise ValueError(
+                "a label is judged by others: each fold must hold at least two items; one holds a single one."
+            )
         if seed < 0:
             raise ValueError(f"seed must not be negative: got {seed}.")
         return cls(points, np.unique(values), classes, given, distance)
@@ -102,18 +106,36 @@ def surroundings(setting: Setting, k: int) -> Surroundings:
             stop = min(start + step, len(items))
             squared = products.squared_distances(start, stop)
             squared[torch.arange(stop - start), torch.arange(start, stop)] = torch.inf
-            same = classes[start:stop, None] == classes
-            rows = items[start:stop]
-            positive[rows] = squared.masked_fill(~same, torch.inf).amin(dim=1).double().sqrt().numpy()
-            negative[rows] = squared.masked_fill(same, torch.inf).amin(dim=1).double().sqrt().numpy()
-            # Distance above, index below: one order without ties.
-            order = (squared.view(torch.int32).long() << 32) | torch.arange(len(items))
-            nearest = order.topk(k, largest=False).values & 0xFFFFFFFF  # ascending
-            few = max(1, BLOCK_ENTRIES // (k * width))
+            nearest = _smallest(squared, k)
+            few = max(1, BLOCK_ENTRIES // max(1, k * width))
             for first in range(0, stop - start, few):
-                some = nearest[first : first + few].sort(dim=1).values
+                rows = items[start + first : min(start + first + few, stop)]
+                some = nearest[first : first + few]
                 apart = points[some] - points[start + first : start + first + len(some), None]
                 exact, place = torch.linalg.vector_norm(apart, dim=2).sort(dim=1, stable=True)
-                indices[rows[first : first + few]] = items[some.gather(1, place).numpy()]
-                distances[rows[first : first + few]] = exact.numpy()
+                found = some.gather(1, place)
+                indices[rows], distances[rows] = items[found.numpy()], exact.numpy()
+                same = classes[found] == classes[start + first : start + first + len(some), None]
+                # Where it is not among the neighbours, it is looked for among all.
+                for to, wanted in ((positive, same), (negative, ~same)):
+                    to[rows] = exact.masked_fill(~wanted, torch.inf).amin(dim=1).numpy()
+            rows = items[start:stop]
+            for to, of_own in ((positive, True), (negative, False)):
+                missing = np.flatnonzero(np.isinf(to[rows]))
+                if len(missing):
+                    same = classes[start + missing, None] == classes
+                    others = squared[missing].masked_fill_(same != of_own, torch.inf)
+                    to[rows[missing]] = others.amin(dim=1).double().sqrt().numpy()
     return Surroundings(indices, distances, positive, negative)
+
+
+def _smallest(squared: torch.Tensor, k: int) -> torch.Tensor:
+    """Columns `(n, k)` of the smallest entries of each row, ascending; of equal ones the first."""
+    more = min(k + 1, squared.shape[1])
+    values, columns = squared.topk(more, dim=1, largest=False)
+    if more > k:
+        tied = values[:, k] == values[:, k - 1]
+        if tied.any():  # which of them is in depends on their order: value above, column below, without ties
+            order = (squared[tied].view(torch.int32).long() << 32) | torch.arange(squared.shape[1])
+            columns[tied, :k] = order.topk(k, largest=False).values & 0xFFFFFFFF
+    return columns[:, :k].sort(dim=1).values
