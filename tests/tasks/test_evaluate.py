@@ -334,5 +334,5 @@ def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_
     found = evaluate_pair(query, gallery, QUICK)
     assert list(found.levels) == ["person"]
     assert found.record["evaluation"]["person"]["recall@1"] == 1.0
-    with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name one with"):
+    with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
         evaluate_pair(gallery, gallery, QUICK)
