@@ -372,6 +372,7 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     }  # fmt: skip
     assert (found["suspects"], found["above_half"], "decisions" in found) == ([], None, False)
     assert not Path("d.csv").exists()
+    assert found["notes"][-1] == "No decision file was written to d.csv, as no label is suspected."
     with Path("s.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["proposed_label"], row["probability_wrong"], row["evidence"]) for row in rows} == {("", "", "")}
