@@ -77,7 +77,7 @@ for line in sys.stdin:
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     scaled = unit / unit.std()
     logistic = cross_val_predict(LogisticRegression(max_iter=200), scaled, labels, cv=folds, method="predict_proba")
-    nearest = NearestNeighbors(n_neighbors=11, metric="cosine").fit(unit).kneighbors(return_distance=False, n_neighbors=10)
+    nearest = NearestNeighbors(n_neighbors=10, metric="cosine").fit(unit).kneighbors(return_distance=False)
     neighbours = np.zeros_like(logistic)
     for column in nearest.T:
         neighbours[np.arange(len(labels)), labels[column]] += 0.1
@@ -139,20 +139,17 @@ def principal(rows: Array, axes: int) -> Array:
     return np.asarray((centred @ vectors[:, :axes]).astype(np.float32))
 
 
-def train(
-    images: Array, labels: Array, *, body: str, steps: int, batch: tuple[int, int], seed: int, loss: str = "triplet"
-) -> Any:
+def train(images: Array, labels: Array, *, body: str, steps: int, batch: tuple[int, int], seed: int) -> Any:
     """An embedding of 64 dimensions, by Adam at 0.001; triplets have random positives and semi-hard negatives."""
     torch.manual_seed(seed)
     model = build(ModelConfig(name=body, embedding_dim=64), images.shape[1:], seed)
     triplet = TripletLoss(positives="random", negatives="semihard", margin=0.2)
-    measure = triplet if loss == "triplet" else MultiSimilarityLoss()
     batches = PKBatches(labels, num_classes=batch[0], samples_per_class=batch[1], seed=seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model.train()
     for step in range(steps):
         index = batches.batch(*divmod(step, batches.steps_per_epoch))
-        value = measure(model(torch.from_numpy(images[index])), torch.from_numpy(labels[index]))
+        value = triplet(model(torch.from_numpy(images[index])), torch.from_numpy(labels[index]))
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
@@ -675,8 +672,8 @@ def page(found: Mapping[str, Any]) -> str:
         f"{found['written'][:10]}; one thread of a shared {machine['cpu']} server, no GPU; Python {machine['python']}, "
         f"torch {machine['torch']}, numpy {machine['numpy']}, cleanlab {machine['cleanlab']}.",
         "",
-        f"Seeds {', '.join(map(str, SEEDS))} of noise and training; right labels, labels of people and MNIST once. Means "
-        "over seeds. Logistic and neighbours: cleanlab's `get_label_quality_scores` with out-of-fold probabilities. "
+        f"Seeds {', '.join(map(str, SEEDS))} of noise and training; right labels, labels of people and MNIST "
+        "once. Means over seeds. Logistic and neighbours: cleanlab's `get_label_quality_scores` with out-of-fold probabilities. "
         "Inside: cells whose interval contains the true share; random vectors have none. Best: AUROC and precision among "
         "the first 100 are at least those of each of the three others.",
         "",
@@ -778,11 +775,11 @@ def _retrained(cells: Mapping[str, Any]) -> list[str]:
         "|" + "---|" * (1 + len(ways)),
     ]
     for name, values in groups.items():
-        told = [
-            (np.mean([v[way] for v in values]), np.std([v[way] for v in values], ddof=min(1, len(values) - 1)))
-            for way in ways
-        ]
-        lines.append(f"| {name} | " + " | ".join(f"{mean:.4f} ± {spread:.4f}" for mean, spread in told) + " |")
+        told = []
+        for way in ways:
+            one = [value[way] for value in values]
+            told.append(f"{np.mean(one):.4f} ± {np.std(one, ddof=min(1, len(one) - 1)):.4f}")
+        lines.append(f"| {name} | {' | '.join(told)} |")
     return lines
 
 
