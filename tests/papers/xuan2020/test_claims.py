@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ from trivet.theory.dynamics import (
 )
 
 LOSSES = ["first-order", "vanilla", "second-order"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once() -> Iterator[None]:
+    """The networks trained on digits take seconds, and are the same each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(real_steps, "digit_movement", cache(real_steps.digit_movement))
+        yield
 
 
 def named(checks: list[Check]) -> dict[str, bool]:
