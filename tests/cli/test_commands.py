@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -216,19 +216,22 @@ def test_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 def test_a_signal_leaves_a_run_that_goes_on(
     number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-c", "from trivet.cli import main; main()", "train"]
-    steps = ["--set", "training.steps=100000", "--set", "training.log_every=1"]
-    process = subprocess.Popen(
-        [*command, "small.toml", *steps, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    metrics = Path("runs/small/metrics.csv")
-    for _ in range(600):
-        if metrics.exists() and metrics.read_text().count("\n") > 3:
-            break
-        time.sleep(0.1)  # the only way to know that another process has begun to train
-    os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1
+    metrics = Path("runs/small/metrics.csv").absolute()
+
+    def send() -> None:
+        """Once the run has logged three steps, the signal that a terminal or a cluster would send."""
+        for _ in range(600):
+            if metrics.exists() and metrics.read_text().count("\n") > 3:
+                os.kill(os.getpid(), number)
+                return
+            time.sleep(0.1)
+
+    steps = ("--set", "training.steps=100000", "--set", "training.log_every=1")
+    sender = threading.Thread(target=send)
+    sender.start()
+    code, out, err = call("train", "small.toml", *steps, "--json", capsys=capsys, monkeypatch=monkeypatch)
+    sender.join()
+    assert code == 1
     assert json.loads(out)["status"] == "interrupted"
     assert "continue with trivet train --resume runs/small" in err.splitlines()[-1]
     record = json.loads(Path("runs/small/record.json").read_text())
@@ -246,34 +249,21 @@ def test_a_signal_leaves_a_run_that_goes_on(
     assert steps_logged == [str(step) for step in range(1, done + 3)]
 
 
-SLOW_EVALUATION = """
-import sys, time
-from trivet.cli import main
-from trivet.tasks import evaluate_run
-
-def measure(*_, **__):
-    print("measuring", file=sys.stderr, flush=True)
-    time.sleep(60)
-
-evaluate_run.measure_splits = measure
-main()
-"""
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
     number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-c", SLOW_EVALUATION, "train", "small.toml", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    while process.stderr.readline().strip() != "measuring":
-        assert process.poll() is None
     folder = Path("runs/small")
-    assert json.loads((folder / "record.json").read_text())["status"] == "running"
-    os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1
+
+    def measured(*_: object, **__: object) -> None:
+        assert json.loads((folder / "record.json").read_text())["status"] == "running"
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trivet.tasks.evaluate_run.measure_splits", measured)
+        code, out, err = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 1
     assert json.loads(out)["status"] == "interrupted"
     said = "trivet: stopped before the evaluation was complete; continue with trivet evaluate runs/small"
     assert err.splitlines()[-1] == said
