@@ -169,15 +169,9 @@ def collapsed_and_split_triplet_losses(
     Source:
         Levi et al. 2021, claim 1; the index t / (2n) printed there is n / (2t).
     """
-    theorems.check_positive(margin, name="margin")
-    loss = _TRIPLET_LOSSES[_check_positives(positives)]
-    sizes = _check_sizes(class_sizes)
-    collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
-    for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
-        halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
-        collapsed += weight * loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], margin)
-        split += weight * loss([*halves, rest.at(margin)], margin)
-    return collapsed, split
+    check_name(positives, get_args(TheoryPositives), name="positives")
+    loss = _easy_triplet_loss if positives == "easy" else _all_triplet_loss
+    return _collapsed_and_split(num_classes, class_sizes, p, margin, lambda groups: loss(groups, margin))
 
 
 def collapsed_and_split_margin_losses(
@@ -203,15 +197,27 @@ def collapsed_and_split_margin_losses(
     Source:
         Levi et al. 2021, claim 2.
     """
-    theorems.check_positive(margin, name="margin")
     check_at_least(0, beta, name="beta")
-    _check_positives(positives)
+    check_name(positives, get_args(TheoryPositives), name="positives")
+    return _collapsed_and_split(
+        num_classes, class_sizes, p, margin, lambda groups: _margin_loss(groups, beta, margin, positives)
+    )
+
+
+def _collapsed_and_split(
+    num_classes: int,
+    class_sizes: Sequence[int] | Integers,
+    p: float,
+    margin: float,
+    loss: Callable[[Sequence[_Group]], Floats],
+) -> tuple[Floats, Floats]:
+    theorems.check_positive(margin, name="margin")
     sizes = _check_sizes(class_sizes)
     collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
     for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
         halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
-        collapsed += weight * _margin_loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], beta, margin, positives)
-        split += weight * _margin_loss([*halves, rest.at(margin)], beta, margin, positives)
+        collapsed += weight * loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)])
+        split += weight * loss([*halves, rest.at(margin)])
     return collapsed, split
 
 
@@ -275,13 +281,8 @@ def _given_anchor_label(num_classes: int, sizes: Floats, p: float) -> Iterator[t
     yield p, p, _Group.of(0.0, others * sizes, q)
     rest = _Group.of(0.0, (others - 1) * sizes, q)
     one = _Group.of(0.0, sizes, p)
-    yield (
-        others * q,
-        q,
-        _Group(
-            0.0, others * sizes, one.no_match * rest.no_match, one.misses + rest.misses, one.variance + rest.variance
-        ),
-    )
+    misses, variance = one.misses + rest.misses, one.variance + rest.variance
+    yield others * q, q, _Group(0.0, others * sizes, one.no_match * rest.no_match, misses, variance)
 
 
 def _easy_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
@@ -309,12 +310,6 @@ def _all_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
             pairs = group.matches * other.misses - (group.variance if other is group else 0)
             total += pairs * max(0.0, group.distance - other.distance + margin)
     return total
-
-
-_TRIPLET_LOSSES: dict[TheoryPositives, Callable[[Sequence[_Group], float], Floats]] = {
-    "easy": _easy_triplet_loss,
-    "all": _all_triplet_loss,
-}
 
 
 def _margin_loss(groups: Sequence[_Group], beta: float, margin: float, positives: TheoryPositives) -> Floats:
@@ -455,11 +450,6 @@ def _holds_from(sizes: Integers, holds: Booleans) -> int | None:
     failures = np.flatnonzero(~holds)
     start = int(failures[-1]) + 1 if len(failures) else 0
     return int(sizes[start]) if start < len(sizes) else None
-
-
-def _check_positives(positives: TheoryPositives) -> TheoryPositives:
-    check_name(positives, get_args(TheoryPositives), name="positives")
-    return positives
 
 
 def _check_sizes(class_sizes: Sequence[int] | Integers) -> Floats:
