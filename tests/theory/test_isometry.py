@@ -447,7 +447,7 @@ LABELS = np.array(R_LABELS)
         (lambda: displacement(array(R), array(R)[:4]), r"same items in one space: got shapes \(5, 2\) and \(4, 2\)"),
         (lambda: isometric_error(array(R), array(R)[:4]), r"same items: got shapes"),
         (lambda: class_hausdorff_distance(array(R), np.zeros((5, 1)), LABELS), "same items in one space"),
-        (lambda: distance_to_separation(array(R), LABELS, measure="iso"), "measure = 'iso' is not known; did you mean 'isometric'"),
+        (lambda: distance_to_separation(array(R), LABELS, measure="iso"), "did you mean 'isometric'"),
         (lambda: distance_to_separation(array(R), LABELS, starts=0), "starts and steps must be at least 1: got 0"),
         (lambda: diameter_forecast(1.0, -1.0), "loss must be finite and at least 0: got -1.0"),
         (lambda: diameter_forecast(math.inf, 1.0), "diameter must be finite"),
@@ -461,7 +461,7 @@ LABELS = np.array(R_LABELS)
         (lambda: isometry.separation_boundaries(array(R), LABELS, margin=-1), "margin must be finite"),
         (lambda: isometry.distance_on_a_line(array(R), LABELS), r"at most 6 points of a line: got shape \(5, 2\)"),
         (lambda: isometry.distance_on_a_line(np.zeros((7, 1)), np.arange(7)), "at most 6 points"),
-        (lambda: isometry.distance_on_a_line(array(R), LABELS, measure="iso"), "measure = 'iso' is not known; did you mean 'isometric'"),
+        (lambda: isometry.distance_on_a_line(array(R), LABELS, measure="iso"), "did you mean 'isometric'"),
     ],
 )
 def test_errors(call: Callable[[], object], sentence: str) -> None:
