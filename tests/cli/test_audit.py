@@ -64,9 +64,9 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     found = json.loads(out)
     assert found.keys() == {
         "noise_rate", "suspects", "above_half", "name", "split", "level", "items", "classes", "distance", "folds",
-        "neighbours", "method", "transition", "notes", "out", "decisions", "report",
+        "neighbours", "method", "transition", "notes", "out", "decisions", "report", "duplicates", "outliers",
     }  # fmt: skip
-    assert found["noise_rate"].keys() == {"estimate", "interval"}
+    assert found["noise_rate"].keys() == {"verdict", "estimate", "interval", "reason"}
     low, high = found["noise_rate"]["interval"]
     assert 0 <= low <= 2 / 60 <= high <= 1
     assert (found["items"], found["classes"], len(found["suspects"])) == (60, 2, 60)
@@ -74,7 +74,7 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     first = found["suspects"][0]
     assert first.keys() == {
         "id", "label", "proposed_label", "probability_wrong", "evidence", "neighbour_agreement", "positive_margin",
-        "mode_share",
+        "mode_share", "duplicate", "duplicate_of", "duplicate_label", "outlier", "text",
     }  # fmt: skip
     assert {one["id"] for one in found["suspects"][:2]} == {"[red]item 3", "[red]item 40"}
     labels = {"[red]item 3": ("dog", "cat"), "[red]item 40": ("cat", "dog")}
@@ -118,7 +118,9 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
     assert "trivet train --labels" not in page  # texts are not trained on
     assert Path("pets.csv").read_bytes() == before
     # An encoder that knows nothing of the words: all are of one length.
-    monkeypatch.setattr("trivet.tasks.audit.encoder_vectors", lambda texts, name: np.ones((len(texts), 2)))
+    monkeypatch.setattr(
+        "trivet.tasks.audit_items.encoder_vectors", lambda texts, name, progress: np.ones((len(texts), 2))
+    )
     code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--encoder", "small", "--json")
     found = json.loads(out)
     assert (code, found["notes"][0]) == (0, "The texts were compared by their embeddings from small.")

@@ -1,4 +1,4 @@
-"""Cleaning: drops or relabels items during training whose label disagrees with their neighbours."""
+"""Cleaning: drops or relabels items during training whose label is probably wrong in the present embedding."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from trivet.config import Config
 from trivet.label_noise import find_suspects
 
 EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
-BLIND = 0.9  # of the share outside the largest class, which is read as the rate where neighbours tell nothing
 
 
 class CleaningConfig(Config):
-    """What is done while training about labels that are probably wrong, by the neighbours in the present embedding."""
+    """What is done while training about labels that are probably wrong, judged in the present embedding."""
 
     action: Literal["drop", "relabel"] = Field(
         description="drop: train without suspects. relabel: train on them with their most probable class."
@@ -117,10 +116,9 @@ class Cleaning:
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
         judged = find_suspects(embeddings, self._given, seed=seed)
-        largest = np.unique(self._given, return_counts=True)[1].max() / len(self._given)
-        if judged.noise.rate > BLIND * (1 - largest):
-            self._note(step, suspects=0, rate=judged.noise.rate)
-            return f"step {step}: neighbours carry no information about the labels, so none is judged"
+        if judged.noise.verdict == "uninformative":
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: the embedding knows too little of the labels, so none is judged"
         suspect = judged.probability_wrong > self.config.above
         labels, kept = self._given, ~suspect
         if self.config.action == "relabel":
