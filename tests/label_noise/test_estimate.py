@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.estimate import _wilson
+from trivet.label_noise.estimate import _deep, _wilson
 from trivet.label_noise.surroundings import Setting, surroundings
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -39,6 +39,15 @@ def test_wilson() -> None:
     for root in (low, high):
         assert (0.1 - root) ** 2 == pytest.approx(1.96**2 * root * (1 - root) / 50)
     assert _wilson(0.0, 10)[0] == 0
+
+
+def test_deep_items_are_read_as_far_as_no_more_disagree() -> None:
+    assert _deep(np.zeros(100, np.bool_)) == (0.0, 100)
+    overlap = np.arange(100) >= 50
+    assert _deep(overlap) == (0.0, 45)
+    everywhere = np.arange(100) % 5 == 0
+    assert _deep(everywhere) == (0.2, 100)
+    assert _deep(everywhere | (np.arange(100) >= 30)) == (0.2, 30)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.2, 0.4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,14 +11,14 @@ import numpy as np
 from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
-from trivet.geometry.arrays import Floats
-from trivet.label_noise.posterior import Fits, Posterior, fit_posterior
+from trivet.geometry.arrays import Booleans, Floats
+from trivet.label_noise.posterior import Posterior, fit_posterior
 from trivet.label_noise.surroundings import NEIGHBOURS, Setting, Surroundings, surroundings
 from trivet.label_noise.views import Views, both_views
 
-TIMES = 2  # the views are made: of all items alike, then of items by the probability that their label is right
-LIGHTEST = 0.02  # weight of an item in them
-NEAR = 0.03  # how far the ends may be from the rate for a single number to be told
+LIGHTEST = 0.02  # weight of an item in the second views
+DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked at, the deepest
+NEAR = 0.03  # how far the upper end may be from the lower one for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, in embeddings whose classes overlap
@@ -37,7 +38,8 @@ class NoiseEstimate:
         rate: share of wrong labels, in [0, 1]; None unless estimated.
         interval: a 95 % interval of that share; None if uninformative. See `estimate_noise` for what it covers.
         reason: why there is no rate, and what to do, in a sentence; empty if estimated.
-        least: the share of labels that overlap cannot explain, the lower end without sampling error.
+        least: the share of labels that overlap cannot explain, the lower end without sampling error; the rate, if
+            estimated.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
         transition: `(C, C)`, T[i, j] = P(observed j | true i); rows add up to 1. None for over 1,000 classes.
         transition_low, transition_high: `(C, C)`, 95 % interval of each entry, for sampling only.
@@ -124,20 +126,24 @@ def estimate_noise(
     """The rate of wrong labels, or the range in which it lies where overlapping classes would look the same.
 
     Two views of each item leave its own label out: linear classifiers and its neighbours (`views.both_views`). They are
-    combined into probabilities p(c | x) of its true class, and the labels are taken as drawn from p T, T the transition
-    of the noise; the weight of each view, the rate and T are fitted by maximum likelihood (`posterior.fit_posterior`).
-    Where classes overlap, p is spread over them, and labels that disagree there are no sign of mistakes. Then the views
-    are made anew, an item counting by the probability that its label is right, and all is fitted once more.
+    combined into probabilities p(c | x) of its true class, weighted so that the labels are likeliest as drawn from p T,
+    T the transition of the noise (`posterior.fit_posterior`).
 
-    A label that disagrees where p is spread may be wrong as well: people err where classes meet. Nothing in embeddings
-    and labels tells the two apart. So there are two ends. The lower one is the rate with which the labels are likeliest
-    if as much as possible is overlap: only what disagrees where p is sure, or goes one way, from a class to another but
-    not back, must be wrong. The upper one is the share of labels that are not the most probable class, as if nothing
-    were overlap. Sampling error is added to both (from the information in the items; Wilson). If both ends lie within
-    3 points of the rate fitted with a transition of its own for each class, that rate is told; else the verdict is
-    "cannot-tell". It is "uninformative" if the most probable class agrees with the labels hardly more often than the
-    largest class would: by less than a tenth of the way to full agreement, or within three standard deviations.
+    Where classes overlap, p is spread over them, and a label that disagrees there may be right. It may be wrong as
+    well: people err where classes meet. Nothing in embeddings and labels tells the two apart, so there are two ends.
 
+    The lower one is read where nothing overlaps: of the fifth of the items whose most probable class is furthest ahead
+    of the next, the share whose label is another one. An item's own label has no part in that choice. If of a larger
+    share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond a standard error of the difference,
+    that is taken, for its sampling error is smaller. The upper end is the share of all items whose label is not the
+    most probable class, as if nothing were overlap. Sampling error is added to both (Wilson).
+
+    If the ends lie within 3 points of each other, the lower one is told as the rate; else the verdict is "cannot-tell".
+    It is "uninformative" if the most probable class agrees with the labels hardly more often than the largest class
+    would: by less than a tenth of the way to full agreement, or within three standard deviations.
+
+    The fifth is taken of all classes together, for classes that the embedding knows badly are nowhere sure. Mistakes
+    that are rarer in the classes it knows best are thus above the lower end, as are those made where classes meet.
     Not seen at all: mistakes in whole groups of like items, and those a network was trained on and has memorised.
     Measured in benchmarks/label_noise.py.
 
@@ -155,14 +161,15 @@ def estimate_noise(
             range, or an item has not `neighbours` others to be compared with.
 
     Source:
-        Labels as drawn from p T: Patrini et al., "Making Deep Neural Networks Robust to Label Noise", CVPR 2017. The
-        ends, and all numbers, are chosen here.
+        Labels as drawn from p T, read where p is sure: Patrini et al., "Making Deep Neural Networks Robust to Label
+        Noise", CVPR 2017, section 4. The share: Lepskii, "On a problem of adaptive estimation in Gaussian white noise",
+        Theory of Probability and its Applications 35, 1991. The ends, and all numbers, are chosen here.
 
     Example:
         >>> random = np.random.default_rng(0)
         >>> labels = np.repeat([0, 1], 100)
         >>> points = random.normal(size=(200, 4)) + 6 * labels[:, None]
-        >>> labels[:20] = 1
+        >>> labels[::10] = 1 - labels[::10]
         >>> estimate = estimate_noise(points, labels, distance="euclidean")
         >>> estimate.verdict, round(estimate.rate, 2)
         ('estimated', 0.1)
@@ -185,25 +192,23 @@ class Judgement:
 def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
     """The steps of `estimate_noise`."""
     around = surroundings(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
-    weights = np.ones(len(setting.classes))
-    agreement: float | None = None
-    for _ in range(TIMES):
-        views = both_views(setting, around, weights)
-        fits = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-        weights = np.clip(fits.by_class.given[:, 0], LIGHTEST, 1.0)
-        # Of the first time only: an item's label has a part in the weights of the others, and so in later views of it.
-        agreement = float((fits.by_class.best == setting.classes).mean()) if agreement is None else agreement
-    assert agreement is not None
-    return Judgement(around, views, fits.by_class, _told(setting, views, fits, agreement, around.indices.shape[1]))
+    views = both_views(setting, around, np.ones(len(setting.classes)))
+    first = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
+    # Once more, an item counting by the probability that its label is right. The estimate rests on the first time: an
+    # item's label has a part in the weights of the others, and so in the second views of itself.
+    views = both_views(setting, around, np.clip(first.given[:, 0], LIGHTEST, 1.0))
+    model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
+    return Judgement(around, views, model, _told(setting, first, views, model, around.indices.shape[1]))
 
 
-def _told(setting: Setting, views: Views, fits: Fits, agreement: float, k: int) -> NoiseEstimate:
-    model, items, count = fits.by_class, len(setting.classes), len(setting.values)
+def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k: int) -> NoiseEstimate:
+    items, count = len(setting.classes), len(setting.values)
+    disagrees = first.best != setting.classes
+    agreement, apart = float((~disagrees).mean()), float(disagrees.mean())
     chance = float(np.bincount(setting.classes).max() / items)
-    apart, least = 1 - agreement, min(fits.least.rate, 1 - agreement)
-    rate = float(np.clip(model.rate, least, apart))
-    low = max(0.0, least - QUANTILE * fits.least.deviation)
-    interval: tuple[float, float] | None = (min(low, rate), float(_wilson(apart, items)[1]))
+    least, anchors = _deep(disagrees[np.argsort(-first.depth, kind="stable")])
+    least = min(least, apart)
+    interval: tuple[float, float] | None = (float(_wilson(least, anchors)[0]), float(_wilson(apart, items)[1]))
     verdict: Answer = "estimated"
     reason = ""
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
@@ -213,7 +218,7 @@ def _told(setting: Setting, views: Views, fits: Fits, agreement: float, k: int) 
             f"class, and the largest class alone has {chance:.1%}. Bring an embedding that separates the classes, such "
             "as vectors of a pretrained encoder."
         )
-    elif max(rate - least, apart - rate) > NEAR:
+    elif apart - least > NEAR:
         verdict = "cannot-tell"
         reason = (
             f"{apart:.1%} of the labels disagree with the embedding. Of all labels, {least:.1%} must be wrong; the "
@@ -226,7 +231,7 @@ def _told(setting: Setting, views: Views, fits: Fits, agreement: float, k: int) 
         low_t, high_t = _wilson(model.transition, priors[:, None] * items + SHRINK)
     return NoiseEstimate(
         verdict=verdict,
-        rate=rate if verdict == "estimated" else None,
+        rate=least if verdict == "estimated" else None,
         interval=interval,
         reason=reason,
         least=least,
@@ -238,6 +243,27 @@ def _told(setting: Setting, views: Views, fits: Fits, agreement: float, k: int) 
         neighbours=k,
         method=f"linear classifiers and the {k} nearest neighbours ({setting.distance}), without the item's own label",
     )
+
+
+def _deep(disagrees: Booleans) -> tuple[float, int]:
+    """The share that disagrees of the deepest items, given deepest first `(N,)`, and how many items it is read from."""
+    tried: list[tuple[float, int]] = []
+    for share in DEEP:
+        items = max(1, round(share * len(disagrees)))
+        rate = float(disagrees[:items].mean())
+        if not all(rate - less <= _deviation(less, fewer, items) for less, fewer in tried):
+            break
+        tried.append((rate, items))
+    return tried[-1]
+
+
+def _deviation(rate: float, fewer: int, more: int) -> float:
+    """Standard deviation of the difference of two rates, of which the second is over more items, the first among them.
+
+    A rate of 0 is taken for that of one wrong item in two more.
+    """
+    rate = (rate * fewer + 1) / (fewer + 2)
+    return math.sqrt(max(0.0, rate * (1 - rate) * (1 / fewer - 1 / more)))
 
 
 def _wilson(share: Any, count: Any, quantile: float = QUANTILE) -> tuple[Floats, Floats]:

@@ -15,7 +15,7 @@ ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likeliho
 PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
 FITTED = 20_000  # items that the numbers are fitted to at most
 COUNTED = 1000  # classes; of more, no transition is counted
-SURE = 0.95  # mean probability of the most probable class, from which the fit with confusions sets out
+SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,47 +23,29 @@ class Posterior:
     """A fitted model of the labels: drawn from T[c, .], c from p(c | x), p proportional to the views to the powers s.
 
     Attributes:
-        likelihood: mean log-likelihood of the labels, by transitions counted on other items.
         powers: `(2,)` s.
-        rate: share of wrong labels in [0, 1].
-        deviation: standard deviation of the rate, from the information in the items about it and the powers.
         transition: `(C, C)` T[i, j] = P(label j | true class i), counted on all items; None for over 1,000 classes.
         best: `(N,)` the most probable class given x alone; of equal ones the item's own.
+        depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
         given: `(N, M)` P(true class is the candidate | x, label).
         doubt: `(N,)` logarithm of the odds that the label is wrong.
     """
 
-    likelihood: float
     powers: Floats
-    rate: float
-    deviation: float
     transition: Floats | None
     best: Integers
+    depth: Floats
     given: Floats
     doubt: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class Fits:
-    """Two models of one set: wrong labels by class, and as few as overlap cannot explain."""
+def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> Posterior:
+    """Fit the powers of the views and the transition by EM.
 
-    by_class: Posterior
-    least: Posterior
-
-
-def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> Fits:
-    """Fit the powers of the views, the rate and the transition by EM.
-
-    With both views p(c | x) proportional to exp(s_1 g_1(c) + s_2 g_2(c)): flat where classes overlap, so that labels
-    that disagree there need not be wrong. What the views are sure of and the label denies is wrong: a share of the
-    labels, drawn by the transition.
-
-    by_class: T is counted. Its rows are shrunk towards even noise by as many items as give the labels of other folds
-        the highest likelihood, and each label is explained by the T of the other folds. The fit sets out from the
-        labels against the most probable classes.
-    least: wrong labels go to all classes alike, but for the part of T that goes one way, i to j and not j to i. Where
-        classes overlap, each is taken for the other, so whatever goes both ways may be overlap, which p may hold as
-        well. Maximum likelihood then needs the fewest wrong labels.
+    With both views p(c | x) is proportional to exp(s_1 g_1(c) + s_2 g_2(c)): flat where classes overlap, so that labels
+    that disagree there need not be wrong. T is counted; its rows are shrunk towards even noise by as many items as give
+    the labels of other folds the highest likelihood, and each label is explained by the T of the other folds. The fit
+    sets out from the labels against the most probable classes. Over 1,000 classes the noise is taken for even.
 
     The numbers are fitted to at most 20,000 items, drawn at random.
     """
@@ -79,14 +61,10 @@ def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> 
     powers = _sure(part)
     best = part.candidates[np.arange(len(fitted)), part.features(powers).argmax(axis=1)]
     rate = max(float((best != part.labels).mean()), 1e-3)
-    counts, mixed = None, None
+    counts = None
     if count <= COUNTED:
         counts = _Counts.of(best[:, None], np.ones((len(best), 1)), part.labels, part.fold, count)
-    by_class = _fit(part, _State(powers, rate, counts, PSEUDO[0]))
-    if by_class.counts is not None:
-        mixed = by_class.counts.mixed(by_class.counts.one_way(), by_class.rate, by_class.pseudo)
-    least = _fit(part, _State(powers, rate / 2, fixed=mixed))
-    return Fits(_posterior(part, whole, by_class), _posterior(part, whole, least))
+    return _posterior(whole, _fit(part, _State(powers, rate, counts, PSEUDO[0])))
 
 
 class _Part:
@@ -127,64 +105,26 @@ class _Counts:
         even = _even(rate, len(counts))
         return np.asarray((counts + pseudo * even) / (counts.sum(axis=1, keepdims=True) + pseudo))
 
-    def one_way(self) -> float:
-        """How far wrong labels go one way: 0 if classes are taken for each other equally often, 1 if only one is.
-
-        With r = sum (n_ij - n_ji)^2 / sum (n_ij + n_ji)^2 of counts n off the diagonal, each sum less its chance part,
-        it is 2 r - 1, but at least 0: classes that overlap are not taken for each other equally often either.
-        """
-        off = self.others(None).copy()
-        np.fill_diagonal(off, 0.0)
-        both = off + off.T
-        squares = float((both**2 - both).sum())
-        ratio = float((((off - off.T) ** 2) - both).sum()) / squares if squares > 0 else 0.0
-        return min(1.0, max(0.0, 2 * ratio - 1))
-
-    def mixed(self, one_way: float, rate: float, pseudo: float) -> Floats:
-        """Where wrong labels go `(FOLDS + 1, C, C)`, without each fold and in all: a share as counted, else evenly."""
-        even = _even(1.0, self.by_fold.shape[1])
-        found = []
-        for fold in (*range(FOLDS), None):
-            off = self.transition(fold, rate, pseudo)
-            np.fill_diagonal(off, 0.0)
-            found.append(one_way * off / np.maximum(off.sum(axis=1, keepdims=True), 1e-300) + (1 - one_way) * even)
-        return np.stack(found)
-
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The numbers that EM moves, and where wrong labels go: as counted, in fixed shares, or else evenly."""
+    """The numbers that EM moves, and where wrong labels go: as counted, or evenly."""
 
     powers: Floats
     rate: float
-    counts: _Counts | None = None
-    pseudo: float = 0.0
-    fixed: Floats | None = None
+    counts: _Counts | None
+    pseudo: float
 
-    def explained(self, part: _Part, *, whole: bool = False) -> Floats:
-        """P(label | true class is the candidate) `(N, M)`; by the counts of all folds, or of the others."""
-        own = part.candidates == part.labels[:, None]
-        if self.counts is None and self.fixed is None:
-            return np.where(own, 1 - self.rate, self.rate / (part.count - 1))
+    def explained(self, part: _Part) -> Floats:
+        """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds."""
+        if self.counts is None:
+            return np.where(part.candidates == part.labels[:, None], 1 - self.rate, self.rate / (part.count - 1))
         found = np.empty(part.candidates.shape)
         for fold in range(FOLDS):
             rows = part.fold == fold
-            if not rows.any():
-                continue
-            table = self._table(None if whole else fold)
+            table = self.counts.transition(fold, self.rate, self.pseudo)
             found[rows] = table[part.candidates[rows], part.labels[rows, None]]
         return found
-
-    def _table(self, fold: int | None) -> Floats:
-        if self.counts is not None:
-            return self.counts.transition(fold, self.rate, self.pseudo)
-        assert self.fixed is not None
-        table = self.rate * self.fixed[-1 if fold is None else fold]
-        np.fill_diagonal(table, 1 - self.rate)
-        return np.asarray(table)
-
-    def transition(self) -> Floats | None:
-        return None if self.counts is None and self.fixed is None else self._table(None)
 
 
 def _fit(part: _Part, state: _State) -> _State:
@@ -206,14 +146,14 @@ def _fit(part: _Part, state: _State) -> _State:
             counts = _Counts.of(part.candidates, given, part.labels, part.fold, part.count)
             pseudo = state.pseudo
             if turn % 5 == 1:
-                features = part.features(powers)
-                pseudo = max(PSEUDO, key=lambda one: _likelihood(part, _State(powers, rate, counts, one), features))
-        state = _State(powers, rate, counts, pseudo, state.fixed)
+                pseudo = max(PSEUDO, key=lambda one: _likelihood(part, _State(powers, rate, counts, one)))
+        state = _State(powers, rate, counts, pseudo)
     return state
 
 
-def _likelihood(part: _Part, state: _State, features: Floats) -> float:
-    return float(np.log(np.maximum((features * state.explained(part)).sum(axis=1), 1e-300)).mean())
+def _likelihood(part: _Part, state: _State) -> float:
+    joint = part.features(state.powers) * state.explained(part)
+    return float(np.log(np.maximum(joint.sum(axis=1), 1e-300)).mean())
 
 
 def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
@@ -229,33 +169,22 @@ def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
     return powers
 
 
-def _posterior(part: _Part, whole: _Part, state: _State) -> Posterior:
-    features = part.features(state.powers)
-    explained = state.explained(part)
+def _posterior(part: _Part, state: _State) -> Posterior:
+    features, explained = part.features(state.powers), state.explained(part)
     joint = features * explained
-    total = np.maximum(joint.sum(axis=1), 1e-300)
-    given = joint / total[:, None]
-    # The information about powers and rate: outer products of each item's derivatives of its log-likelihood.
-    slopes = np.einsum("nm,nmv->nv", given - features, part.scores)
-    own = given[:, 0]
-    in_rate = (1 - own) / max(state.rate, 1e-12) - own / max(1 - state.rate, 1e-12)
-    derivatives = np.concatenate([slopes, in_rate[:, None]], axis=1)
-    information = derivatives.T @ derivatives
-    scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
-    inverse = np.linalg.pinv(information / np.outer(scale, scale))
-    deviation = math.sqrt(max(0.0, float(inverse[2, 2]))) / float(scale[2])
-    likelihood = float(np.log(total).mean())
-    if whole is not part:
-        features, explained = whole.features(state.powers), state.explained(whole)
-        joint = features * explained
-        given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+    views = part.scores @ state.powers + part.blocked
+    first = np.partition(views, -2, axis=1)
     with np.errstate(divide="ignore"):
-        logs = whole.scores @ state.powers + whole.blocked + np.log(explained)
+        logs = views + np.log(explained)
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
-    best = whole.candidates[np.arange(len(features)), features.argmax(axis=1)]
     return Posterior(
-        likelihood, state.powers, state.rate, deviation, state.transition(), best, given, rest - logs[:, 0]
+        powers=state.powers,
+        transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
+        best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
+        depth=first[:, -1] - first[:, -2],
+        given=joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300),
+        doubt=rest - logs[:, 0],
     )
 
 
