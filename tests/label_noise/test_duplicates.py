@@ -81,6 +81,18 @@ def test_equals_the_definition(k: int) -> None:
     assert not alone.exact.any()
 
 
+@pytest.mark.parametrize(("around", "near"), [(1.0, True), (0.9, False)])
+def test_the_surroundings_of_both_items_count(around: float, near: bool) -> None:
+    neighbours = (np.arange(30)[:, None] + np.arange(1, 11)) % 30
+    distances = np.tile(np.linspace(1, 1.09, 10), (30, 1))
+    distances[0, 0] = 0.29  # to item 1
+    neighbours[1, 0] = 0
+    distances[1] = np.linspace(around - 0.09, around, 10)
+    distances[1, 0] = 0.29
+    found = find_duplicates(neighbours, distances, np.arange(30))
+    assert found.near.tolist() == [near, near] + 28 * [False]
+
+
 @pytest.mark.parametrize("dimension", [1, 2, 3, 8, 30])
 def test_points_spread_evenly_or_in_clusters_are_hardly_ever_duplicates(dimension: int) -> None:
     random = np.random.default_rng(1)

@@ -17,6 +17,8 @@ from pages import write_audit_report
 from trivet.tables import read_decisions
 from watched import HOSTILE, Watched
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 Watch = Callable[[Path], Watched]
 
 
@@ -38,7 +40,7 @@ def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = 
         item(i)
         | {
             "proposed": names[(i + 1) % len(names)],
-            "probability": max(0.0, 0.99 - 0.05 * i),
+            "probability": 1 if i == 6 else max(0.0, 0.99 - 0.05 * i),
             "evidence": [f"{i} of 8 neighbours have its label", f"positive margin -0.{i}"],
             "duplicate": "near" if i in (1, 2) else "exact" if i == 4 else None,
             "duplicate_of": "item 007" if i in (1, 2, 4) else None,
@@ -94,7 +96,7 @@ def test_the_headline_and_the_mistakes(tmp_path: Path) -> None:
         "by digit", "1 649 items", "3 classes", "out of 5 folds", "8 neighbours each", "cosine distance",
         "12.3 % of the labels are wrong, 95 % interval 10.1 to 14.5 %",
         "9 of 1 649 labels are wrong with a probability above 50 %; the 12 most suspect",
-        "1 items have an exact duplicate and 2 a near one, 1 of them with another label. 1 items are far",
+        "Duplicates: 1 items exact, 2 near, 1 of these with another label. Outliers, far from all others: 1.",
         "by the labels of neighbours",
         "A note.",
         "the number is the cosine similarity",
@@ -123,7 +125,7 @@ def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
     text = words(tmp_path / "page.html")
     assert "the number is the distance" in text
     assert "in one embedding" in text
-    assert "1 items are without a picture, which would make this page too large." in text
+    assert "Pictures are missing for 1 of 12 items: with all of them, this page would be too large." in text
     matrix = {"classes": ["a", "b"], "matrix": [[1.0, 0.0], [1.0]]}
     with pytest.raises(ValueError, match="2 classes, 2 rows, 2 columns of row 1, 1 columns of row 2"):
         write_audit_report(record(transition=matrix), tmp_path / "other.html")
@@ -201,6 +203,10 @@ def test_items_are_decided_on_by_keys_and_buttons_and_survive_a_reload(tmp_path:
     page.keyboard.press("Enter")
     assert (current(page), found(page)) == ("item 005", "4 of 12 decided")
     page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    assert page.locator("#percent").inner_text() == ">99.9 % wrong"  # nothing is said to be certain
+    assert page.locator("#chance").evaluate("bar => bar.style.width") == "99.9%"
+    page.keyboard.press("p")
     page.keyboard.press("d")
     page.keyboard.press("u")  # and it is current again
     assert (current(page), found(page)) == ("item 005", "4 of 12 decided")

@@ -25,6 +25,8 @@ from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.run_folder import RECORD, RunFolder
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SETTINGS: dict[str, Any] = {
     "seed": 1,
     "data": {"name": "digits", "level": "digit", "noise": {"kind": "symmetric", "rate": 0.3, "exact": True}},

@@ -192,8 +192,8 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
     )
     twice = result["duplicates"]
     say(
-        f"{twice['exact']} items have an exact duplicate and {twice['near']} a near one, {twice['other_label']} of "
-        f"them with another label; {result['outliers']} are far from all others"
+        f"duplicates: {twice['exact']} items exact, {twice['near']} near, {twice['other_label']} of these with another "
+        f"label; outliers: {result['outliers']}"
     )
     if top and suspects:
         rows = []
@@ -245,5 +245,5 @@ def _print_texts(suspects: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cents(probability: float) -> str:
-    """Per cent with a decimal; what is not quite 100 is not said to be."""
-    return ">99.9" if 0.9995 <= probability < 1 else f"{100 * probability:.1f}"
+    """Per cent with a decimal; nothing is said to be certain."""
+    return ">99.9" if probability >= 0.9995 else f"{100 * probability:.1f}"

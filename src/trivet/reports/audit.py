@@ -99,7 +99,7 @@ def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
     suspects = [
         [
             numbered(one["proposed"]),
-            percent(one["probability"]),
+            ">99.9" if (one["probability"] or 0) >= 0.9995 else percent(one["probability"]),
             one["evidence"],
             one["duplicate"],
             one["duplicate_of"],

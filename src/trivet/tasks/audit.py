@@ -121,6 +121,8 @@ def audit_path(
         decided = _decided(result["suspects"], outputs.relabel_above)
         write_whole(outputs.decisions, write_decisions(decided).encode())
         result["decisions"] = str(outputs.decisions)
+    elif outputs.decisions is not None:
+        result["notes"].append(f"No decision file was written to {outputs.decisions}, as no label is suspected.")
     if outputs.report is not None:
         from trivet.reports import write_audit_report  # here: few audits have a report
 

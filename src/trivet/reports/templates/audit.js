@@ -129,7 +129,7 @@
     read.hidden = text === null;
     read.textContent = text ?? "";
     element("id").textContent = id(i);
-    element("chance").style.width = `${parseFloat(cents) || 0}%`;
+    element("chance").style.width = `${parseFloat(cents.replace(">", "")) || 0}%`;
     element("percent").textContent = `${cents} % ${wrong}`;
     element("evidence").replaceChildren(...evidence.map((one) => make("li", "name", one)));
     const flags = [];
