@@ -17,6 +17,8 @@ from pages import write_audit_report
 from trivet.tables import read_decisions
 from watched import HOSTILE, Watched
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 Watch = Callable[[Path], Watched]
 
 

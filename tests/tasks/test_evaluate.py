@@ -17,6 +17,8 @@ from trivet.evaluation.rejection import rejection
 from trivet.tables import write_embeddings
 from trivet.tasks.evaluate import Request, compare, evaluate_file, evaluate_pair, per_class_csv, summary
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 NAMES = ("recall@1", "map@r", "nmi")
 QUICK = Request(measures=NAMES, resamples=50)
 

@@ -56,6 +56,7 @@ def find_suspects(
     folds: Array | None = None,
     seed: int = 0,
     distance: Metric = "cosine",
+    least: float = 0.0,
 ) -> Suspects:
     """The probability of each label to be wrong, given two views of the item that leave its label out.
 
@@ -80,6 +81,8 @@ def find_suspects(
             and modes are those of a fold.
         seed: as for `estimate_noise`.
         distance: "cosine" or "euclidean".
+        least: share of the labels known to be wrong from elsewhere, such as the `noise.least` of another embedding of
+            the same labels, in [0, 1). The mean probability is at least that; `noise` is of this embedding alone.
 
     Raises:
         ValueError: if shapes or dtypes disagree, a row is not finite, there is one class only, a number is out of
@@ -99,9 +102,11 @@ def find_suspects(
         ([0, 1, 2, 3, 4], 3, True)
     """
     k = None if neighbours is None else check_count(neighbours, name="neighbours")
+    if not 0 <= least < 1:
+        raise ValueError(f"least must lie in [0, 1): got {least}; give a share of the labels, not %.")
     setting = Setting.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
     found = judge(setting, k, seed)
-    wrong, proposed, doubt = _probabilities(setting, found)
+    wrong, proposed, doubt = _probabilities(setting, found, least)
     indices = found.around.indices
     same = setting.classes[indices] == setting.classes[:, None]
     return Suspects(
@@ -117,10 +122,10 @@ def find_suspects(
     )
 
 
-def _probabilities(setting: Setting, found: Judgement) -> tuple[Floats, Integers, Floats]:
+def _probabilities(setting: Setting, found: Judgement, least: float) -> tuple[Floats, Integers, Floats]:
     """Probability `(N,)` that the label is wrong, the most probable class, and what the items are ordered by."""
     noise, lone = found.noise, setting.lone
-    mean = noise.least if noise.rate is None else noise.rate
+    mean = max(least, noise.least if noise.rate is None else noise.rate)
     doubt = np.where(lone, -np.inf, found.model.doubt)
     if noise.verdict == "uninformative" or lone.all():
         return np.full(len(lone), np.nan), setting.classes.copy(), np.zeros(len(lone))

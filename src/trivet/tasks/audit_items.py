@@ -20,10 +20,10 @@ from trivet.models import Embedder, encoder_vectors, ngram_vectors
 from trivet.tables import Vectors, read_texts, read_vectors
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
-from trivet.training.picks import TYPICAL
 from trivet.training.run_folder import RunFolder, trained_model
 
 FOLDS, FEWER = 3, 2  # where none are asked for
+TYPICAL = 10  # items of the median class from which on a label can be judged by its neighbours
 FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
 PIXELS = 2**24  # values of pictures that are compared at once

@@ -25,7 +25,7 @@ from trivet.training.checkpoint import (
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
 from trivet.training.guard import Guard, with_changes
-from trivet.training.picks import PickLog, labels_section
+from trivet.training.picks import PickLog
 from trivet.training.record import first_record
 from trivet.training.run_folder import (
     REPORT,
@@ -60,6 +60,8 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
                 record["cleaning"] = list(kept.cleaning.get("looks", []))
+        # Older runs judged their labels here by the network that was trained on them.
+        record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
         untrained = build(config.model, splits.train.inputs.shape, config.seed)
         return write_evaluation(run, record, config, splits, model, untrained, display)
@@ -102,18 +104,7 @@ def write_evaluation(
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
     keep("train", embeddings)
-    before = embed(untrained, trained.inputs)
-    diagnose("train", embeddings, before)
-    record["label_noise"] |= {
-        "labels": labels_section(
-            embeddings,
-            before,
-            trained.labels[splits.level],
-            classes=len(np.unique(splits.train.labels[splits.level])),
-            distance=config.evaluation.distance,
-            seed=config.seed,
-        )
-    }
+    diagnose("train", embeddings, embed(untrained, trained.inputs))
     seconds = time.perf_counter() - began
     sections: Mapping[str, Any] = measure_splits(
         splits.evaluation,
