@@ -250,6 +250,21 @@ def test_items_are_decided_on_by_keys_and_buttons_and_survive_a_reload(tmp_path:
     assert found(page) == "0 of 12 decided"
 
 
+def test_where_no_other_class_is_proposed_that_of_the_neighbours_is_offered(tmp_path: Path, watch: Watch) -> None:
+    found_now = record()
+    for one in found_now["shown"][:2]:
+        one["proposed"] = one["label"]
+    found_now["shown"][1]["neighbours"] = found_now["shown"][1]["neighbours"][2:3]  # of its own label
+    write_audit_report(found_now, tmp_path / "page.html")
+    page = watch(tmp_path / "page.html").page
+    assert page.locator("#relabel").inner_text() == "R relabel 10"  # two of four; one has 33
+    assert page.locator("#list .classes").all_inner_texts()[:3] == ["2", "10", "33 → 2"]
+    page.keyboard.press("r")
+    assert page.locator("#relabel").is_disabled()
+    page.keyboard.press("r")
+    assert downloaded(page, tmp_path / "decisions.csv") == [("item 000", "relabel", "10")]
+
+
 def test_items_are_filtered_and_ordered(tmp_path: Path, watch: Watch) -> None:
     write_audit_report(record(), tmp_path / "page.html")
     watched = watch(tmp_path / "page.html")

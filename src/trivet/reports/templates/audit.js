@@ -16,6 +16,14 @@
   const id = (i) => items[i][0];
   const label = (i) => names[items[i][1]];
   const proposed = (i) => names[suspects[i][0]];
+  // The class that a button offers: the proposed one, or if that is the item's own, the other class that most of the
+  // shown neighbours have, of equal ones the nearest; null if there is none.
+  function offered(i) {
+    if (proposed(i) !== label(i)) return proposed(i);
+    const counts = new Map();
+    for (const [j] of suspects[i][7]) if (label(j) !== label(i)) counts.set(label(j), (counts.get(label(j)) ?? 0) + 1);
+    return [...counts].reduce((best, one) => (one[1] > best[1] ? one : best), [null, 0])[0];
+  }
 
   const decisions = new Map(); // number of the item -> [decision, new label]
   const history = []; // of each step what it changed: [number of the item, what was decided before]
@@ -140,12 +148,13 @@
     element("near").replaceChildren(...near.map((one) => neighbour(i, one)));
     const [decision, to] = decisions.get(i) ?? ["", ""];
     keep.querySelector("b").textContent = label(i);
-    relabel.querySelector("b").textContent = proposed(i) === label(i) ? "(no other class proposed)" : proposed(i);
-    relabel.disabled = proposed(i) === label(i);
+    const offer = offered(i);
+    relabel.querySelector("b").textContent = offer ?? "(no other class is near)";
+    relabel.disabled = offer === null;
     keep.setAttribute("aria-pressed", String(decision === "keep"));
     drop.setAttribute("aria-pressed", String(decision === "drop"));
-    relabel.setAttribute("aria-pressed", String(decision === "relabel" && to === proposed(i)));
-    other.value = decision === "relabel" && to !== proposed(i) ? to : "";
+    relabel.setAttribute("aria-pressed", String(decision === "relabel" && to === offer));
+    other.value = decision === "relabel" && to !== offer ? to : "";
     check("");
     element("previous").disabled = place === 0;
     element("next").disabled = place === ordered.length - 1;
@@ -270,7 +279,7 @@
 
   const acts = {
     k: () => decide("keep"),
-    r: () => { if (!relabel.disabled) decide("relabel", proposed(ordered[place])); },
+    r: () => { if (!relabel.disabled) decide("relabel", offered(ordered[place])); },
     d: () => decide("drop"),
     u: back,
     n: () => go(place + 1),
