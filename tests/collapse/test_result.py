@@ -68,11 +68,11 @@ def test_chance_is_what_all_permutations_of_the_labels_give() -> None:
 @pytest.mark.parametrize("labels", [LABELS, np.sort(np.minimum(np.arange(400) % 23, 9))], ids=["even", "one large"])
 def test_noise_is_no_better_than_chance(labels: np.ndarray) -> None:
     told = 0
-    for seed in range(20):
+    for seed in range(10):
         verdicts = diagnose(np.random.default_rng(seed).standard_normal((400, 64)), labels).verdicts
         told += verdicts[0].kind == "no-better-than-chance"
         assert len(verdicts) == 1  # and no label is called wrong
-    assert told >= 19  # by chance 1 of 200 is not
+    assert told >= 9  # by chance 1 of 200 is not
     assert diagnose(clusters(0, 2.5, labels), labels).verdicts[0].kind == "spread-out"  # little is more than nothing
 
 
@@ -107,7 +107,7 @@ def test_each_reference_and_each_level_is_compared() -> None:
 def test_equal_twins_are_not_accused() -> None:
     """Embeddings with noise of their own on the same items, as good as each other."""
     accused = 0
-    for seed in range(40):
+    for seed in range(10):
         random, base = np.random.default_rng(seed), clusters(seed, 1.0)
         one, other = (base + random.standard_normal(base.shape) for _ in range(2))
         accused += any(verdict.kind == "worse-than-reference" for verdict in diagnose(one, LABELS, other).verdicts)
@@ -119,4 +119,4 @@ def test_what_is_open_is_not_called_healthy() -> None:
     good, worse = clusters(0, 0.4)[::20], clusters(0, 1.2)[::20]
     (verdict,) = diagnose(worse, few, good).verdicts
     assert verdict.kind == "spread-out"
-    assert "is open: recall@1" in verdict.rule
+    assert "as good as its references is open: recall@1" in verdict.rule

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
-from trivet.collapse.result import FLOOR, Comparison
+from trivet.collapse.result import FLOOR, Comparison, comparison_json, in_words
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
@@ -155,9 +155,7 @@ class Diagnosis:
             for field in dataclasses.fields(self.measures)
             if field.name not in ("per_class", "sampling", "fine", "comparisons")
         }
-        measures["comparisons"] = [
-            dataclasses.asdict(one) | {"difference": one.difference} for one in self.measures.comparisons
-        ]
+        measures["comparisons"] = list(map(comparison_json, self.measures.comparisons))
         measures["fine"] = {
             level: {
                 "recall@1": one.recall,
@@ -286,7 +284,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool) -> list[Verdict]
                 if collapsed
                 else "What was learned does not help on these items. Why cannot be told from embeddings alone.",
                 (
-                    f"Use {lost[0].reference} until training does better.",
+                    f"Use {in_words(lost[0].reference)} until training does better.",
                     "Lower the learning rate, or train a new last layer on a frozen backbone.",
                     "Choose the step to stop at by recall on classes held out, not by the loss.",
                 ),
@@ -300,7 +298,7 @@ def _said(one: Comparison, level: str) -> str:
     by = "" if one.level == level else f" by {one.level}"
     change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
     return (
-        f"recall@1{by} {one.recall:.1%}, against {one.reference_recall:.1%} of {one.reference}: {change} "
+        f"recall@1{by} {one.recall:.1%}, against {one.reference_recall:.1%} of {in_words(one.reference)}: {change} "
         f"(interval {100 * one.low:+.1f} to {100 * one.high:+.1f})"
     )
 
@@ -518,21 +516,24 @@ def _sound(measures: Measures) -> Verdict:
     doubts = _doubts(measures)
     if not measures.comparisons or doubts or not _known(measures):
         if not _known(measures):
-            rule = "spread out; there are too few items to tell whether recall@1 is above chance"
+            rule = "there are too few items to tell whether recall@1 is above chance"
         elif doubts:
-            rule = f"spread out; whether it is as good as its references is open: {_said(doubts[0], level)}"
+            rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
         else:
-            rule = "spread out; whether it is good was not asked"
+            rule = "whether it is good was not asked"
         cause = "Items and classes are well spread, which says nothing of how good the embedding is."
         if not informed:
             cause = (
                 "Items are well spread, but hardly by class: the embedding carries little information on these labels."
             )
         if not measures.comparisons:
-            cause += " To ask, give the same items embedded before training, or the raw inputs, as a reference."
+            cause += (
+                " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
+                "reference= in Python."
+            )
         return Verdict("spread-out", None, evidence, rule, cause)
     own = [one for one in measures.comparisons if one.level == level]
-    against = " and ".join(f"{one.reference_recall:.1%} of {one.reference}" for one in own)
+    against = " and ".join(f"{one.reference_recall:.1%} of {in_words(one.reference)}" for one in own)
     return Verdict(
         "healthy",
         None,

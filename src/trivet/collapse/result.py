@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -16,6 +17,9 @@ FLOOR = 0.01  # a smaller difference of two recalls is none
 PERMUTED_LEVEL = 0.99  # share of the permutations of the labels between both ends
 PERMUTATIONS = 2000
 ENTRIES = 2**23  # of permuted labels held at once: 64 MiB
+
+
+UNTRAINED, ZERO_SHOT, RAW = "untrained network", "zero-shot backbone", "raw inputs"  # what a run is compared with
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,17 @@ class Comparison:
     def doubtful(self) -> bool:
         """Whether it did less well, but may be as good on other items."""
         return self.difference <= -FLOOR and not self.worse
+
+
+def comparison_json(one: Comparison) -> dict[str, Any]:
+    """Its fields, and what they say."""
+    outcome = "worse" if one.worse else "better" if one.better else "open" if one.doubtful else "equal"
+    return asdict(one) | {"difference": one.difference, "outcome": outcome}
+
+
+def in_words(reference: str) -> str:
+    """Its name in a sentence; that of a file stays as it is."""
+    return f"the {reference}" if reference in (UNTRAINED, ZERO_SHOT, RAW) else reference
 
 
 def compare(hits: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Comparison:

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from trivet.collapse.result import UNTRAINED
 from trivet.data import Splits, load
 from trivet.models import Embedder, build
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
-from trivet.tasks.diagnose import diagnosis_section, of_dataset, some_items
+from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.display import Display
-from trivet.tasks.measure import measure_splits
+from trivet.tasks.measure import measure_splits, run_references
+from trivet.tasks.subjects import of_dataset, some_items
 from trivet.training.checkpoint import (
     read_progress,
     step_of,
@@ -83,12 +85,13 @@ def write_evaluation(
         dataset = datasets[name]
         write_embeddings(run.path / "embeddings" / f"{name}.parquet", embeddings, dataset.ids, label_names(dataset))
 
-    def diagnose(name: str, embeddings: np.ndarray, before: np.ndarray) -> None:
+    def diagnose(name: str, embeddings: np.ndarray, references: Mapping[str, np.ndarray]) -> None:
         dataset = datasets[name]
         if len(np.unique(dataset.labels[splits.level])) < 2:  # a single class has nothing to collapse into
             return
         rows = some_items(dataset, seed=config.seed)
-        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], before[rows])
+        known = {key: every[rows] for key, every in references.items()}
+        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], known)
         if len(rows) < counts[name]:
             subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
         # The record holds a map of each evaluation split already.
@@ -102,12 +105,12 @@ def write_evaluation(
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
     keep("train", embeddings)
-    before = embed(untrained, trained.inputs)
-    diagnose("train", embeddings, before)
+    references = run_references(untrained, trained)
+    diagnose("train", embeddings, references)
     record["label_noise"] |= {
         "labels": labels_section(
             embeddings,
-            before,
+            references[UNTRAINED],
             trained.labels[splits.level],
             classes=len(np.unique(splits.train.labels[splits.level])),
             distance=config.evaluation.distance,
