@@ -16,6 +16,7 @@ from trivet.models import Embedder, build
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
+from trivet.tasks.causes import name_causes
 from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.display import Display
 from trivet.tasks.measure import measure_splits, run_references
@@ -131,6 +132,7 @@ def write_evaluation(
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
+    name_causes(diagnosed, datasets, splits.level, config, record["history"], model, untrained)
     record["diagnosis"] = diagnosed
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)
