@@ -1,7 +1,7 @@
 """Embeddings of known fate on the features of pretrained networks: what is made of them, and what is known of each.
 
-Images go through EfficientNet-Lite0 (ImageNet), texts through all-MiniLM-L6-v2. Of each data set half of the classes are
-trained on. The items of the other classes are cut in two: one half is diagnosed, the other, which the diagnosis never
+Images go through EfficientNet-Lite0 (ImageNet), texts through all-MiniLM-L6-v2. Of each data set half of the classes
+are trained on. The items of the other classes are cut in two: one half is diagnosed, the other, which the diagnosis never
 sees, says what became of the embedding.
 """
 
