@@ -730,8 +730,9 @@ def _real_tables(found: Row) -> list[str]:
     ]
     return [
         "The fate is by making, or what recall@1 lost against the features on items that were not diagnosed: worse "
-        "from 10 points, slightly worse from 1. Right is, of a good one, healthy or spread out; of a slightly worse one, "
-        "anything but healthy; of a worse one, worse than its reference or no better than chance; of chance, that.",
+        "from 10 points, slightly worse from 1 if that is more than two standard errors, else good. Right is, of a "
+        "good one, healthy or spread out; of a slightly worse one, anything but healthy; of a worse one, worse than "
+        "its reference or no better than chance; of chance, that.",
         "",
         *table(["fate", "cases", "right", "right without reference", "first verdict"], counted),
         "Recall@1 in per cent, of the embedding and of the features; its difference in points, with its interval.",

@@ -1,8 +1,8 @@
 """Embeddings of known fate on the features of pretrained networks: what is made of them, and what is known of each.
 
 Images go through EfficientNet-Lite0 (ImageNet), texts through all-MiniLM-L6-v2. Of each data set half of the classes
-are trained on. The items of the other classes are cut in two: one half is diagnosed, the other, which the diagnosis never
-sees, says what became of the embedding.
+are trained on. The items of the other classes are cut in two: one half is diagnosed, the other, which the diagnosis
+never sees, says what became of the embedding.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from torch import nn
 
 from trivet.batching import PKBatches
 from trivet.data.root import find_root
-from trivet.evaluation import recall_at_k
+from trivet.evaluation import retrieve
 from trivet.losses import TripletLoss
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MOST = 4000  # items of the classes that were not trained on
-CLEAR, SLIGHT = 0.10, 0.01  # of recall@1 that was lost on the other half: must be told; must not be called healthy
+CLEAR = 0.10  # of recall@1 that was lost on the other half, from which it must be told
+SLIGHT = 0.01  # from which, if it is more than two standard errors, it must not be called healthy
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +81,13 @@ def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:
         yield judged(name, apply(head, features), asked, truth)
 
     def judged(name: str, embeddings: Array, rows: Array, other: Array) -> RealFate:
-        recalls = [recall_at_k(one[other], labels[other], (1,), distance="cosine")[1] for one in (embeddings, features)]
-        lost = recalls[1] - recalls[0]
-        fate = "worse" if lost >= CLEAR else "slightly worse" if lost >= SLIGHT else "good"
+        own, before = (
+            retrieve(one[other], labels[other], measures=("recall@1",), distance="cosine").values[:, 0]
+            for one in (embeddings, features)
+        )
+        lost, error = float((before - own).mean()), float((before - own).std() / np.sqrt(len(other)))
+        slightly = lost >= max(SLIGHT, 2 * error)
+        fate = "worse" if lost >= CLEAR else "slightly worse" if slightly else "good"
         return RealFate(data, name, fate, lost, embeddings[rows], features[rows], labels[rows])
 
     def made(name: str, fate: str, embeddings: Array) -> RealFate:
