@@ -73,7 +73,8 @@ def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:
     labels = np.unique(labels, return_inverse=True)[1]
     seen = np.isin(labels, random.permutation(labels.max() + 1)[: (labels.max() + 1) // 2])
     trained_on, others = (random.permutation(np.flatnonzero(part)) for part in (seen, ~seen))
-    held_out, trained_on = trained_on[: MOST // 2], trained_on[len(trained_on) // 2 :]
+    middle = len(trained_on) // 2
+    held_out, trained_on = trained_on[:middle][: MOST // 2], trained_on[middle:]
     asked, truth = np.sort(others[:MOST][::2]), np.sort(others[:MOST][1::2])
 
     def heads(name: str, head: nn.Module, on: Array, **options: Any) -> Iterator[RealFate]:
@@ -98,9 +99,9 @@ def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:
     own = labels[trained_on]
     jitter = random.standard_normal(features.shape).astype(np.float32) / np.sqrt(width)
     yield made("features with a little noise", "good", (features + 0.02 * jitter)[asked])
-    middle = features[trained_on].mean(axis=0)
-    axes = np.linalg.svd(features[trained_on][:4000] - middle, full_matrices=False)[2][:128]
-    yield judged("128 principal axes of the training items", (features - middle) @ axes.T, asked, truth)
+    mean = features[trained_on].mean(axis=0)
+    axes = np.linalg.svd(features[trained_on][:4000] - mean, full_matrices=False)[2][:128]
+    yield judged("128 principal axes of the training items", (features - mean) @ axes.T, asked, truth)
     gentle = nn.Linear(width, width)
     nn.init.eye_(gentle.weight)
     nn.init.zeros_(gentle.bias)

@@ -151,9 +151,14 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def cause_lines(record: RunRecord) -> list[str]:
-    """The causes of bad results and what to change, as the diagnosis of each split has them, each once."""
-    told = [one for section in record["diagnosis"].values() for one in section["verdicts"] if one["kind"] in RESULTS]
-    return list(dict.fromkeys(line for one in told for line in (one["cause"], *one["changes"]) if line))
+    """The cause of a bad result and what to change, as the diagnosis of the first split that has one says it."""
+    diagnosed = record["diagnosis"]
+    for split in [*record["evaluation"], *diagnosed]:
+        verdicts = diagnosed[split]["verdicts"] if split in diagnosed else []
+        for told in verdicts:
+            if told["kind"] in RESULTS:
+                return [f"Cause: {told['cause']}", *(f"Change {n}: {one}" for n, one in enumerate(told["changes"], 1))]
+    return []
 
 
 def _helped(

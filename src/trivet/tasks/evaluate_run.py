@@ -12,6 +12,8 @@ import numpy as np
 
 from trivet.collapse.result import UNTRAINED
 from trivet.data import Splits, load
+from trivet.evaluation import standard
+from trivet.evaluation.levels import void
 from trivet.models import Embedder, build
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
@@ -134,6 +136,10 @@ def write_evaluation(
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
     name_causes(diagnosed, datasets, splits.level, config, record["history"], model, untrained)
     record["diagnosis"] = diagnosed
+    for name, dataset in splits.evaluation.items():
+        counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
+        told = void(counts_of, len(dataset) - 1, standard(config.evaluation.k))
+        record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)
 
