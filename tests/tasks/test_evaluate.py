@@ -324,3 +324,11 @@ def test_only_embeddings_of_the_same_items_are_compared(
     found = [evaluate_file(path, QUICK) for path in (a, b)]
     with pytest.raises(ValueError, match=sentence):
         compare(found, QUICK)
+
+
+def test_embeddings_without_a_common_level_are_not_compared(tmp_path: Path) -> None:
+    points, labels = blobs()
+    a, b = write(tmp_path / "a.npz", points, label=labels), write(tmp_path / "b.npz", points, kind=labels)
+    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    with pytest.raises(ValueError, match=r"must share a label level: a.npz has \['label'\], b.npz \['kind'\]"):
+        compare(found, QUICK)

@@ -51,6 +51,8 @@ def print_run(record: RunRecord, folder: Path) -> None:
     from trivet.reports.tolerance import noise_lines
 
     whole = read_run(record)
+    for warning in record["warnings"]:
+        say(f"Warning: {warning}")
     for _, line in result_lines(whole):
         say(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(whole):
@@ -72,7 +74,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 for row in rows
             ],
         )
-    for note in [*record["warnings"], *_happened(record), *noise_lines(whole, run=str(folder))]:
+    for note in [*_happened(record), *noise_lines(whole, run=str(folder))]:
         say(f"Note: {note}")
     typer.echo(f"Run: {folder}\nReport: {folder / 'report.html'}")
 
