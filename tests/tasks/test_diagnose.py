@@ -19,7 +19,7 @@ from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.data import load
 from trivet.models import build
-from trivet.tasks.diagnose import diagnose_paths, diagnosis_section, finer_levels, summary
+from trivet.tasks.diagnose import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
 from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.subjects import Request, subjects
 from trivet.tasks.train import train
@@ -381,3 +381,16 @@ def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None
     assert 'id="history-step"' in (tmp_path / "run.html").read_text()
     diagnose_paths([run, run], Request(), report=tmp_path / "two.html")
     assert 'id="history-step"' not in (tmp_path / "two.html").read_text()
+
+
+def test_a_run_is_told_the_cause_that_it_found_when_it_was_evaluated() -> None:
+    def section(cause: str, level: str = "class") -> dict[str, Any]:
+        verdict = {"kind": "worse-than-reference", "cause": cause, "changes": [cause]}
+        return {"split": "unseen", "level": level, "reference": "untrained network", "verdicts": [verdict]}
+
+    record: Any = {"diagnosis": {"unseen": section("The rate was too high.")}}
+    now, other = section("unknown"), section("unknown", level="kind")
+    for one in (now, other):
+        _name_causes(one, record)
+    assert now == section("The rate was too high.")
+    assert other == section("unknown", level="kind")

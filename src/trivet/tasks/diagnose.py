@@ -19,7 +19,7 @@ from trivet.data.shown import as_json
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import as_points, spans
 from trivet.geometry.arrays import Floats, Integers
-from trivet.records import DiagnosisRecord, complete
+from trivet.records import DiagnosisRecord, RunRecord, complete
 from trivet.tables import class_numbers
 from trivet.tasks.measure import plane_coordinates
 from trivet.tasks.subjects import Progress, Request, Subject, subjects, unpaired
@@ -56,12 +56,15 @@ def diagnose_paths(
     if report is not None:
         from trivet.reports import write_diagnosis_report  # here: few diagnoses have a report
 
-    diagnosed = [subject for path in paths for subject in subjects(path, request, progress)]
+    found = [(path, subject) for path in paths for subject in subjects(path, request, progress)]
+    diagnosed = [subject for _, subject in found]
     results, sections, kinds = [], [], set[str]()
-    for number, subject in enumerate(diagnosed):
+    for number, (path, subject) in enumerate(found):
         if progress is not None:
             progress("diagnosis", number, len(diagnosed))
         section, diagnosis = summary(subject, seed=request.seed)
+        if path.is_dir():
+            _name_causes(section, RunFolder(path).record())
         results.append(section)
         kinds |= {verdict.kind for verdict in diagnosis.verdicts}
         if report is not None:
@@ -116,6 +119,17 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
         "dimension": int(subject.embeddings.shape[1]),
         "reference": ", ".join(subject.references) or None,
     }, diagnosis
+
+
+def _name_causes(section: dict[str, Any], record: RunRecord | None) -> None:
+    """Give the verdict on the result the cause that the run found when it was evaluated, see `tasks.causes`."""
+    known = None if record is None else record["diagnosis"].get(section["split"])
+    if known is None or (known["level"], known["reference"]) != (section["level"], section["reference"]):
+        return
+    causes = {verdict["kind"]: verdict for verdict in known["verdicts"]}
+    for verdict in section["verdicts"]:
+        if verdict["kind"] == "worse-than-reference" and verdict["kind"] in causes:
+            verdict |= {name: causes[verdict["kind"]][name] for name in ("cause", "changes")}
 
 
 def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
