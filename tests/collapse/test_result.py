@@ -63,6 +63,11 @@ def test_chance_is_what_all_permutations_of_the_labels_give() -> None:
     low, high = recall_by_chance(nearest, np.arange(6), labels)
     assert (low, high) == (pytest.approx(np.quantile(every, 0.005)), pytest.approx(np.quantile(every, 0.995)))
     assert high == pytest.approx(5 / 6)
+    # Six pairs of nearest neighbours, which hit together: all of them in 20 of 924 permutations.
+    pairs = np.arange(12) ^ 1
+    halves = [np.isin(np.arange(12), one) for one in itertools.combinations(range(12), 6)]
+    assert np.quantile([np.mean(one[pairs] == one) for one in halves], 0.995) == 1
+    assert recall_by_chance(pairs, np.arange(12), np.arange(12) // 2 % 2)[1] == 1
 
 
 @pytest.mark.parametrize("labels", [LABELS, np.sort(np.minimum(np.arange(400) % 23, 9))], ids=["even", "one large"])
