@@ -123,10 +123,10 @@ def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:
         yield made("random vectors", "chance", random.standard_normal((len(asked), 64)))
 
 
-def train(head: nn.Module, features: Array, labels: Array, *, steps: int, rate: float) -> None:
+def train(head: nn.Module, features: Array, labels: Array, *, steps: int, rate: float, seed: int = 0) -> None:
     """Triplets with semi-hard negatives, on batches of at most 16 classes with 8 items each."""
     classes = np.unique(labels, return_inverse=True)[1]
-    batches = PKBatches(classes, num_classes=min(16, int(classes.max()) + 1), samples_per_class=8, seed=0)
+    batches = PKBatches(classes, num_classes=min(16, int(classes.max()) + 1), samples_per_class=8, seed=seed)
     loss, optimizer = TripletLoss(negatives="semihard", normalize=True), torch.optim.Adam(head.parameters(), lr=rate)
     for step in range(steps):
         rows = batches.batch(*divmod(step, batches.steps_per_epoch))
