@@ -54,13 +54,16 @@ def draw(folder: Path) -> None:
 
 
 def photograph(page: Path) -> None:
-    """The rate and the first suspects of the page."""
+    """The rate and the first suspect of the page."""
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        window = browser.new_page(viewport={"width": 1000, "height": 1090}, color_scheme="light")
+        window = browser.new_page(viewport={"width": 1000, "height": 1400}, color_scheme="light")
         window.goto(page.resolve().as_uri())
-        window.screenshot(path=PICTURES / "audit.png")
+        card = window.locator("#card").bounding_box()
+        assert card is not None
+        bottom = card["y"] + card["height"] + 20
+        window.screenshot(path=PICTURES / "audit.png", clip={"x": 0, "y": 0, "width": 1000, "height": bottom})
         browser.close()
 
 

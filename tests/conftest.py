@@ -6,10 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
+FEW = 500
+
 
 @pytest.fixture(autouse=True)
 def no_terminal() -> Iterator[None]:
     """Parallel test processes pass on a width, at which printed sentences would break."""
     with pytest.MonkeyPatch.context() as patch:  # of its own: the fixture's order of undoing is that of the tests
         patch.delenv("COLUMNS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_digits() -> Iterator[None]:
+    """The first 500 digits stand for all: most of a short run's time is the evaluation of its 1,148 held-out digits."""
+    from sklearn import datasets  # takes a second to load
+
+    whole = datasets.load_digits()
+    few = type(whole)(images=whole.images[:FEW], target=whole.target[:FEW])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load_digits", lambda: few)
         yield

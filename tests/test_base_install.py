@@ -68,6 +68,7 @@ def test_the_environment_has_no_extra(python: Path) -> None:
 LIBRARY = """
 import numpy as np, torch, trivet
 from trivet import evaluation, label_noise
+from trivet.batching import CrossBatchMemory, PKBatches
 labels = np.arange(400) % 4
 rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(400, 8))
 tight = np.eye(8)[labels] + 1e-4 * rows

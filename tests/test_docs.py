@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import trivet
-from trivet.cli import COMMANDS
+from trivet.cli import COMMANDS, main
 from trivet.collapse import THRESHOLDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,22 +24,27 @@ def test_settings_are_those_of_the_code() -> None:
     assert undescribed == []
 
 
-def test_the_example_of_the_readme_runs() -> None:
+def test_the_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"loss \d\.\d{3}, active \d+%, dropped \{.*\}\n", run.stdout)
+    exec(code, {"__name__": "__main__"})
+    assert re.fullmatch(r"loss \d\.\d{3}, active \d+%, dropped \{.*\}\n", capsys.readouterr().out)
 
 
-def test_the_diagnosis_of_the_readme_is_real(tmp_path: Path) -> None:
+def test_the_diagnosis_of_the_readme_is_real(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (ROOT / "README.md").read_text()
     (made,) = re.findall(r"<<'END'\n(.*?)END\n", text, re.DOTALL)
     (command,) = re.findall(r"^\.venv/bin/trivet (diagnose axis.*)$", text, re.MULTILINE)
     (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
-    said = []
-    for arguments in (["-c", made], ["-c", "from trivet.cli import main; main()", *command.split()]):
-        run = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
-        said = run.stdout.split()
-    assert said[: len(shown.split())] == shown.split()
+    monkeypatch.chdir(tmp_path)
+    exec(made, {"__name__": "__main__"})
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["trivet", *command.split()])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.split()[: len(shown.split())] == shown.split()
 
 
 def test_every_strategy_and_loss_is_described() -> None:

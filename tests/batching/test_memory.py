@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from collections import deque
 from statistics import fmean
 
@@ -283,8 +281,3 @@ def test_a_gpu_does_the_same() -> None:
         value = there(loss, *(part.cuda() for part in batch))
         assert value.item() == pytest.approx(here(loss, *batch).item(), rel=1e-5)
     assert content(there) == content(here)
-
-
-def test_needs_no_settings_library() -> None:
-    code = "import sys; sys.modules['pydantic'] = None; from trivet.batching import CrossBatchMemory, PKBatches"
-    subprocess.run([sys.executable, "-c", code], check=True)

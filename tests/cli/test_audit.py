@@ -12,6 +12,8 @@ import pytest
 
 from trivet.cli import main
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -62,9 +64,9 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     found = json.loads(out)
     assert found.keys() == {
         "noise_rate", "suspects", "above_half", "name", "split", "level", "items", "classes", "distance", "folds",
-        "neighbours", "method", "transition", "notes", "out", "decisions", "report",
+        "neighbours", "method", "transition", "notes", "out", "decisions", "report", "duplicates", "outliers",
     }  # fmt: skip
-    assert found["noise_rate"].keys() == {"estimate", "interval"}
+    assert found["noise_rate"].keys() == {"verdict", "estimate", "interval", "reason"}
     low, high = found["noise_rate"]["interval"]
     assert 0 <= low <= 2 / 60 <= high <= 1
     assert (found["items"], found["classes"], len(found["suspects"])) == (60, 2, 60)
@@ -72,7 +74,7 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     first = found["suspects"][0]
     assert first.keys() == {
         "id", "label", "proposed_label", "probability_wrong", "evidence", "neighbour_agreement", "positive_margin",
-        "mode_share",
+        "mode_share", "duplicate", "duplicate_of", "duplicate_label", "outlier", "text",
     }  # fmt: skip
     assert {one["id"] for one in found["suspects"][:2]} == {"[red]item 3", "[red]item 40"}
     labels = {"[red]item 3": ("dog", "cat"), "[red]item 40": ("cat", "dog")}
@@ -116,12 +118,51 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
     assert "trivet train --labels" not in page  # texts are not trained on
     assert Path("pets.csv").read_bytes() == before
     # An encoder that knows nothing of the words: all are of one length.
-    monkeypatch.setattr("trivet.tasks.audit.encoder_vectors", lambda texts, name: np.ones((len(texts), 2)))
+    monkeypatch.setattr(
+        "trivet.tasks.audit_items.encoder_vectors", lambda texts, name, progress: np.ones((len(texts), 2))
+    )
     code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--encoder", "small", "--json")
     found = json.loads(out)
     assert (code, found["notes"][0]) == (0, "The texts were compared by their embeddings from small.")
-    assert found["noise_rate"]["estimate"] > 0.2
+    assert (found["noise_rate"]["verdict"], found["suspects"]) == ("uninformative", [])
     assert run(capsys, monkeypatch, "pets.csv", "--text", "name", "--level", "kind")[0] == 0
+
+
+def test_decisions_are_applied_to_the_file(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--decisions", "d.csv", "--relabel-above", "0.5")[0]
+        == 0
+    )
+    code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--apply", "d.csv", "-o", "clean.csv")
+    assert (code, out) == (
+        0, "clean.csv: 60 of 60 rows; 2 relabelled, 0 dropped, 58 kept as they are, 0 not decided on\n",
+    )  # fmt: skip
+    with Path("clean.csv").open(newline="") as file:
+        kinds = [row["kind"] for row in csv.DictReader(file)]
+    assert kinds == ["cat"] * 30 + ["dog"] * 30
+    code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--apply", "d.csv", "-o", "2.csv", "--json")
+    assert json.loads(out) == {
+        "rows": 60, "left": 60, "keep": 58, "relabel": 2, "drop": 0, "undecided": 0, "output": "2.csv",
+    }  # fmt: skip
+
+
+def test_texts_are_printed_in_one_line_each(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    long = "word " * 60
+    rows = [
+        f'{i},"{long if i == 3 else ""}{"bark" if i > 29 else "purr"} {i}",{"ab"[(i > 29) != (i == 3)]}'
+        for i in range(60)
+    ]
+    Path("long.csv").write_text("id,text,kind\n" + "\n".join(rows) + "\n")
+    _, out, _ = run(capsys, monkeypatch, "long.csv", "--top", "60")
+    table = out[out.index("text") :]
+    (line,) = [line for line in table.splitlines() if line.startswith("│ 3 ")]
+    assert line.rstrip(" │").endswith("word…")
+    assert max(map(len, out[: out.index("Note")].splitlines())) <= 70
 
 
 @pytest.mark.parametrize(
@@ -148,7 +189,7 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
         (["run", "--encoder", "small"], "leave out --split, --text and --encoder"),
         (["folder"], "a run folder must hold config.toml"),
         (["run", "--level", "digits"], "run has no 'digits'; did you mean 'digit'?"),
-        (["run", "--folds", "1"], "from 2 to half the number of items, 324, or 0 for none: got 1"),
+        (["run", "--folds", "1"], "from 2 to half the number of items, 91, or 0 for none: got 1"),
         (["run", "--folds", "0"], "a run has a model once it has ended: run has none"),
         (["run", "--split", "seen"], "leave out --split, --text and --encoder"),
         (["pets.npz", "--out", "pets.npz"], "pets.npz exists; choose another --out, or add --force"),
@@ -156,6 +197,12 @@ def test_texts_are_compared_and_shown_and_their_file_stays(
         (["pets.npz", "--report", "nowhere/page.html"], "make the folder first"),
         (["pets.npz", "--relabel-above", "0.5"], "name one with --decisions FILE"),
         (["pets.npz", "--distance", "far"], "--distance"),
+        (["pets.npz", "--apply", "d.csv"], "--apply writes a new file: name it with --output FILE"),
+        (["pets.npz", "--output", "x.npz"], "--output is for --apply; an audit writes to --out, --report and"),
+        (["pets.npz", "--apply", "d.csv", "-o", "x.npz", "--force", "--top", "3"], "leave out --top, --force"),
+        (["pets.npz", "--apply", "d.csv", "-o", "x.npz", "--out", "s.csv"], "judges nothing: leave out --out"),
+        (["pets.npz", "--apply", "gone.csv", "-o", "x.npz"], "must be a csv file: gone.csv is not"),
+        (["run", "--apply", "d.csv", "-o", "x.npz"], "for a run, use trivet train --labels"),
         ([], "Missing argument"),
     ],
     ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "",
@@ -215,9 +262,9 @@ def test_train_takes_the_decisions(
     code, _, err = train("--resume", "run", "--labels", "bad.csv")
     assert (code, err.count("\n")) == (2, 1)
     assert "leave out --labels" in err
-    Path("1").write_text("id,decision,label\ndigits/0000,drop,\n")
+    Path("1").write_text("id,decision,label\ndigits/0100,drop,\n")
     code, _, err = train("small.toml", "--labels", "1", "-o", "out", "--json")
     assert code == 0, err
     record = json.loads(Path("out/record.json").read_text())
     assert record["data"]["decisions"] == {"keep": 0, "relabel": 0, "drop": 1, "undecided": 0}
-    assert record["data"]["train"]["items"] == 648
+    assert record["data"]["train"]["items"] == 182

@@ -116,9 +116,7 @@ def test_a_bad_result_fails_if_asked_to(
     assert "give --reference FILE" in err
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("good.npz", 0), ("flat.npz", 1), ("blobs.npz", 1), ("singles.npz", 0), ("line.npz", 0)]
-)
+@pytest.mark.parametrize(("name", "code"), [("good.npz", 0), ("flat.npz", 1), ("blobs.npz", 1), ("line.npz", 0)])
 def test_a_collapse_fails_if_asked_to(
     files: Path, name: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,9 +128,14 @@ def test_a_collapse_fails_if_asked_to(
 def test_one_item_per_class_is_a_diagnosis_with_a_note(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = run(capsys, monkeypatch, "singles.npz")
+    code, out, _ = run(capsys, monkeypatch, "singles.npz", "--level", "label")
     assert code == 0
     assert "Note: Every class has a single item" in out
+    assert "Note: Nearly every row has a value of its own in the column 'label'" in out
+    assert run(capsys, monkeypatch, "singles.npz", "--level", "label", "--fail-on", "collapse")[0] == 0
+    code, _, err = run(capsys, monkeypatch, "singles.npz")
+    assert code == 2
+    assert "singles.npz has no label column (nearly every row has its own label); add one, or name it" in err
 
 
 def test_a_report_is_written_and_named(

@@ -125,26 +125,26 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path]) -> None:
+def test_processes_of_torchrun_share_the_queries(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", "from trivet.cli import main; main()", "evaluate", str(files[0]), "--json"]
-    command += ["--measures", "map,nmi,roc-auc,tar@far", "--resamples", "20"]
-    one = {"OMP_NUM_THREADS": "1"}
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"} | one
+    command = ["evaluate", str(files[0]), "--json", "--measures", "map,nmi,roc-auc,tar@far", "--resamples", "20"]
+    program = [sys.executable, "-c", "from trivet.cli import main; main()", *command]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     helpers = [
-        subprocess.Popen(command, env=os.environ | shared | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(program, env=os.environ | shared | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
     outputs = [helper.communicate(timeout=120)[0] for helper in helpers]
     assert [helper.returncode for helper in helpers] == [0, 0]
     assert outputs[1] == ""
-    alone = subprocess.run(
-        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True
-    )
+    code, alone, _ = run(capsys, monkeypatch, *command)
+    assert code == 0
     for text in ("evaluation", "intervals", "macro"):
-        assert json.loads(outputs[0])[text] == json.loads(alone.stdout)[text]
+        assert json.loads(outputs[0])[text] == json.loads(alone)[text]
 
 
 def test_what_says_nothing_is_told_first(

@@ -14,6 +14,8 @@ from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SETTINGS = """
 [data]
 name = "digits"

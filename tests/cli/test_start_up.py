@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,23 +16,33 @@ from trivet.cli import COMMANDS
 SLOW = {"torch", "numpy", "scipy", "rich", "lightning", "pyarrow", "faiss", "sklearn", "torchvision"}
 NAMES = [name for names in COMMANDS.values() for name in names]
 RUN = """
-import sys
+import contextlib, io, json, sys
 from trivet.cli import main
-try:
-    main()
-finally:
-    print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+
+for arguments in json.load(sys.stdin):
+    sys.argv = ["trivet", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    modules = sorted({name.partition(".")[0] for name in sys.modules})
+    print(json.dumps({"code": code, "out": out.getvalue(), "err": err.getvalue(), "modules": modules}))
 """
+Ran = dict[str, Any]  # a command's exit code, what it wrote, and what was loaded once it had ended
 
 
-def loaded(*arguments: str, folder: Path) -> tuple[int, set[str], subprocess.CompletedProcess[str]]:
-    run = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, cwd=folder)
-    return run.returncode, set(run.stderr.splitlines()[-1].split()), run
+def ran(commands: list[list[str]], folder: Path) -> list[Ran]:
+    """The commands one after the other in one process, which keeps what each of them loads."""
+    wanted = json.dumps(commands)
+    run = subprocess.run([sys.executable, "-c", RUN], input=wanted, capture_output=True, text=True, cwd=folder)
+    assert run.stderr == ""
+    return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
+CODES = [
+    (arguments, code)
+    for arguments, code in (
         ([], 0),
         (["--help"], 0),
         (["--version"], 0),
@@ -54,26 +66,35 @@ def loaded(*arguments: str, folder: Path) -> tuple[int, set[str], subprocess.Com
         (["simulate"], 2),
         (["simulate", "noise", "--check", "--grid", "11"], 2),
         (["data", "download"], 2),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_help_and_usage_errors_load_nothing_slow(arguments: list[str], code: int, tmp_path: Path) -> None:
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def help_and_errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    folder = tmp_path_factory.mktemp("start")
     for name in ("x.npz", "x.toml"):
-        (tmp_path / name).touch()
-    found, modules, run = loaded(*arguments, folder=tmp_path)
-    assert (found, modules & SLOW) == (code, set()), run.stderr
+        (folder / name).touch()
+    results = ran([arguments for arguments, _ in CODES], folder)
+    return {" ".join(arguments): result for (arguments, _), result in zip(CODES, results, strict=True)}
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(" ".join(arguments), code) for arguments, code in CODES])
+def test_help_and_usage_errors_load_nothing_slow(arguments: str, code: int, help_and_errors: dict[str, Ran]) -> None:
+    run = help_and_errors[arguments]
+    assert (run["code"], SLOW.intersection(run["modules"])) == (code, set()), run["err"]
     if code:
-        assert run.stdout == ""
-        assert run.stderr.count("\n") == 2  # a sentence, and the modules
+        assert run["out"] == ""
+        assert run["err"].count("\n") == 1
 
 
-def test_each_command_is_in_the_help_once(tmp_path: Path) -> None:
-    _, _, run = loaded("--help", folder=tmp_path)
-    shown = [line.split()[0] for line in run.stdout.splitlines() if line.startswith("  ") and line[2].isalpha()]
+def test_each_command_is_in_the_help_once(help_and_errors: dict[str, Ran]) -> None:
+    out = help_and_errors["--help"]["out"]
+    shown = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2].isalpha()]
     assert [name for name in shown if name in NAMES] == NAMES
-    headings = [line[:-1] for line in run.stdout.splitlines() if line.endswith(":") and line[0].isalpha()]
+    headings = [line[:-1] for line in out.splitlines() if line.endswith(":") and line[0].isalpha()]
     assert headings[1:] == list(COMMANDS)
-    assert "..." not in run.stdout.replace("[ARGS]...", "")
+    assert "..." not in out.replace("[ARGS]...", "")
 
 
 def test_the_module_is_the_program() -> None:
@@ -85,21 +106,22 @@ def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
     labels = np.arange(40) % 4
     rows = np.eye(4)[labels] + 0.1 * np.random.default_rng(0).normal(size=(40, 4))
     np.savez(tmp_path / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
-    for arguments in (
+    commands = [
+        ["data", "list"],
         ["audit", "file.npz"],
         ["diagnose", "file.npz"],
         ["evaluate", "file.npz", "--measures", "recall@1,nmi"],
         ["index", "file.npz", "-o", "made"],
         ["search", "made", "101", "--sheet", "sheet.html"],
-        ["data", "list"],
-    ):
-        code, modules, run = loaded(*arguments, folder=tmp_path)
-        assert (code, modules & {"lightning", "torchvision", "timm", "transformers"}) == (0, set()), run.stderr
+    ]
+    for run in ran(commands, tmp_path):
+        assert run["code"] == 0, run["err"]
+        assert {"lightning", "torchvision", "timm", "transformers"}.isdisjoint(run["modules"])
 
 
 def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
-    for command in ("train", "forecast"):
-        code, modules, run = loaded(command, "x.toml", folder=tmp_path)
-        assert (code, modules & {"lightning", "torchvision", "timm", "faiss", "sklearn"}) == (2, set())
-        assert "tirplet" in run.stderr
+    for run in ran([["train", "x.toml"], ["forecast", "x.toml"]], tmp_path):
+        assert run["code"] == 2
+        assert {"lightning", "torchvision", "timm", "faiss", "sklearn"}.isdisjoint(run["modules"])
+        assert "tirplet" in run["err"]

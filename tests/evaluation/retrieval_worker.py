@@ -1,8 +1,7 @@
-"""`retrieve` on the queries of all processes at once; started by torchrun, see `mining/gather_worker.py`."""
+"""`retrieve` on the queries of all processes at once, see `mining/gather_worker.py`."""
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -121,6 +120,5 @@ def progress_ends_with_all_queries(crew: Crew) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     standing.TILE = (256, 1024)  # several blocks for each process
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1]), 2)

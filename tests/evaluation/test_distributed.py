@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +10,10 @@ import pytest
 from filelock import FileLock
 
 from evaluation import retrieval_worker
-from mining.crew import CHECKS
+from mining.crew import CHECKS, start
 from trivet.evaluation import retrieve
 
 PROCESSES = 2
-WORKER = Path(retrieval_worker.__file__)
 NAMES = [name for name, function in CHECKS.items() if function.__module__ == retrieval_worker.__name__]
 
 
@@ -29,32 +25,15 @@ def reports(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
-            start(folder)
-    return folder
-
-
-def start(folder: Path) -> None:
-    options = f"--nnodes 1 --nproc-per-node {PROCESSES} --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
-    path = os.pathsep.join([str(WORKER.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with (folder / "output.txt").open("w") as output:
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "torch.distributed.run", *options.split(), "--local-addr", "127.0.0.1"),
-                *(str(WORKER), str(folder)),
-            ],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=240,
-            check=False,
-        )
+            start(Path(retrieval_worker.__file__), folder)
+    return folder / str(PROCESSES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_processes_together_find_what_one_finds(reports: Path, name: str) -> None:
     lines = [json.loads(line) for file in reports.glob("*.jsonl") for line in file.read_text().splitlines()]
     errors = {line["rank"]: line["error"] for line in lines if line["check"] == name}
-    assert sorted(errors) == list(range(PROCESSES)), (reports / "output.txt").read_text()[-3000:]
+    assert sorted(errors) == list(range(PROCESSES)), (reports.parent / "output.txt").read_text()[-3000:]
     assert set(errors.values()) == {None}, "\n".join(filter(None, errors.values()))
 
 

@@ -1,4 +1,4 @@
-"""Suspects: the posterior in plain Python, known answers, and rare modes that are no errors."""
+"""Suspects: known answers, rare modes that are no errors, and silence where nothing can be told."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import torch
 
 from trivet.evaluation.nearest import nearest_pairs
 from trivet.label_noise import estimate_noise, find_suspects, pair_flip, symmetric
-from trivet.label_noise.estimate import Setting, surroundings
-from trivet.label_noise.suspects import _factor, _posterior
+from trivet.label_noise.suspects import _shift
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -26,52 +25,10 @@ def clusters(sizes: list[int], *, apart: float = 10.0, seed: int = 0) -> tuple[A
     return centres[of] + random.normal(size=(len(of), 5)), of
 
 
-def by_definition(
-    points: Array, labels: list[int], k: int, table: Array, prior: list[float]
-) -> list[tuple[float, float]]:
-    """Masses of the own class and of all others near each item, before they are scaled to the rate."""
-    found = []
-    for i, x in enumerate(points):
-        near = sorted((math.dist(x, other), j) for j, other in enumerate(points) if j != i)[:k]
-        band = near[4][0]
-        weights = [math.exp(-((d / band) ** 2)) for d, _ in near]
-        weights = [w * k / sum(weights) for w in weights]
-        classes = {labels[i], *(labels[j] for _, j in near)}
-        mass = dict.fromkeys(classes, 0.0)
-        for w, (_, j) in zip(weights, near, strict=True):
-            mass[labels[j]] += w
-        mass = {c: (mass[c] + 0.5 * prior[c]) / (k + 0.5) for c in classes}
-        for _ in range(10):
-            following = dict.fromkeys(classes, 0.0)
-            for w, (_, j) in zip(weights, near, strict=True):
-                seen = sum(mass[c] * table[c, labels[j]] for c in classes)
-                for c in classes:
-                    following[c] += w * mass[c] * table[c, labels[j]] / seen
-            mass = {c: (following[c] + 0.5 * prior[c]) / (k + 0.5) for c in classes}
-        joint = {c: mass[c] * table[c, labels[i]] for c in classes}
-        own = joint.pop(labels[i])
-        found.append((own, sum(joint.values())))
-    return found
-
-
-def test_the_posterior_is_that_of_bayes() -> None:
-    random = np.random.default_rng(0)
-    points, labels = random.normal(size=(40, 2)), random.integers(0, 3, 40)
-    table = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.05, 0.05, 0.9]])
-    prior = np.array([0.5, 0.3, 0.2])
-    setting = Setting.of(points, labels, folds=None, distance="euclidean")
-    around = surroundings(setting, 12)
-    wrong, _ = _posterior(labels, around, 8, transition=table, priors=prior, rate=0.25)
-    assert wrong.mean() == pytest.approx(0.25, abs=1e-6)
-    odds = np.array([rest / own for own, rest in by_definition(points, labels.tolist(), 8, table, prior.tolist())])
-    ratio = wrong / (1 - wrong) / odds
-    assert ratio == pytest.approx(np.full(40, ratio[0]), rel=1e-5)
-
-
-def test_factor_gives_the_mean() -> None:
-    own, rest = np.array([0.5, 0.9, 0.1]), np.array([0.5, 0.1, 0.9])
-    factor = _factor(own, rest, 0.2)
-    assert np.mean(factor * rest / (own + factor * rest)) == pytest.approx(0.2)
+def test_the_shift_gives_the_mean() -> None:
+    doubt = np.array([0.0, -2.0, 3.0])
+    found = _shift(doubt, 0.2)
+    assert np.mean(1 / (1 + np.exp(-(doubt + found)))) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(("flip", "recall"), [(symmetric, 0.9), (pair_flip, 0.95)])
@@ -142,10 +99,35 @@ def test_modes_end_at_folds() -> None:
     assert found.mode_share == pytest.approx(np.ones(80), abs=0.2)
 
 
-def test_equal_points() -> None:
+def test_what_overlap_may_explain_is_held_against_no_label() -> None:
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 500)
+    points = random.normal(size=(1000, 2)) + np.where(labels == 1, 1.2, -1.2)[:, None]
+    found = find_suspects(points, labels, distance="euclidean")
+    assert found.noise.verdict == "cannot-tell"
+    assert found.probability_wrong.mean() == pytest.approx(found.noise.least, abs=1e-6)
+    assert found.probability_wrong.max() < 0.5
+    assert (found.proposed == labels).all()
+    beyond = points.sum(axis=1) * np.where(labels == 1, -1, 1)  # how far an item lies on the other side
+    assert set(found.order[:20].tolist()) <= set(np.argsort(-beyond)[:80].tolist())  # they are ranked all the same
+
+
+def test_an_embedding_that_knows_nothing_suspects_nobody() -> None:
     found = find_suspects(np.ones((30, 2)), np.arange(30) % 3)
-    assert np.isfinite(found.probability_wrong).all()
+    assert np.isnan(found.probability_wrong).all()
+    assert (found.proposed == np.arange(30) % 3).all()
+    assert found.order.tolist() == list(range(30))
     assert found.neighbours[0].tolist() == list(range(1, 30))
+
+
+def test_the_only_item_of_a_label_is_not_accused() -> None:
+    points, of = clusters([60, 60, 1])
+    labels = of.copy()
+    labels[3] = 1
+    found = find_suspects(points, labels)
+    assert found.order[0] == 3
+    assert found.probability_wrong[120] == pytest.approx(found.noise.rate)
+    assert found.proposed[120] == 2
 
 
 def test_same_for_torch_and_after_relabelling() -> None:

@@ -1,9 +1,16 @@
-"""Processes that run the same checks side by side, and report which failed."""
+"""Processes that run the same checks side by side, and report which failed.
+
+A module of checks is a program: it is started once, loads torch once, and forks a process for each rank of each crew.
+"""
 
 from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
+import os
+import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -63,12 +70,40 @@ def message(call: Callable[[], object], kind: type[Exception] = ValueError) -> s
     return str(caught)
 
 
-def run(folder: Path) -> None:
+def start(program: Path, folder: Path) -> None:
+    """Start a module of checks as a program, and wait for it; what it prints goes to `output.txt`."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with (folder / "output.txt").open("w") as output:
+        subprocess.run(
+            [sys.executable, str(program), str(folder)],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=240,
+            check=False,
+        )
+
+
+def run(folder: Path, *sizes: int) -> None:
+    """The program: crews of these sizes, one after the other, each with a folder of its own."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    fork = multiprocessing.get_context("fork")
+    for size in sizes:
+        own = folder / str(size)
+        own.mkdir()
+        crew = [fork.Process(target=run_checks, args=(own, rank, size)) for rank in range(size)]
+        for process in crew:
+            process.start()
+        for process in crew:
+            process.join()
+
+
+def run_checks(folder: Path, rank: int, size: int) -> None:
     """Run all checks in this process, and write a line for each to the file of its rank."""
     warnings.simplefilter("error")
     faulthandler.dump_traceback_later(200, exit=True)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    rank, size = dist.get_rank(), dist.get_world_size()
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
     with (folder / f"{rank}.jsonl").open("w") as file:
         for name in checks(size):
             dist.barrier()

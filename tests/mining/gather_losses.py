@@ -215,10 +215,10 @@ def compare(
 def in_turn(crew: Crew, choices: Sequence[Options], references: bool = True) -> Iterator[tuple[Options, Case]]:
     """The choices in turn with and without ids and references, in blocks, in single and in double precision.
 
-    Four processes, which take longer, get every second choice.
+    Four processes, which take longer, get every third choice.
     """
     ways = cycle(product([False, True], [False, True] if references else [False], [None, 3], TOLERANCE))
-    for options, (ids, further, block_size, dtype) in zip(choices[:: crew.size // 2], ways, strict=False):
+    for options, (ids, further, block_size, dtype) in zip(choices[:: crew.size - 1], ways, strict=False):
         yield options, Case(COUNTS[: crew.size], dtype, ids, further, block_size)
 
 
@@ -358,7 +358,7 @@ def random_choices_are_those_of_one_process(crew: Crew) -> None:
 def random_choices_among_references_too(crew: Crew) -> None:
     cases = [
         (options, Case(COUNTS[: crew.size], ids=True, references=True, block_size=block_size))
-        for options, block_size in zip(RANDOM[:: crew.size // 2], cycle([None, 2]), strict=False)
+        for options, block_size in zip(RANDOM[:: crew.size - 1], cycle([None, 2]), strict=False)
     ]
     compare(crew, triplet, cases)
 

@@ -1,4 +1,4 @@
-"""Checks that run in several processes at once; started by torchrun, which gives each its rank.
+"""Checks that run in several processes at once, in crews of two and of four.
 
 A check is a function of the `Crew`; it fails by raising. Each has a process group of its own, so that one that fails
 in the middle leaves no message to the next, and waits no longer than `PATIENCE` for the others. Every process writes
@@ -8,7 +8,6 @@ one JSON line per check, `{"check", "rank", "error"}`, to the file `<rank>.jsonl
 from __future__ import annotations
 
 import math
-import os
 import random
 import sys
 from pathlib import Path
@@ -312,5 +311,4 @@ def group_of_some_processes(crew: Crew) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1]), 2, 4)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,14 +11,12 @@ import torch
 from filelock import FileLock
 
 from mining import gather_worker
-from mining.crew import checks
+from mining.crew import checks, start
 from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_processes
-
-WORKER = Path(gather_worker.__file__)
 
 
 class Reports(NamedTuple):
-    """What the processes wrote: the error of each check on each rank, None if it passed, and what torchrun printed."""
+    """What the processes wrote: the error of each check on each rank, None if it passed, and what was printed."""
 
     processes: int
     errors: dict[tuple[str, int], str | None]
@@ -32,38 +27,15 @@ class Reports(NamedTuple):
 def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Reports:
     """The processes are started once for all tests, also where these are shared out by xdist."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / f"gather_{request.param}"
+    folder = (base if worker_id == "master" else base.parent) / "gather"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
-            start(folder, request.param)
-    lines = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+            start(Path(gather_worker.__file__), folder)
+    files = folder.glob(f"{request.param}/*.jsonl")
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     errors = {(line["check"], line["rank"]): line["error"] for line in lines}
     return Reports(request.param, errors, (folder / "output.txt").read_text()[-3000:])
-
-
-def start(folder: Path, processes: int) -> None:
-    options = f"--nnodes 1 --nproc-per-node {processes} --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
-    local = "--local-addr 127.0.0.1"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *options.split(),
-        *local.split(),
-        str(WORKER),
-        str(folder),
-    ]
-    path = os.pathsep.join([str(WORKER.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with (folder / "output.txt").open("w") as output:
-        subprocess.run(
-            command,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=240,
-            check=False,
-        )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +44,7 @@ def start(folder: Path, processes: int) -> None:
     indirect=["reports"],
 )
 def test_in_several_processes(reports: Reports, name: str) -> None:
-    missing = f"no report; torchrun printed: {reports.output}"
+    missing = f"no report; printed was: {reports.output}"
     errors = {rank: reports.errors.get((name, rank), missing) for rank in range(reports.processes)}
     failed = {rank: error for rank, error in errors.items() if error is not None}
     assert not failed, "\n".join(f"process {rank}: {error}" for rank, error in failed.items())

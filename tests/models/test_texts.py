@@ -93,5 +93,10 @@ def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPat
     library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a new module stands in for the library, and has no names yet
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
     assert encoder_vectors(["a", "bcd"], "small").tolist() == [[1.0], [3.0]]
+    lengths = [(7 * i) % 600 + 1 for i in range(600)]
+    said: list[tuple[int, int]] = []
+    vectors = encoder_vectors(["x" * n for n in lengths], "small", lambda *done: said.append(done))
+    assert vectors[:, 0].tolist() == lengths  # in their order, though the longest are embedded first
+    assert said == [(256, 600), (512, 600), (600, 600)]
     with pytest.raises(ValueError, match=r"gone could not be loaded \(OSError: no such model\)"):
         encoder_vectors(["a"], "gone")

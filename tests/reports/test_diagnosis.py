@@ -22,6 +22,8 @@ from trivet.records import DiagnosisSection, complete
 from trivet.reports.diagnosis import named_sections
 from watched import Watched
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

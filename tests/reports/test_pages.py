@@ -19,6 +19,8 @@ from pages import write_demo_report, write_run_report
 from trivet import reports
 from watched import HOSTILE, Watched
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 def picture(shade: int) -> str:
     """An 8 x 8 grey PNG as a data URI."""

@@ -239,14 +239,14 @@ def test_parquet_of_every_kind_and_size(kind: str, dtype: type, tmp_path: Path) 
     }
     numbers = np.arange(count)
     if kind == "columns":
-        table = pa.table({"label": numbers, **{f"dim_{i + 1}": expected[:, i] for i in (2, 0, 1)}})
+        table = pa.table({"row": numbers, **{f"dim_{i + 1}": expected[:, i] for i in (2, 0, 1)}})
     else:
-        table = pa.table({"label": numbers, "embedding": embedding[kind]()})
+        table = pa.table({"row": numbers, "embedding": embedding[kind]()})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1000)
-    vectors = read_vectors(tmp_path / "a.parquet")
+    vectors = read_vectors(tmp_path / "a.parquet", levels=["row"])
     assert vectors.embeddings.dtype == dtype
     assert (vectors.embeddings == expected).all()
-    assert (vectors.labels["label"].astype(int) == numbers).all()
+    assert (vectors.labels["row"].astype(int) == numbers).all()
 
 
 def test_numbered_columns(tmp_path: Path) -> None:
@@ -429,13 +429,37 @@ def test_names_that_are_not_clear(tmp_path: Path) -> None:
     (tmp_path / "twice.csv").write_text("a,b,a\n" + "1,2,3\n" * 4)
     with pytest.raises(ValueError, match=r"columns of .*twice\.csv must have different names: 'a' occurs twice"):
         read_vectors(as_npy(tmp_path, {"a": [1, 2, 3, 4]}), table=tmp_path / "twice.csv")
-    with pytest.raises(
-        ValueError, match=r"at most 1000 characters: that of column 'story' .* in row 2 has 1001; shorten"
-    ):
-        read_vectors(as_lists(tmp_path, {"story": ["a", "b", "c" * 1001, "d" * 1000]}))
+    stories = as_lists(tmp_path, {"story": ["a", "b", "c" * 1001, "d" * 1000], "kind": [1, 1, 2, 2]})
+    with pytest.raises(ValueError, match=r"level 'story' must have at most 1000 .* row 2 of .* has 1001; shorten"):
+        read_vectors(stories, levels=["story"])
+    read = read_vectors(stories, text="story")  # no level, but a text
+    assert (list(read.labels), read.texts and read.texts[2]) == (["kind"], "c" * 1001)
     assert len(read_vectors(as_lists(tmp_path, {"story": ["a", "b", "c", "d" * 1000]})).labels["story"][3]) == 1000
     with pytest.raises(ValueError, match="has no 'label'; it has no columns; add one"):
         read_vectors(as_lists(tmp_path, {}), levels=["label"])
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_texts_and_file_names_are_no_labels_unless_named(write: Write, tmp_path: Path) -> None:
+    rows = np.arange(30)
+    columns = {
+        "path": [f"{row}.png" for row in rows],
+        "number": rows,
+        "text": [f"words {row}" for row in [*range(26), 0, 1, 0, 1]],  # 6 of 30 rows share theirs: a fifth
+        "mostly": [f"words {row}" for row in [*range(27), 0, 1, 1]],  # 5 of them
+        "pair": rows // 2,
+    }
+    path = write(tmp_path, columns, np.ones((30, 2)))
+    read = read_vectors(path)
+    assert (list(read.labels), read.passed_over, read.notes) == (["text", "pair"], ("path", "number", "mostly"), ())
+    named = read_vectors(path, levels=["path", "pair"], text="mostly")
+    assert (list(named.labels), named.passed_over, len(named.notes)) == (["path", "pair"], (), 1)
+    assert "a value of its own in the column 'path'" in named.notes[0]
+    assert named.texts == columns["mostly"]
+    # Of few rows nothing can be told.
+    few = write(tmp_path, {name: column[:19] for name, column in columns.items()}, np.ones((19, 2)))
+    assert list(read_vectors(few).labels) == list(columns)
+    assert read_vectors(path, split=None).select(np.array([4, 2])).names() == ["4", "2"]
 
 
 def test_row_numbers_of_pandas_are_no_labels(tmp_path: Path) -> None:

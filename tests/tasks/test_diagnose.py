@@ -307,7 +307,7 @@ def test_edge_cases_are_diagnosed(tmp_path: Path, points: tuple[np.ndarray, np.n
 
     def kinds(name: str, embeddings: np.ndarray, classes: np.ndarray) -> tuple[dict[str, Any], list[str]]:
         np.savez(tmp_path / f"{name}.npz", embeddings=embeddings, label=classes)
-        (subject,) = subjects(tmp_path / f"{name}.npz", Request())
+        (subject,) = subjects(tmp_path / f"{name}.npz", Request(level="label"))
         section = diagnosis_section(subject, map_points=20)
         json.dumps(section, allow_nan=False)
         return section, [verdict["kind"] for verdict in section["verdicts"]]

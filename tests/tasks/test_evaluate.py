@@ -17,6 +17,8 @@ from trivet.evaluation.rejection import rejection
 from trivet.tables import write_embeddings
 from trivet.tasks.evaluate import Request, compare, evaluate_file, evaluate_pair, per_class_csv, summary
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 NAMES = ("recall@1", "map@r", "nmi")
 QUICK = Request(measures=NAMES, resamples=50)
 
@@ -332,3 +334,15 @@ def test_embeddings_without_a_common_level_are_not_compared(tmp_path: Path) -> N
     found = [evaluate_file(path, QUICK) for path in (a, b)]
     with pytest.raises(ValueError, match=r"must share a label level: a.npz has \['label'\], b.npz \['kind'\]"):
         compare(found, QUICK)
+
+
+def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(30, 4))
+    query, gallery = tmp_path / "query.npz", tmp_path / "gallery.npz"
+    np.savez(query, embeddings=np.repeat(points, 2, axis=0), person=np.repeat(np.arange(30), 2))
+    np.savez(gallery, embeddings=points, person=np.arange(30), path=[f"{i}.png" for i in range(30)])
+    found = evaluate_pair(query, gallery, QUICK)
+    assert list(found.levels) == ["person"]
+    assert found.record["evaluation"]["person"]["recall@1"] == 1.0
+    with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
+        evaluate_pair(gallery, gallery, QUICK)

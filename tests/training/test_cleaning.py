@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from trivet.collapse.monitor import Event
 from trivet.data import load
-from trivet.label_noise import find_suspects
+from trivet.label_noise import Suspects, find_suspects
 from trivet.tables import read_decisions
 from trivet.tasks import train as run
 from trivet.tasks.evaluate_run import evaluate_run
@@ -24,6 +24,8 @@ from trivet.training.cleaning import Cleaning, CleaningConfig
 from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.run_folder import RECORD, RunFolder
+
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -69,10 +71,11 @@ def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
     assert cleaning.labels.tolist() == truth.tolist()
     assert len(cleaning.rows) == 120
     assert cleaning.decisions() == [(i, "relabel", int(truth[i])) for i in np.flatnonzero(labels != truth)]
-    assert cleaning.as_json()[0] | {"noise_rate": None} == {
-        "step": 0, "suspects": 12, "noise_rate": None, "left_out": 0, "relabelled": 12,
+    assert cleaning.as_json()[0] | {"noise_rate": None, "least": None} == {
+        "step": 0, "suspects": 12, "noise_rate": None, "least": None, "left_out": 0, "relabelled": 12,
     }  # fmt: skip
     assert abs(cleaning.as_json()[0]["noise_rate"] - 0.1) < 0.03
+    assert 0.07 < cleaning.as_json()[0]["least"] <= cleaning.as_json()[0]["noise_rate"]
 
 
 def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
@@ -94,6 +97,51 @@ def test_each_look_judges_the_labels_as_given() -> None:
     for step in (0, 1):
         cleaning.look(step, points, num_classes=3, seed=0)
     assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
+
+
+def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, _, labels = clusters()
+    by_heart = points[np.argsort(np.argsort(labels, kind="stable"))]  # each item lies among those of its label
+    known = []
+
+    def judged(*arguments: Any, least: float, **options: Any) -> Suspects:
+        known.append(least)
+        return find_suspects(*arguments, least=least, **options)
+
+    monkeypatch.setattr("trivet.training.cleaning.find_suspects", judged)
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
+    for step, seen in enumerate((points, by_heart)):
+        cleaning.look(step, seen, num_classes=3, seed=0)
+    resumed = Cleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
+    resumed.restore(json.loads(json.dumps(cleaning.state())))
+    resumed.look(2, by_heart, num_classes=3, seed=0)
+    first, second, _ = (look["least"] for look in resumed.as_json())
+    assert second < first
+    assert known == [0.0, first, first]
+
+
+def test_probabilities_add_up_to_the_share_that_is_known_to_be_wrong() -> None:
+    points, _, labels = clusters()
+    points += 0.3 * np.random.default_rng(1).standard_normal(points.shape)
+    told = find_suspects(points, labels)
+    more = find_suspects(points, labels, least=0.3)
+    assert told.probability_wrong.mean() < 0.2
+    assert more.probability_wrong.mean() == pytest.approx(0.3)
+    assert more.order.tolist() == told.order.tolist()
+    assert more.noise.rate == told.noise.rate
+    with pytest.raises(ValueError, match=r"least must lie in \[0, 1\): got 30; give a share of the labels, not %"):
+        find_suspects(points, labels, least=30)
+
+
+def test_a_share_that_cannot_be_told_is_noted_by_its_lower_end() -> None:
+    points, _, labels = clusters()
+    points += 0.4 * np.random.default_rng(1).standard_normal(points.shape)
+    noise = find_suspects(points, labels).noise
+    assert noise.verdict == "cannot-tell"
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    cleaning.look(0, points, num_classes=3, seed=0)
+    look = cleaning.as_json()[0]
+    assert (look["noise_rate"], look["least"]) == (None, noise.least)
 
 
 def test_looks_are_due_at_their_steps_and_once() -> None:
@@ -119,9 +167,11 @@ def test_the_first_look_comes_after_two_epochs_at_most_200_steps(items: int, fir
 
 def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
     points, _, _ = clusters()
-    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [100, 18, 2]))
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0, above=0.01), labels, batch_size=20)
+    labels = np.repeat([2, 5, 5], 40)
+    labels[[0, 40]] = 7  # all items of this class lie deep inside another
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=3, seed=0)
+    assert said.startswith("step 0: 2 of 120 labels look wrong")
     assert "nothing is changed, as fewer classes would be left than batch.num_classes" in said
     assert not cleaning.changed
 
@@ -138,12 +188,12 @@ def test_embeddings_that_are_not_finite_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[300, 300], [100] * 4, [400, 100, 100]])
-def test_neighbours_that_tell_nothing_change_nothing(sizes: list[int]) -> None:
+def test_an_embedding_that_tells_nothing_changes_nothing(sizes: list[int]) -> None:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     points = np.random.default_rng(0).standard_normal((len(labels), 8))
     cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=2, seed=0)
-    assert said == "step 0: neighbours carry no information about the labels, so none is judged"
+    assert said == "step 0: the embedding knows too little of the labels, so none is judged"
     assert not cleaning.changed
     assert cleaning.as_json()[0]["suspects"] == 0
 

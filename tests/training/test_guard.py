@@ -36,6 +36,8 @@ from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 EVALUATE = run.write_evaluation
 KINDS = ("network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite")
 SIZES = (30, 30, 30, 30, 30, 30)

@@ -22,6 +22,8 @@ from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "strategies.md").read_text()
 SECTION = PAGE[PAGE.index("## Your own") : PAGE.index("## Other libraries")]
 (CODE,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
@@ -41,10 +43,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "my_losses.py").write_text(CODE)
     monkeypatch.chdir(tmp_path / "code")
-    known, path = set(sys.modules), list(sys.path)
+    path = list(sys.path)
     yield tmp_path / "code"
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
     sys.path[:] = path
 
 

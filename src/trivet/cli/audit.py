@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +12,23 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
 from trivet.cli.output import command_line, print_json, print_table, say
+
+# What --apply does not do.
+JUDGING = (
+    "out",
+    "report",
+    "decisions",
+    "relabel_above",
+    "folds",
+    "neighbours",
+    "distance",
+    "split",
+    "encoder",
+    "top",
+    "seed",
+    "force",
+    "data_root",
+)
 
 
 def audit(
@@ -34,21 +53,43 @@ def audit(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write all items here, most suspect first: id,label,proposed_label,probability_wrong,evidence."
+            help="Write all items here, most suspect first: id, label, proposed label, probability, evidence, "
+            "duplicates, outliers and text."
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write a page here: the most suspect items beside their neighbours.")
+        Path | None,
+        typer.Option(help="Write a page here, on which to decide: the most suspect items beside their neighbours."),
     ] = None,
     decisions: Annotated[
         Path | None,
-        typer.Option(help="Write a file id,decision,label here, to be filled in and given to trivet train --labels."),
+        typer.Option(
+            help="Write a file id,decision,label here, to be filled in and given to --apply, or for a run to trivet "
+            "train --labels."
+        ),
     ] = None,
     relabel_above: Annotated[
         float | None,
         typer.Option(
             help="Fill in decisions: relabel if the label is wrong with a probability above this, else keep. Default: "
             "leave them empty."
+        ),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply",
+            help="Judge nothing: apply the decisions in this file to the file, and write the result to --output.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="For --apply: the new file, of the same format; it must not exist.",
+            show_default=False,
         ),
     ] = None,
     folds: Annotated[
@@ -85,12 +126,19 @@ def audit(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Estimate how many labels are wrong, and rank which probably are."""
+    """Estimate how many labels are wrong, and rank which probably are; or apply decisions on them to a file."""
+    if apply is not None:
+        refuse(context, "--apply judges nothing", *JUDGING)
+        if output is None:
+            raise ValueError("--apply writes a new file: name it with --output FILE.")
+        return _apply(embeddings, apply, output, level=level, text=text, json=json)
+    refuse(context, "--output is for --apply; an audit writes to --out, --report and --decisions", "output")
     if json:
         refuse(context, "--json holds all items", "top")
     if not embeddings.is_dir():
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.audit import Outputs, Request, audit_path  # here: it loads the training stack
+    from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
+    from trivet.tasks.audit_items import Request
     from trivet.tasks.display import Display
 
     request = Request(
@@ -114,20 +162,42 @@ def audit(
     return 0
 
 
+def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text: str | None, json: bool) -> int:
+    from trivet.tables import write_cleaned  # here: `--help` reads no tables
+
+    counts = write_cleaned(path, decisions, output, level=level, text=text)
+    if json:
+        print_json(counts | {"output": str(output)})
+    else:
+        say(
+            f"{output}: {counts['left']} of {counts['rows']} rows; {counts['relabel']} relabelled, {counts['drop']} "
+            f"dropped, {counts['keep']} kept as they are, {counts['undecided']} not decided on"
+        )
+    return 0
+
+
 def print_audit(result: Mapping[str, Any], top: int) -> None:
     """The noise rate, the most suspect items as a table, and where everything was written."""
-    rate = result["noise_rate"]
-    low, high = (100 * end for end in rate["interval"])
-    say(f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)", bold=True)
+    rate, suspects = result["noise_rate"], result["suspects"]
+    say(_headline(rate), bold=True)
+    if rate["reason"]:
+        say(rate["reason"])
     name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
     how = f"out of {result['folds']} folds" if result["folds"] else "in one embedding"
+    many = result["above_half"]
+    above = "" if many is None else f"; {many} {_verb(rate)} with a probability above 50 %"
     say(
         f"{name}, by {result['level']}: {result['items']} items of {result['classes']} classes, judged {how} by "
-        f"{result['neighbours']} neighbours each; {result['above_half']} are wrong with a probability above 50 %"
+        f"{result['neighbours']} neighbours each{above}"
     )
-    if top:
+    twice = result["duplicates"]
+    say(
+        f"duplicates: {twice['exact']} items exact, {twice['near']} near, {twice['other_label']} of these with another "
+        f"label; outliers: {result['outliers']}"
+    )
+    if top and suspects:
         rows = []
-        for one in result["suspects"][:top]:
+        for one in suspects[:top]:
             margin = one["positive_margin"]
             rows.append(
                 (
@@ -138,8 +208,10 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
                     f"{100 * one['mode_share']:.0f}",
                 )
             )
-        numbers = ("wrong, %", "neighbours with its label", "margin", "mode, %")
+        numbers = (_heading(rate), "neighbours with its label", "margin", "mode, %")
         print_table(None, ("id", "label", "proposed"), numbers, rows)
+        if any(one["text"] is not None for one in suspects[:top]):
+            _print_texts(suspects[:top])
     for note in result["notes"]:
         say(f"Note: {note}")
     for key, said in (("out", "Suspects"), ("decisions", "Decisions"), ("report", "Report")):
@@ -147,6 +219,31 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
             typer.echo(f"{said}: {result[key]}")
 
 
+def _headline(rate: Mapping[str, Any]) -> str:
+    if rate["verdict"] == "uninformative":
+        return "No estimate: these embeddings cannot judge these labels"
+    low, high = (100 * end for end in rate["interval"])
+    if rate["verdict"] == "cannot-tell":
+        return f"Cannot tell how many labels are wrong: between {low:.1f} and {high:.1f} %"
+    return f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
+
+
+def _verb(rate: Mapping[str, Any]) -> str:
+    return "are wrong or not separable" if rate["verdict"] == "cannot-tell" else "are wrong"
+
+
+def _heading(rate: Mapping[str, Any]) -> str:
+    return "wrong or not separable, %" if rate["verdict"] == "cannot-tell" else "wrong, %"
+
+
+def _print_texts(suspects: Sequence[Mapping[str, Any]]) -> None:
+    """The texts of the items beside their ids, each cut to a line."""
+    widest = max(len(one["id"]) for one in suspects)
+    room = max(20, shutil.get_terminal_size().columns - widest - 8)  # less the frame of a table of two columns
+    texts = [(one["id"], textwrap.shorten(one["text"] or "", room, placeholder="…")) for one in suspects]
+    print_table(None, ("id", "text"), (), texts)
+
+
 def _cents(probability: float) -> str:
-    """Per cent with a decimal; what is not quite 100 is not said to be."""
-    return ">99.9" if 0.9995 <= probability < 1 else f"{100 * probability:.1f}"
+    """Per cent with a decimal; nothing is said to be certain."""
+    return ">99.9" if probability >= 0.9995 else f"{100 * probability:.1f}"

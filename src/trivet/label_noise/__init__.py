@@ -1,5 +1,6 @@
 """Label noise: injected, estimated, found item by item, and how much of it a strategy tolerates."""
 
+from trivet.label_noise.duplicates import Duplicates, find_duplicates
 from trivet.label_noise.estimate import NoiseEstimate, estimate_noise
 from trivet.label_noise.injection import (
     Noisy,
@@ -10,12 +11,14 @@ from trivet.label_noise.injection import (
     topline,
     within_superclass,
 )
+from trivet.label_noise.outliers import find_outliers
 from trivet.label_noise.picks import loss_picks, unpicked
 from trivet.label_noise.skew import Estimate, PickCounts, SkewEstimate, count_picks, estimate_skew
 from trivet.label_noise.suspects import Suspects, find_suspects
 from trivet.label_noise.tolerance import ImpliedTolerance, Tolerance, implied_tolerance, strategy_tolerance
 
 __all__ = [
+    "Duplicates",
     "Estimate",
     "ImpliedTolerance",
     "NoiseEstimate",
@@ -29,6 +32,8 @@ __all__ = [
     "count_picks",
     "estimate_noise",
     "estimate_skew",
+    "find_duplicates",
+    "find_outliers",
     "find_suspects",
     "implied_tolerance",
     "loss_picks",

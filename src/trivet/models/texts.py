@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 DIMENSIONS = 256
+AT_ONCE = 256  # texts that are given to an encoder
 
 
 def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -44,14 +45,28 @@ def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.floa
     return np.asarray(vectors / np.maximum(norms, np.finfo(np.float32).tiny), np.float32)
 
 
-def encoder_vectors(texts: Sequence[str], encoder: str) -> npt.NDArray[np.float32]:
+def encoder_vectors(
+    texts: Sequence[str], encoder: str, progress: Callable[[int, int], None] | None = None
+) -> npt.NDArray[np.float32]:
     """Vectors `(N, d)` of N texts from a sentence-transformers model, by name or folder.
+
+    Args:
+        progress: called with the number of texts that are embedded, and of all, from time to time.
 
     Raises:
         ValueError: if the library is not installed, or the model cannot be loaded.
     """
-    embeddings = load_encoder(encoder).encode(list(texts), show_progress_bar=False)
-    return np.asarray(embeddings, dtype=np.float32)
+    model = load_encoder(encoder)
+    # The longest first, so that texts of a like length share a batch, and what is left to do is overrated.
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    parts = []
+    for start in range(0, len(texts), AT_ONCE):
+        some = [texts[i] for i in order[start : start + AT_ONCE]]
+        parts.append(np.asarray(model.encode(some, show_progress_bar=False), np.float32))
+        if progress is not None:
+            progress(start + len(some), len(texts))
+    vectors = np.concatenate(parts)
+    return vectors[np.argsort(order)]
 
 
 def load_encoder(name: str) -> Any:

@@ -8,10 +8,24 @@ from trivet.records.items import Ends
 
 
 class NoiseRate(TypedDict):
-    """The estimated share of wrong labels, with its 95 % interval."""
+    """The share of wrong labels with its 95 % interval, or why it cannot be told.
 
-    estimate: float
-    interval: Ends
+    The verdict is "estimated"; "cannot-tell", between the ends of the interval, without an estimate; or
+    "uninformative", without either.
+    """
+
+    verdict: str
+    estimate: float | None
+    interval: Ends | None
+    reason: str
+
+
+class DuplicateCounts(TypedDict):
+    """How many items have an exact or a near duplicate, and how many one of another label."""
+
+    exact: int
+    near: int
+    other_label: int
 
 
 class Transition(TypedDict):
@@ -40,11 +54,18 @@ class Beside(LabelledItem):
 
 
 class ShownSuspect(LabelledItem):
-    """An item of the page with the label proposed for it and its nearest neighbours."""
+    """An item of the page with the label proposed for it and its nearest neighbours.
+
+    `duplicate` is "exact" or "near", `duplicate_label` "same" or "other".
+    """
 
     proposed: str
     probability: float | None
     evidence: list[str]
+    duplicate: str | None
+    duplicate_of: str | None
+    duplicate_label: str | None
+    outlier: bool | None
     neighbours: list[Beside]
 
 
@@ -62,6 +83,8 @@ class AuditRecord(TypedDict):
     method: str
     noise_rate: NoiseRate | None
     above_half: int | None
+    duplicates: DuplicateCounts | None
+    outliers: int | None
     transition: Transition | None
     notes: list[str]
     shown: list[ShownSuspect]

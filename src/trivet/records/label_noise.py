@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from trivet.records.items import Ends, Estimate
+from trivet.records.items import Estimate
 
 
 class Skew(TypedDict):
@@ -56,34 +56,21 @@ class Picks(TypedDict):
     along: list[Phase]
 
 
-class Rate(TypedDict):
-    """An estimated share of wrong labels with its 95 % interval."""
-
-    rate: float
-    interval: Ends
-
-
-class JudgedLabels(TypedDict):
-    """How many labels may be wrong by the trained and by the untrained network, or the `reason` why nothing is said."""
-
-    reason: str | None
-    trained: Rate | None
-    untrained: Rate | None
-    items: int | None
-
-
 class LabelNoise(TypedDict):
-    """Of the strategy and of the labels."""
+    """How many wrong labels the strategy tolerates."""
 
     strategy: Picks
-    labels: JudgedLabels
 
 
 class CleaningLook(TypedDict):
-    """A look at the labels while training; no rate where none was judged."""
+    """A look at the labels while training: the share of wrong ones, where it can be told, and the `least` it can be.
+
+    Neither where no label was judged.
+    """
 
     step: int
     suspects: int
     noise_rate: float | None
+    least: float | None
     left_out: int
     relabelled: int

@@ -1,15 +1,17 @@
-"""The page of `trivet audit`: the most suspect items beside their neighbours, with a choice for each."""
+"""The page of `trivet audit`, on which labels are decided: each suspect item beside its neighbours."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from trivet.records import AuditRecord
-from trivet.records.audit import ShownSuspect, Transition
+from trivet.records.audit import Beside, LabelledItem, NoiseRate, ShownSuspect, Transition
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 
 _STRONG = 55  # per cent of the colour of a cell, from which its text is that of the paper
@@ -18,29 +20,107 @@ _STRONG = 55  # per cent of the colour of a cell, from which its text is that of
 def write_audit_report(record: AuditRecord, path: Path) -> None:
     """Write the page of an audit; a part that the record lacks is left out.
 
+    The page holds all items of the record as data, and its script shows one of them at a time. What is decided on is
+    kept in the browser under a digest of the items and their labels.
+
     Raises:
         ValueError: if the transition matrix and its classes differ in length.
         OSError: if the file cannot be written.
     """
     pictures = Pictures()
-    shown = [_item(one, pictures) for one in record["shown"]]
-    counts = Counter(label for one in record["shown"] for label in {one["label"], one["proposed"]})
-    names = record["class_names"]
-    rate = record["noise_rate"]
+    data = _data(record, pictures)
+    shown = record["shown"]
     context = {
         "record": record,
         "title": ", ".join([record["name"] or "embeddings", *([record["split"]] if record["split"] else [])]),
         "facts": _facts(record),
-        "rate": rate and {"estimate": rate["estimate"], "low": rate["interval"][0], "high": rate["interval"][1]},
-        "shown": shown,
+        "rate": _rate(record["noise_rate"]),
+        "wrong": _wrong(record["noise_rate"]),
+        "shown": len(shown),
         "pictures": bool(pictures.places),
-        "filters": [(name, counts[name]) for name in names if name in counts],
-        "names": names,
+        "faceless": sum(one["thumbnail"] is None and one["text"] is None for one in shown),
+        "labels": _counted(one["label"] for one in shown),
+        "proposed": _counted(one["proposed"] for one in shown),
+        "kinds": _kinds(shown),
+        "names": record["class_names"],
         "transition": _transition(record["transition"]),
     }
-    told = [{"id": one["id"], "label": one["label"], "proposed": one["proposed"]} for one in record["shown"]]
-    plots = {"items": told, "names": names}
-    write_page("audit.html", path, context, plots, script="audit.js", plotly=False, pictures=pictures)
+    write_page("audit.html", path, context, data, script="audit.js", plotly=False, pictures=pictures)
+
+
+def _rate(rate: NoiseRate | None) -> dict[str, Any] | None:
+    if rate is None:
+        return None
+    low, high = rate["interval"] or (0.0, 0.0)
+    known = rate["verdict"] or ("estimated" if rate["estimate"] is not None else "uninformative")
+    return {"verdict": known, "estimate": rate["estimate"], "low": low, "high": high, "reason": rate["reason"]}
+
+
+def _wrong(rate: NoiseRate | None) -> str:
+    """What a suspect label is said to be."""
+    return "wrong or not separable" if rate is not None and rate["verdict"] == "cannot-tell" else "wrong"
+
+
+def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
+    return sorted(Counter(names).items(), key=lambda one: (len(one[0]) if one[0].isdigit() else 0, one[0]))
+
+
+def _kinds(shown: Sequence[ShownSuspect]) -> list[tuple[str, str, int]]:
+    """What the page can be limited to: the value, its words, and how many items there are."""
+    exact_or_near = [one["duplicate_label"] for one in shown]
+    return [
+        ("other", "duplicates, other label", exact_or_near.count("other")),
+        ("same", "duplicates, same label", exact_or_near.count("same")),
+        ("outlier", "outliers", sum(bool(one["outlier"]) for one in shown)),
+    ]
+
+
+def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
+    """What the script of the page shows; the suspect of each number is the item of that number."""
+    names = list(record["class_names"])
+    number = {name: i for i, name in enumerate(names)}
+    places: dict[str, int] = {}
+    items: list[list[Any]] = []
+
+    def numbered(name: str) -> int:
+        if name not in number:
+            number[name] = len(names)
+            names.append(name)
+        return number[name]
+
+    def item(one: LabelledItem) -> int:
+        if one["id"] not in places:
+            places[one["id"]] = len(items)
+            items.append([one["id"], numbered(one["label"]), pictures.place(one["thumbnail"]), one["text"]])
+        return places[one["id"]]
+
+    for one in record["shown"]:
+        item(one)
+    suspects = [
+        [
+            numbered(one["proposed"]),
+            ">99.9" if (one["probability"] or 0) >= 0.9995 else percent(one["probability"]),
+            one["evidence"],
+            one["duplicate"],
+            one["duplicate_of"],
+            one["duplicate_label"],
+            bool(one["outlier"]),
+            [[item(near), _near(near)] for near in one["neighbours"]],
+        ]
+        for one in record["shown"]
+    ]
+    told = [record["name"], record["split"], record["level"], [[one["id"], one["label"]] for one in record["shown"]]]
+    return {
+        "key": hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32],
+        "names": names,
+        "items": items,
+        "suspects": suspects,
+        "wrong": _wrong(record["noise_rate"]),
+    }
+
+
+def _near(near: Beside) -> str:
+    return decimal(near["distance"] if near["similarity"] is None else near["similarity"])
 
 
 def _facts(record: AuditRecord) -> list[str]:
@@ -51,23 +131,6 @@ def _facts(record: AuditRecord) -> list[str]:
         facts.append(f"out of {record['folds']} folds" if record["folds"] else "in one embedding")
     facts += [f"{record['neighbours']} neighbours each"] if record["neighbours"] is not None else []
     return facts + ([f"{record['distance']} distance"] if record["distance"] else [])
-
-
-def _item(one: ShownSuspect, pictures: Pictures) -> dict[str, Any]:
-    return {
-        **one,
-        "picture": pictures.place(one["thumbnail"]),
-        "cents": percent(one["probability"]),
-        "neighbours": [
-            {
-                **near,
-                "picture": pictures.place(near["thumbnail"]),
-                "same": near["label"] == one["label"],
-                "near": decimal(near["distance"] if near["similarity"] is None else near["similarity"]),
-            }
-            for near in one["neighbours"]
-        ],
-    }
 
 
 def _transition(transition: Transition | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""How many wrong labels a run tolerates and how many there may be, in sentences and tables."""
+"""How many wrong labels a run tolerates, and how many were put in, in sentences and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from trivet.records import RunRecord
 from trivet.records.items import Estimate
-from trivet.records.label_noise import Rate
+from trivet.records.label_noise import CleaningLook
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, number, percent
 
@@ -24,7 +24,9 @@ _MEASURES: dict[_Measure, tuple[str, str]] = {
 
 
 def noise_lines(record: RunRecord, *, run: str) -> list[str]:
-    """How many wrong labels the strategy of a run tolerates and how many there may be, in a few sentences.
+    """How many wrong labels the strategy of a run tolerates, and whether more were put in, in a sentence or two.
+
+    How many there are without that is not said: the network of the run was trained on the labels.
 
     Args:
         run: the run as `trivet audit` is given it.
@@ -32,37 +34,21 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     Returns:
         Nothing for a record that does not say.
     """
-    strategy, labels = record["label_noise"]["strategy"], record["label_noise"]["labels"]
-    tolerated = strategy["tolerance"]["rate"] if strategy["tolerance"] else None
-    if tolerated is not None:
-        first = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
-    elif strategy["reason"]:
-        first = f"How many wrong labels this strategy tolerates is unknown: {strategy['reason']}"
-    else:
-        return []
-    if labels["reason"]:
-        return [f"{first}; the share of wrong labels was not estimated: {labels['reason']}."]
-    trained, untrained, put_in = labels["trained"], labels["untrained"], _put_in(record)
-    if trained is None:
-        return [f"{first}."]
-    lines = [
-        f"{first}; your labels contain about p = {_rate(trained)} according to this network, which hides mistakes it "
-        "was trained on"
-    ]
-    if untrained is not None:
-        lines[0] += (
-            f", and p = {_rate(untrained)} according to the untrained one, which mistakes overlapping classes for "
-            "errors"
-        )
-    lines[0] += "." if put_in is None else f"; {put_in:.2f} were corrupted on purpose."
-    if tolerated is None or tolerated["value"] is None:
-        return lines
-    if any(look["left_out"] or look["relabelled"] for look in record["cleaning"]):
-        return [*lines, "This is about the labels as given; the strategy was measured on the cleaned labels."]
-    rates = [one["rate"] for one in (trained, untrained) if one is not None] if put_in is None else [put_in]
-    if max(rates) > tolerated["value"]:
-        word = "is" if min(rates) > tolerated["value"] else "may be"
-        lines.append(f"That {word} more than the strategy tolerates: {_advice(record, run)}.")
+    strategy, noise = record["label_noise"]["strategy"], record["data"]["noise"]
+    if not strategy["tolerance"]:
+        reason = strategy["reason"]
+        return [f"How many wrong labels this strategy tolerates is unknown: {reason}."] if reason else []
+    tolerated = strategy["tolerance"]["rate"]
+    cleaned = any(look["left_out"] or look["relabelled"] for look in record["cleaning"])
+    told = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
+    told += ", measured on the cleaned labels" if cleaned else ""
+    if noise is None:
+        return [f"{told}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
+    if noise["topline"] or noise["rate"] is None:
+        return [f"{told}."]
+    lines = [f"{told}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}were made wrong on purpose."]
+    if not cleaned and (more := _more(noise["rate"], tolerated)):
+        lines.append(f"That {more} more than the strategy tolerates: {_advice(record, run)}.")
     return lines
 
 
@@ -103,12 +89,20 @@ def noise_parts(record: RunRecord) -> dict[str, Any] | None:
 
 def cleaning_rows(record: RunRecord) -> list[list[str]]:
     """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
-    rows = []
-    for look in record["cleaning"]:
-        rate = MISSING if look["noise_rate"] is None else f"{percent(look['noise_rate'])} %"
-        rows.append([*map(number, (look["step"], look["suspects"])), rate])
-        rows[-1] += map(number, (look["left_out"], look["relabelled"]))
-    return rows
+    return [
+        [
+            *map(number, (look["step"], look["suspects"])),
+            _share(look),
+            *map(number, (look["left_out"], look["relabelled"])),
+        ]
+        for look in record["cleaning"]
+    ]
+
+
+def _share(look: CleaningLook) -> str:
+    if look["noise_rate"] is not None:
+        return f"{percent(look['noise_rate'])} %"
+    return MISSING if look["least"] is None else f"at least {percent(look['least'])} %"
 
 
 def noise_curve(record: RunRecord) -> dict[str, Any] | None:
@@ -138,13 +132,12 @@ def _advice(record: RunRecord, run: str) -> str:
     return f'{advice}; or sample more evenly: with loss.negatives = "random" the skew is 1'
 
 
-def _put_in(record: RunRecord) -> float | None:
-    noise = record["data"]["noise"]
-    return None if noise is None or noise["topline"] else noise["rate"]
-
-
-def _rate(told: Rate) -> str:
-    return _with_ends({"value": told["rate"], "interval": [*told["interval"]]})
+def _more(rate: float, tolerated: Estimate) -> str:
+    """ "is" above the interval, "may be" in it, and nothing below it."""
+    low, high = (tolerated["value"] if end is None else end for end in tolerated["interval"])
+    if low is None or high is None or rate < low:
+        return ""
+    return "is" if rate > high else "may be"
 
 
 def _with_ends(told: Estimate) -> str:

@@ -1,5 +1,6 @@
 """Embeddings, texts and decisions on labels in files: npz, npy with csv, parquet, csv."""
 
+from trivet.tables.cleaned import write_cleaned
 from trivet.tables.decisions import Decision, read_decisions, write_decisions
 from trivet.tables.parquet import write_embeddings
 from trivet.tables.read import read_vectors
@@ -13,6 +14,7 @@ __all__ = [
     "read_decisions",
     "read_texts",
     "read_vectors",
+    "write_cleaned",
     "write_decisions",
     "write_embeddings",
 ]

@@ -13,7 +13,12 @@ from trivet.tables.vectors import Vectors, select_rows
 
 
 def read_vectors(
-    path: Path, *, levels: Sequence[str] | None = None, table: Path | None = None, split: str | None = None
+    path: Path,
+    *,
+    levels: Sequence[str] | None = None,
+    table: Path | None = None,
+    split: str | None = None,
+    text: str | None = None,
 ) -> Vectors:
     """Read embeddings and what is known of each row.
 
@@ -32,9 +37,12 @@ def read_vectors(
     Args:
         path: the file or folder.
         levels: the columns that are label levels, in this order, of any type; by default those that hold texts,
-            integers, bools or floats that are all integral, in the order of the file.
+            integers, bools or floats that are all integral, in the order of the file; but none with a text of more than
+            1,000 characters, and none where less than a fifth of the rows share their value with another row of the
+            file (of 20 rows or more): texts and file names are no classes.
         table: the csv file of an npy file; by default the one beside it of the same stem.
         split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
+        text: a column whose values are wanted as texts of any length, level or not.
 
     Raises:
         ValueError: if a file is missing, broken or of another kind; if embeddings are not `(N, d)` floating point with
@@ -45,13 +53,15 @@ def read_vectors(
         raise ValueError(f"only an .npy file takes a separate table: got {path} and the table {table}; leave it out.")
     if path.is_dir():
         file = _run_file(path, split)
-        return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None)
+        return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None, text)
     if not path.is_file():
         raise ValueError(f"embeddings must be read from a file or a run folder: {path} does not exist; check the path.")
-    return _read(path, path.name, levels, table, split)
+    return _read(path, path.name, levels, table, split, text)
 
 
-def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | None, split: str | None) -> Vectors:
+def _read(
+    path: Path, name: str, levels: Sequence[str] | None, table: Path | None, split: str | None, text: str | None
+) -> Vectors:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         source = read_npz(path, levels)
@@ -63,7 +73,7 @@ def _read(path: Path, name: str, levels: Sequence[str] | None, table: Path | Non
         raise ValueError(
             f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
         )
-    return select_rows(path, source, levels, split, name=name)
+    return select_rows(path, source, levels, split, text=text, name=name)
 
 
 def _run_file(path: Path, split: str | None) -> Path:

@@ -23,7 +23,7 @@ class Column(NamedTuple):
     """A column of a file.
 
     Attributes:
-        values: `(N,)` bool, integer, float or text.
+        values: `(N,)` bool, integer, float or text; Python texts where one has more than 1,000 characters.
         missing: `(N,)` where there is no value.
         plain: whether it is a label level where none is named.
     """
@@ -80,7 +80,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
-    """A column of any type that has texts; ValueError if one is too long."""
+    """A column of any type that has texts."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
@@ -94,14 +94,10 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
         return Column(column.fill_null(0).to_numpy(), missing, True)
     with whole(path, path.suffix[1:]):  # texts that are not UTF-8
         texts = column.cast(pa.large_string()).fill_null("")
-        lengths = pc.utf8_length(texts).to_numpy()
-        values = texts.to_numpy().astype(np.str_) if lengths.max(initial=0) <= LONGEST else None
-    if values is None:
-        raise ValueError(
-            f"a label must have at most {LONGEST} characters: that of column {name!r} of {path} in row "
-            f"{lengths.argmax()} has {lengths.max()}; shorten it, or name the columns that are label levels."
-        )
-    return Column(values, missing, is_text(kind))
+        longest = pc.max(pc.utf8_length(texts)).as_py() or 0
+        values = texts.to_numpy()
+    short = longest <= LONGEST
+    return Column(values.astype(np.str_) if short else values, missing, short and is_text(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:

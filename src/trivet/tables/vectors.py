@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 
 from trivet.config import nearest
 from trivet.geometry.arrays import Integers
-from trivet.tables.source import Column, Source, listed
+from trivet.tables.source import LONGEST, Column, Source, listed
 
 Names = npt.NDArray[np.str_]
 
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
+SHARED = 0.2  # of the rows of a label level: at least so many have the class of another row
+TOLD = 20  # rows, of which that can be told
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,11 @@ class Vectors:
         ids: `(N,)` different texts, or None.
         splits: `(N,)` the split each row belongs to, or None.
         cameras: `(N,)` the camera each row was seen by, or None.
+        rows: `(N,)` the numbers of the rows in their file, from 0.
+        columns: the names of all columns of the file.
+        texts: the column that was asked for as texts, or None.
+        passed_over: columns that were not taken for label levels, as nearly every row has a value of its own.
+        notes: what is odd about the levels that were named, in sentences.
     """
 
     name: str
@@ -41,14 +48,27 @@ class Vectors:
     ids: Names | None
     splits: Names | None
     cameras: Names | None
+    rows: Integers
+    columns: tuple[str, ...]
+    texts: Sequence[str] | None = None
+    passed_over: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.embeddings.ndim == 2
-        columns = [*self.labels.values(), self.ids, self.splits, self.cameras]
+        columns = [*self.labels.values(), self.ids, self.splits, self.cameras, self.rows]
         assert all(column.shape == (len(self),) for column in columns if column is not None)
+
+    def names(self) -> list[str]:
+        """What each row is called: its id, or the number of the row in the file."""
+        return [str(row) for row in self.rows.tolist()] if self.ids is None else self.ids.tolist()
 
     def __len__(self) -> int:
         return len(self.embeddings)
+
+    def why_none(self) -> str:
+        """Of a file without label levels: the columns that were passed over, to be said in brackets; else nothing."""
+        return f" (nearly every row has its own {listed(self.passed_over)})" if self.passed_over else ""
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Vectors:
         """The rows of a slice, at the positions `(M,)`, or where a mask `(N,)` is true, in that order.
@@ -67,6 +87,8 @@ class Vectors:
             ids=None if self.ids is None else self.ids[rows],
             splits=None if self.splits is None else self.splits[rows],
             cameras=None if self.cameras is None else self.cameras[rows],
+            rows=self.rows[rows],
+            texts=None if self.texts is None else np.array(self.texts, object)[rows].tolist(),
         )
 
 
@@ -118,7 +140,13 @@ def class_numbers(*columns: Names) -> tuple[tuple[Integers, ...], tuple[str, ...
 
 
 def select_rows(
-    path: Path, source: Source, levels: Sequence[str] | None, split: str | None, *, name: str | None = None
+    path: Path,
+    source: Source,
+    levels: Sequence[str] | None,
+    split: str | None,
+    *,
+    text: str | None = None,
+    name: str | None = None,
 ) -> Vectors:
     """The rows of an open file that are asked for, with their columns; errors name the path."""
     check_columns(path, source.columns)
@@ -130,16 +158,32 @@ def select_rows(
     def texts(column: Column | None, role: str) -> Names | None:
         return None if column is None else _texts(path, column, rows, role)
 
+    for wanted in [*(levels or ()), *([] if text is None else [text])]:
+        if wanted not in source.columns:
+            there = nearest(wanted, source.columns) if source.columns else "it has no columns; add one."
+            kind = "each label level" if wanted in (levels or ()) else "the texts"
+            raise ValueError(f"{kind} must be a column: {path} has no {wanted!r}; {there}")
+    passed_over: list[str] = []
+    notes: list[str] = []
     if levels is None:
         known = {*ID, *SPLIT, *CAMERA}
-        read = {level: source.column(level) for level in source.columns if level not in known and not _index(level)}
-        chosen = {level: column for level, column in read.items() if column.plain}
+        chosen = {}
+        for level in source.columns:
+            if level in known or _index(level):
+                continue
+            column = source.column(level)
+            if _nearly_distinct(column):
+                passed_over.append(level)
+            elif column.plain:
+                chosen[level] = column
     else:
-        for level in levels:
-            if level not in source.columns:
-                there = nearest(level, source.columns) if source.columns else "it has no columns; add one."
-                raise ValueError(f"each label level must be a column: {path} has no {level!r}; {there}")
         chosen = {level: source.column(level) for level in levels}
+        notes = [
+            f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label level "
+            "because it was named."
+            for level, column in chosen.items()
+            if _nearly_distinct(column)
+        ]
     ids = texts(_known(path, source, ID), "id")
     if ids is not None:
         _check_different(path, ids, rows)
@@ -152,7 +196,29 @@ def select_rows(
         ids=ids,
         splits=texts(splits, "split"),
         cameras=texts(_known(path, source, CAMERA), "camera"),
+        rows=rows,
+        columns=tuple(source.columns),
+        texts=None if text is None else _shown(source.column(text), rows),
+        passed_over=tuple(passed_over),
+        notes=tuple(notes),
     )
+
+
+def _nearly_distinct(column: Column) -> bool:
+    """Whether less than a fifth of 20 rows or more share their value with another, as among texts or file names.
+
+    Where classes have two items each, all of them do; of the 13,233 faces of LFW, with 4,069 people seen once, 69 %.
+    """
+    values = column.values[~column.missing]
+    counts = pa.array(values).value_counts().field("counts").to_numpy()
+    return bool(len(values) >= TOLD and counts[counts > 1].sum() < SHARED * len(values))
+
+
+def _shown(column: Column, rows: Integers) -> list[str]:
+    """The values as texts of any length; what is missing is empty."""
+    values, missing = column.values[_joined(rows)], column.missing[_joined(rows)]
+    texts = values.tolist() if values.dtype.kind == "O" else _names(values).tolist()
+    return ["" if lacks else text for text, lacks in zip(texts, missing.tolist(), strict=True)]
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
@@ -193,6 +259,12 @@ def _texts(path: Path, column: Column, rows: Integers, role: str) -> Names:
         raise ValueError(
             f"every row of {path} must have a {role}: {len(missing)} of {len(rows)} have none, rows {shown} counted "
             "from 0; fill them in, or leave out these rows or this column."
+        )
+    if column.values.dtype.kind == "O":
+        lengths = [len(column.values[row]) for row in rows]
+        raise ValueError(
+            f"a {role} must have at most {LONGEST} characters: that of row {rows[int(np.argmax(lengths))]} of {path} "
+            f"has {max(lengths)}; shorten it, or leave out this column."
         )
     return _names(column.values[_joined(rows)])
 

@@ -120,13 +120,16 @@ def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progre
         ValueError: as `evaluate_file`.
     """
     request = replace(request, distance=request.distance or _distance_of(query))
-    sets = _Sets(
-        f"{query.name} in {gallery.name}",
-        read_vectors(query, levels=request.levels, table=request.table, split=request.split),
-        read_vectors(gallery, levels=request.levels),
-        None,
-    )
-    return _evaluate(sets, request, progress)
+    queries = read_vectors(query, levels=request.levels, table=request.table, split=request.split)
+    others = read_vectors(gallery, levels=request.levels)
+    if request.levels is None:
+        # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
+        levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
+        if lacking := [level for level in levels if level in queries.passed_over]:
+            queries = read_vectors(query, levels=levels, table=request.table, split=request.split)
+        if lacking or any(level in others.passed_over for level in levels):
+            others = read_vectors(gallery, levels=levels)
+    return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request, progress)
 
 
 def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
@@ -248,7 +251,8 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
     queries, gallery = sets.queries, sets.gallery
     if not queries.labels:
         raise ValueError(
-            f"evaluation needs a label for each row: {sets.name} has no label column; name one with --labels."
+            f"evaluation needs a label for each row: {sets.name} has no label column{queries.why_none()}; name one "
+            "with --labels."
         )
     if gallery is not None and list(gallery.labels) != list(queries.labels):
         raise ValueError(

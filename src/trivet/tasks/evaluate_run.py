@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from trivet.collapse.result import UNTRAINED
 from trivet.data import Splits, load
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
@@ -30,7 +29,7 @@ from trivet.training.checkpoint import (
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
 from trivet.training.guard import Guard, with_changes
-from trivet.training.picks import PickLog, labels_section
+from trivet.training.picks import PickLog
 from trivet.training.record import first_record
 from trivet.training.run_folder import (
     REPORT,
@@ -65,6 +64,8 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
                 record["cleaning"] = list(kept.cleaning.get("looks", []))
+        # Older runs judged their labels here by the network that was trained on them.
+        record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
         untrained = build(config.model, splits.train.inputs.shape, config.seed)
         return write_evaluation(run, record, config, splits, model, untrained, display)
@@ -108,18 +109,7 @@ def write_evaluation(
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
     keep("train", embeddings)
-    references = run_references(untrained, trained)
-    diagnose("train", embeddings, references)
-    record["label_noise"] |= {
-        "labels": labels_section(
-            embeddings,
-            references[UNTRAINED],
-            trained.labels[splits.level],
-            classes=len(np.unique(splits.train.labels[splits.level])),
-            distance=config.evaluation.distance,
-            seed=config.seed,
-        )
-    }
+    diagnose("train", embeddings, run_references(untrained, trained))
     seconds = time.perf_counter() - began
     sections: Mapping[str, Any] = measure_splits(
         splits.evaluation,

@@ -106,6 +106,7 @@ def subjects(path: Path, request: Request, progress: Progress | None = None) -> 
         ids=_ids(vectors),
         distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
         fine=request.fine,
+        notes=vectors.notes,
     )
     return [_with_reference_files(of_file, vectors, request)]
 
@@ -179,8 +180,8 @@ def _read(path: Path, request: Request, split: str | None) -> Vectors:
             vectors = read_vectors(path, levels=[*vectors.labels, *lacking], split=split)
     if not vectors.labels:
         raise ValueError(
-            f"a diagnosis needs a label for each row: {vectors.name} has no label column; add one, or name it with "
-            "--labels."
+            f"a diagnosis needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, "
+            "or name it with --labels."
         )
     return vectors
 

@@ -1,4 +1,4 @@
-"""Cleaning: drops or relabels items during training whose label disagrees with their neighbours."""
+"""Cleaning: drops or relabels items during training whose label is probably wrong in the present embedding."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from trivet.config import Config
 from trivet.label_noise import find_suspects
 
 EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
-BLIND = 0.9  # of the share outside the largest class, which is read as the rate where neighbours tell nothing
 
 
 class CleaningConfig(Config):
-    """What is done while training about labels that are probably wrong, by the neighbours in the present embedding."""
+    """What is done while training about labels that are probably wrong, judged in the present embedding."""
 
     action: Literal["drop", "relabel"] = Field(
         description="drop: train without suspects. relabel: train on them with their most probable class."
@@ -116,11 +115,13 @@ class Cleaning:
         if not np.isfinite(embeddings).all():
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
-        judged = find_suspects(embeddings, self._given, seed=seed)
-        largest = np.unique(self._given, return_counts=True)[1].max() / len(self._given)
-        if judged.noise.rate > BLIND * (1 - largest):
-            self._note(step, suspects=0, rate=judged.noise.rate)
-            return f"step {step}: neighbours carry no information about the labels, so none is judged"
+        # A network hides what it has memorised; the labels as given stay as wrong as an earlier look has shown.
+        least = max((look.get("least") or 0.0 for look in self._looks), default=0.0)
+        judged = find_suspects(embeddings, self._given, seed=seed, least=least)
+        noise = judged.noise
+        if noise.verdict == "uninformative":
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: the embedding knows too little of the labels, so none is judged"
         suspect = judged.probability_wrong > self.config.above
         labels, kept = self._given, ~suspect
         if self.config.action == "relabel":
@@ -130,21 +131,22 @@ class Cleaning:
         rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
         said = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
         if len(np.unique(labels[rows])) < num_classes:
-            self._note(step, suspects=int(suspect.sum()), rate=judged.noise.rate)
+            self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
             return f"{said}; nothing is changed, as fewer classes would be left than batch.num_classes"
         self._put_in_force(labels, rows)
-        self._note(step, suspects=int(suspect.sum()), rate=judged.noise.rate)
+        self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
         return f"{said}; {len(labels) - len(rows)} items dropped, {(labels != self._given).sum()} relabelled"
 
     def _put_in_force(self, labels: np.ndarray, rows: np.ndarray) -> None:
         self.labels, self.rows = labels, rows
 
-    def _note(self, step: int, *, suspects: int, rate: float | None) -> None:
+    def _note(self, step: int, *, suspects: int, rate: float | None, least: float | None = None) -> None:
         self._looks.append(
             {
                 "step": step,
                 "suspects": suspects,
                 "noise_rate": rate,
+                "least": least,
                 "left_out": len(self.labels) - len(self.rows),
                 "relabelled": int((self.labels != self._given).sum()),
             }
@@ -178,5 +180,8 @@ class Cleaning:
         self._put_in_force(labels, rows)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """{"step", "suspects", "noise_rate", "left_out", "relabelled"} of each look; no rate: none judged."""
+        """{"step", "suspects", "noise_rate", "least", "left_out", "relabelled"} of each look.
+
+        No rate: it could not be told. No least either: none was judged.
+        """
         return self._looks

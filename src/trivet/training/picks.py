@@ -1,6 +1,4 @@
-"""Label noise of a run: how many wrong labels its strategy tolerates, measured while it trains, and how many there may
-be.
-"""
+"""Label noise of a run: how many wrong labels its strategy tolerates, measured while it trains."""
 
 from __future__ import annotations
 
@@ -8,22 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from trivet.data import Splits
-from trivet.evaluation.inputs import Metric
-from trivet.geometry.arrays import Integers
-from trivet.label_noise import PickCounts, estimate_noise, estimate_skew, loss_picks, strategy_tolerance, unpicked
+from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_tolerance, unpicked
 from trivet.rows import RowLoss
 from trivet.training.config import RunConfig
-from trivet.training.sample import class_sample
 
 SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
 PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
-ITEMS, LEAST = 2500, 20  # looked at for the noise of the labels: in all at most, and of each class if it has so many
-TYPICAL = 10  # items of the median class from which on it is estimated
 
 
 def spacing(steps: int) -> int:
@@ -105,47 +97,3 @@ class PickLog:
         skew = estimate_skew([PickCounts.from_json(look) for look in looks])
         tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
         return {"skew": skew.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}
-
-
-def labels_section(
-    embeddings: npt.NDArray[Any],
-    untrained: npt.NDArray[Any],
-    labels: Integers,
-    *,
-    classes: int,
-    distance: Metric,
-    seed: int,
-) -> dict[str, Any]:
-    """The part "labels" of the section "label_noise" of a record: how many of the labels may be wrong.
-
-    A network that was trained on the labels may have memorised wrong ones, and hides them; one that was not
-    trained has learned nothing, and classes that overlap in its embedding are taken for wrong labels. So one estimate
-    is rather too low, and the other may be too high. `trivet audit` judges each label by a network trained without it.
-
-    Args:
-        embeddings, untrained: `(N, d)` of training items, after and before training.
-        labels: `(N,)` of the level that is trained on.
-        classes: how many are trained on, of which `labels` may hold a part.
-
-    Returns:
-        {"trained": {"rate", "interval"}, "untrained": the same or None where its embedding is not finite, "items"}, or
-        {"reason"} where there is no estimate.
-    """
-    kept = class_sample(labels, ITEMS, least=LEAST, seed=seed)
-    labels = labels[kept]
-    sizes = np.unique(labels, return_counts=True)[1]
-    if len(sizes) < classes:
-        return {"reason": f"the {len(labels)} sampled items cover only {len(sizes)} of {classes} classes"}
-    if np.median(sizes) < TYPICAL:
-        return {
-            "reason": f"the median class has {np.median(sizes):g} items, too few to judge a label by its neighbours: "
-            f"at least {TYPICAL} are needed"
-        }
-
-    def estimate(points: npt.NDArray[Any]) -> dict[str, Any] | None:
-        if not np.isfinite(points).all():
-            return None
-        noise = estimate_noise(points, labels, distance=distance, seed=seed)
-        return {"rate": noise.rate, "interval": list(noise.interval)}
-
-    return {"trained": estimate(embeddings[kept]), "untrained": estimate(untrained[kept]), "items": len(labels)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,14 @@ from trivet.theory.dynamics import (
 LOSSES = ["first-order", "vanilla", "second-order"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trained_once() -> Iterator[None]:
+    """The networks trained on digits take seconds, and are the same each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(real_steps, "digit_movement", cache(real_steps.digit_movement))
+        yield
+
+
 def named(checks: list[Check]) -> dict[str, bool]:
     return {check.id: check.holds for check in checks}
 
@@ -41,8 +50,7 @@ def test_a_wrong_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(s_ap: Any, s_an: Any, gamma: Any, **options: Any) -> dynamics.SimulatedStep:
         return simulated_step(s_ap, s_an, -np.asarray(gamma), **options)
 
-    for part in (equations, diagram, real_steps):
-        monkeypatch.setattr(part, "simulated_step", wrong)
+    monkeypatch.setattr(dynamics, "simulated_step", wrong)
     broken = (
         equations.closed_form_checks, equations.geometry_checks, equations.norm_checks, equations.small_step_checks,
         real_steps.free_movement_checks,
@@ -65,7 +73,7 @@ def test_a_wrong_entanglement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_movement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real_steps, "movement", lambda before, after, triplets: movement(after, before, triplets))
+    monkeypatch.setattr(dynamics, "movement", lambda before, after, triplets: movement(after, before, triplets))
     assert not named(real_steps.free_movement_checks())["xuan2020-movement-free"]
 
 
@@ -83,7 +91,7 @@ def test_movement_of_another_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_wrong_regions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        diagram,
+        dynamics,
         "vector_field",
         lambda **options: vector_field(**options | {"strength": 1 - options.get("strength", 0)}),
     )
@@ -92,7 +100,7 @@ def test_wrong_regions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_triplets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        diagram, "triplet_scatter", lambda rows, labels: triplet_scatter(rows, labels, positives="hard")
+        dynamics, "triplet_scatter", lambda rows, labels: triplet_scatter(rows, labels, positives="hard")
     )
     assert not named(diagram.group_size_checks())["xuan2020-group-size"]
 
@@ -127,7 +135,7 @@ def without_crossing(**options: Any) -> dynamics.VectorField:
 def test_another_field_fails_the_kinds_of_movement(
     wrong: Callable[..., dynamics.VectorField], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagram, "vector_field", wrong)
+    monkeypatch.setattr(dynamics, "vector_field", wrong)
     holds = named(diagram.movement_type_checks())
     for name in ("three-types", "erratum-bottom-right", "erratum-signs"):
         assert not holds[f"xuan2020-{name}"]

@@ -21,31 +21,10 @@ from matplotlib.ticker import PercentFormatter
 from trivet.arguments import check_count, check_name
 from trivet.mining import NegativeName, PositiveName
 from trivet.papers.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, Part, label_outer, panels, style, tidy
+from trivet.papers.xuan2020 import field_maps
 from trivet.papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
-from trivet.papers.xuan2020.field_maps import (
-    S_AN,
-    S_AP,
-    WAYS,
-    colour_bar,
-    colour_steps,
-    draw_arrows,
-    draw_map,
-    field_columns,
-    legend_of_ways,
-    name_axes,
-)
 from trivet.tables import class_numbers, read_vectors
-from trivet.theory.dynamics import (
-    DIRECTIONS,
-    STRIP,
-    EntanglementFactor,
-    SimulatedLoss,
-    directions,
-    movement_areas,
-    regions,
-    triplet_scatter,
-    vector_field,
-)
+from trivet.theory import dynamics
 
 SHORT = {"first-order": "first-order loss", "vanilla": "vanilla loss", "second-order": "second-order loss"}
 STRATEGIES: dict[str, tuple[PositiveName, NegativeName]] = {
@@ -68,10 +47,10 @@ ARROWS, FIELD_ARROWS, AREA_CELLS = 20, 14, 200  # on a side: of arrows, and of t
 
 def figures(
     *,
-    loss: Sequence[SimulatedLoss] | None = None,
+    loss: Sequence[dynamics.SimulatedLoss] | None = None,
     gamma: Sequence[float] = GAMMAS,
     entanglement: Sequence[float] = STRENGTHS,
-    factor: EntanglementFactor = "sqrt",
+    factor: dynamics.EntanglementFactor = "sqrt",
     learning_rate: float = 0.1,
     grid: int = 50,
     seed: int = 0,
@@ -96,7 +75,7 @@ def figures(
         ValueError: if an option is out of range, or the file is not one of embeddings with that column.
     """
     for name in loss or ():
-        check_name(name, get_args(SimulatedLoss), name="loss")
+        check_name(name, get_args(dynamics.SimulatedLoss), name="loss")
     check_count(grid, name="grid")
     if grid < 2:
         raise ValueError(f"grid must be at least 2: got {grid}; a zero line needs cells on both sides.")
@@ -113,7 +92,7 @@ def figures(
     two = every if loss else tuple(name for name in LOSSES if name != "vanilla")
     options: dict[str, Any] = {"factor": factor, "learning_rate": learning_rate}
     for strength, each in product(strengths, gammas):  # what is wrong with an option shows before the work
-        vector_field(loss="first-order", gamma=each, strength=strength, size=1, **options)
+        dynamics.vector_field(loss="first-order", gamma=each, strength=strength, size=1, **options)
     middle = gammas[len(gammas) // 2]
     with style():
         return [
@@ -143,11 +122,11 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
     parts: list[Part] = []
     generator = torch.Generator().manual_seed(seed)
     for strategy, (positives, negatives) in STRATEGIES.items():
-        placed = triplet_scatter(rows, classes, positives=positives, negatives=negatives, generator=generator)
+        placed = dynamics.triplet_scatter(rows, classes, positives=positives, negatives=negatives, generator=generator)
         some = torch.randperm(len(placed.s_ap), generator=generator)[:DRAWN].sort().values.numpy()
         s_ap, s_an = placed.s_ap[some], placed.s_an[some]
         index = dict(zip(("anchor", "positive", "negative"), placed.triplets[some].T, strict=True))
-        flags = {name: flag.astype(int) for name, flag in vars(regions(s_ap, s_an, width=BAND)).items()}
+        flags = {name: flag.astype(int) for name, flag in vars(dynamics.regions(s_ap, s_an, width=BAND)).items()}
         parts.append({"strategy": strategy} | index | {"s_ap": s_ap, "s_an": s_an} | flags)
     columns = tidy(parts)
     if not columns["s_ap"]:
@@ -160,7 +139,7 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
     picture, ((left, right),) = panels(1, 2, height=3.95)
     for axes, low in ((left, -1.0), (right, 0.0)):
         axes.plot([low, 1], [low, 1], color="black", linewidth=1)
-        axes.set(xlim=(low, 1), ylim=(low, 1), aspect="equal", xlabel=S_AP, ylabel=S_AN)
+        axes.set(xlim=(low, 1), ylim=(low, 1), aspect="equal", xlabel=field_maps.S_AP, ylabel=field_maps.S_AN)
         axes.spines[["top", "right"]].set_visible(True)
         axes.set_axisbelow(True)
         axes.set_xticks(np.linspace(low, 1, 5))
@@ -220,24 +199,24 @@ def _bands(axes: Axes) -> None:
 
 
 def _entanglement(
-    loss: SimulatedLoss, gamma: float, strengths: Sequence[float], grid: int, options: dict[str, Any]
+    loss: dynamics.SimulatedLoss, gamma: float, strengths: Sequence[float], grid: int, options: dict[str, Any]
 ) -> Figure:
     """Like figure 2, one loss: two rows of maps and one of arrows, a column for each strength."""
     maps, coarse = (
-        {each: vector_field(loss=loss, gamma=gamma, strength=each, size=size, **options) for each in strengths}
+        {each: dynamics.vector_field(loss=loss, gamma=gamma, strength=each, size=size, **options) for each in strengths}
         for size in (grid, ARROWS)
     )
     picture, axes = panels(3, len(strengths), width=_wide(len(strengths)), height=7.5, sharex=True, sharey=True)
-    steps = colour_steps(maps.values())
+    steps = field_maps.colour_steps(maps.values())
     for column, strength in enumerate(strengths):
-        draw_map(axes[0, column], maps[strength], "ap", steps)
-        draw_map(axes[1, column], maps[strength], "an", steps)
-        draw_arrows(axes[2, column], coarse[strength])
+        field_maps.draw_map(axes[0, column], maps[strength], "ap", steps)
+        field_maps.draw_map(axes[1, column], maps[strength], "an", steps)
+        field_maps.draw_arrows(axes[2, column], coarse[strength])
         axes[0, column].set_title(_strength(strength))
     for row, name in enumerate(("change of $S_{ap}$", "change of $S_{an}$", "direction of the step")):
         axes[row, 0].set_ylabel(name, fontweight="bold")
-    colour_bar(picture, axes[:2], steps, "bottom")
-    name_axes(picture)
+    field_maps.colour_bar(picture, axes[:2], steps, "bottom")
+    field_maps.name_axes(picture)
     return Figure(
         name=f"entanglement-{loss}",
         title=f"What one step with the {SHORT[loss]} does, gamma = {gamma:g}",
@@ -251,7 +230,7 @@ def _entanglement(
         ),
         numbers=tidy(
             [
-                field_columns(fields[strength], drawn=drawn, gamma=gamma, p=strength)
+                field_maps.field_columns(fields[strength], drawn=drawn, gamma=gamma, p=strength)
                 for drawn, fields in (("map", maps), ("arrow", coarse))
                 for strength in strengths
             ]
@@ -261,11 +240,15 @@ def _entanglement(
 
 
 def _changes(
-    loss: SimulatedLoss, gammas: Sequence[float], strengths: Sequence[float], grid: int, options: dict[str, Any]
+    loss: dynamics.SimulatedLoss,
+    gammas: Sequence[float],
+    strengths: Sequence[float],
+    grid: int,
+    options: dict[str, Any],
 ) -> Figure:
     """Like a third of figure 5: maps of both changes for every gamma and strength."""
     maps = {
-        key: vector_field(loss=loss, gamma=key[0], strength=key[1], size=grid, **options)
+        key: dynamics.vector_field(loss=loss, gamma=key[0], strength=key[1], size=grid, **options)
         for key in product(gammas, strengths)
     }
     picture, axes = panels(
@@ -276,17 +259,17 @@ def _changes(
         sharex=True,
         sharey=True,
     )
-    steps = colour_steps(maps.values())
+    steps = field_maps.colour_steps(maps.values())
     for (row, gamma), (column, strength) in product(enumerate(gammas), enumerate(strengths)):
         for offset, change in enumerate(("ap", "an")):
             panel = axes[row + offset * len(gammas), column]
-            draw_map(panel, maps[gamma, strength], change, steps)
+            field_maps.draw_map(panel, maps[gamma, strength], change, steps)
             if column == 0:
                 panel.set_ylabel(f"change of $S_{{{change}}}$, $\\gamma$ = {gamma:g}", fontweight="bold")
     for column, strength in enumerate(strengths):
         axes[0, column].set_title(_strength(strength))
-    colour_bar(picture, axes, steps, "top")
-    name_axes(picture)
+    field_maps.colour_bar(picture, axes, steps, "top")
+    field_maps.name_axes(picture)
     return Figure(
         name=f"changes-{loss}",
         title=f"Changes of similarity with the {SHORT[loss]}",
@@ -300,13 +283,15 @@ def _changes(
             "a column they grow with gamma, the cosine between the directions from the anchor to the positive and to "
             "the negative."
         ),
-        numbers=tidy([field_columns(field, gamma=gamma, p=strength) for (gamma, strength), field in maps.items()]),
+        numbers=tidy(
+            [field_maps.field_columns(field, gamma=gamma, p=strength) for (gamma, strength), field in maps.items()]
+        ),
         picture=picture,
     )
 
 
 def _fields(
-    losses: Sequence[SimulatedLoss], gammas: Sequence[float], strength: float, options: dict[str, Any]
+    losses: Sequence[dynamics.SimulatedLoss], gammas: Sequence[float], strength: float, options: dict[str, Any]
 ) -> Figure:
     """The vector fields that belong to figure 5, for one strength."""
     picture, axes = panels(
@@ -314,16 +299,18 @@ def _fields(
     )
     blocks = []
     for (row, loss), (column, gamma) in product(enumerate(losses), enumerate(gammas)):
-        field = vector_field(loss=loss, gamma=gamma, strength=strength, size=FIELD_ARROWS, **options)
-        draw_arrows(axes[row, column], field)
-        blocks.append(field_columns(field, loss=loss, gamma=gamma, p=strength))
+        field = dynamics.vector_field(loss=loss, gamma=gamma, strength=strength, size=FIELD_ARROWS, **options)
+        field_maps.draw_arrows(axes[row, column], field)
+        blocks.append(field_maps.field_columns(field, loss=loss, gamma=gamma, p=strength))
         if column == 0:
             axes[row, 0].set_ylabel(SHORT[loss], fontweight="bold")
     for column, gamma in enumerate(gammas):
         axes[0, column].set_title(f"$\\gamma$ = {gamma:g}")
-    name_axes(picture)
+    field_maps.name_axes(picture)
     numbers = tidy(blocks)
-    legend_of_ways(picture, set(directions(numbers["change_ap"], numbers["change_an"], tolerance=0).tolist()))
+    field_maps.legend_of_ways(
+        picture, set(dynamics.directions(numbers["change_ap"], numbers["change_an"], tolerance=0).tolist())
+    )
     return Figure(
         name=f"fields-p{100 * strength:g}".replace(".", "_"),
         title=f"Where the losses move triplets, {_strength(strength)}",
@@ -341,11 +328,16 @@ def _fields(
 
 
 def _areas(
-    losses: Sequence[SimulatedLoss], gammas: Sequence[float], strengths: Sequence[float], options: dict[str, Any]
+    losses: Sequence[dynamics.SimulatedLoss],
+    gammas: Sequence[float],
+    strengths: Sequence[float],
+    options: dict[str, Any],
 ) -> Figure:
     """Shares of the diagram by direction, and the two problems in numbers."""
     areas = {
-        key: movement_areas(vector_field(loss=key[0], gamma=key[1], strength=key[2], size=AREA_CELLS, **options))
+        key: dynamics.movement_areas(
+            dynamics.vector_field(loss=key[0], gamma=key[1], strength=key[2], size=AREA_CELLS, **options)
+        )
         for key in product(losses, gammas, strengths)
     }
     lines = list(product(gammas, strengths))
@@ -356,7 +348,7 @@ def _areas(
     bars: Any = upper.subplots(1, len(losses), sharey=True, squeeze=False)[0]
     for axes, loss in zip(bars, losses, strict=True):
         start = np.zeros(len(lines))
-        for way, (colour, hatch) in WAYS.items():
+        for way, (colour, hatch) in field_maps.WAYS.items():
             share = 100 * np.array([getattr(areas[loss, *line], way.replace("-", "_")) for line in lines])
             axes.barh(
                 range(len(lines)),
@@ -395,9 +387,9 @@ def _areas(
     for axes, (key, title, unit) in zip(
         problems,
         (
-            ("top", f"negatives drawn nearer\nwhere $S_{{an}}$ > {STRIP:g}", "share of that strip"),
+            ("top", f"negatives drawn nearer\nwhere $S_{{an}}$ > {dynamics.STRIP:g}", "share of that strip"),
             ("box", "moved to (1, 1) in the corner\nof similarities above 0.8", "share of that corner"),
-            ("right", f"push on negatives\nwhere $S_{{ap}}$ > {STRIP:g}", "mean change of $S_{an}$"),
+            ("right", f"push on negatives\nwhere $S_{{ap}}$ > {dynamics.STRIP:g}", "mean change of $S_{an}$"),
         ),
         strict=True,
     ):
@@ -432,7 +424,7 @@ def _areas(
     )
 
 
-def _movement(loss: SimulatedLoss, seed: int) -> Figure:
+def _movement(loss: dynamics.SimulatedLoss, seed: int) -> Figure:
     """Like one row of figure 3: real triplets by the direction in which an optimiser's step moved them."""
     movements = digit_movement(loss, seed=seed)
     places = {"top-left": (0, 0), "top-right": (0, 1), "bottom-left": (1, 0), "bottom-right": (1, 1)}
@@ -449,7 +441,7 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         lines = []
         for key, (colour, mark) in looks.items():
             moved = movements[key]
-            here = moved.direction == DIRECTIONS.index(way)
+            here = moved.direction == dynamics.DIRECTIONS.index(way)
             panel.plot(
                 *moved.before[here].T,
                 mark,
@@ -466,13 +458,13 @@ def _movement(loss: SimulatedLoss, seed: int) -> Figure:
         for line, ((phase, name), (colour, mark)) in enumerate(looks.items()):
             panel.plot(-0.94, 0.9 - 0.13 * line, mark, color=colour, markersize=5)
             panel.text(-0.88, 0.9 - 0.13 * line, f"{phase}, {name}: {lines[line]}", va="center", fontsize=8.5, bbox=box)
-    label_outer(axes, S_AP, S_AN)
+    label_outer(axes, field_maps.S_AP, field_maps.S_AN)
     numbers = tidy(
         [
             {"phase": phase, "mining": name}
             | dict(zip(("s_ap", "s_an"), moved.before.T, strict=True))
             | dict(zip(("change_ap", "change_an"), (moved.after - moved.before).T, strict=True))
-            | {"direction": np.array(DIRECTIONS)[moved.direction]}
+            | {"direction": np.array(dynamics.DIRECTIONS)[moved.direction]}
             for (phase, name), moved in movements.items()
         ]
     )

@@ -1,95 +1,312 @@
-// Filters and orders the suspects, and makes a file of the decisions on them.
+// Shows the suspects one at a time, takes the decisions on them, keeps these in the browser and makes a file of them.
 (() => {
   "use strict";
   const list = document.getElementById("list");
   if (!list) return;
-  const { items, names } = Page.data;
-  const known = new Set(names);
-  const [byClass, order, state, found, download] = ["class", "order", "state", "found", "download"].map((id) => document.getElementById(id));
+  const { key, names, items, suspects, wrong } = Page.data;
+  const element = (id) => document.getElementById(id);
+  const [byLabel, byProposed, kind, state, order] = ["label", "proposed", "kind", "state", "order"].map(element);
+  const [keep, relabel, drop, undo, other, keys] = ["keep", "relabel", "drop", "undo", "other", "keys"].map(element);
   const collator = new Intl.Collator(undefined, { numeric: true });
+  const known = new Set(names);
+  const ROWS = 20; // of a page of the list
+  const STORE = `trivet-audit:${key}`;
+  const KEYS = "trivet-audit-keys";
 
-  const cards = [...list.children].map((card, place) => {
-    const [fields, label, said] = ["fieldset", "input[list]", ".wrong-label"].map((part) => card.querySelector(part));
-    const choice = () => card.querySelector("input[type=radio]:checked").value;
-    return { card, place, item: items[place], fields, label, said, choice, fault: "" };
-  });
-  const STEP = 20; // cards that are shown at first, and more at each press
-  const more = document.getElementById("more");
-  let [most, ordered, unsaved] = [STEP, cards, false];
+  const id = (i) => items[i][0];
+  const label = (i) => names[items[i][1]];
+  const proposed = (i) => names[suspects[i][0]];
 
-  // What is wrong with the new label of an item that is to be relabelled.
-  function check(one) {
-    const label = one.label.value;
-    one.fault = one.choice() !== "relabel" ? "" : label === one.item.label ? "it has this label already" : !known.has(label) ? "no class has this name" : "";
-    one.label.setAttribute("aria-invalid", String(one.fault !== ""));
-    one.said.textContent = one.fault;
-    one.card.classList.toggle("decided", one.choice() !== "");
+  const decisions = new Map(); // number of the item -> [decision, new label]
+  const history = []; // of each step what it changed: [number of the item, what was decided before]
+  let [ordered, place, kept] = [[], 0, true];
+
+  // What is kept in the browser.
+  function stored(name) {
+    try { return localStorage.getItem(name); } catch { return null; }
+  }
+  function store(name, value) {
+    try {
+      if (value === null) localStorage.removeItem(name); else localStorage.setItem(name, value);
+      return true;
+    } catch { return false; }
+  }
+  function save() {
+    kept = store(STORE, decisions.size ? JSON.stringify([...decisions].map(([i, one]) => [i, ...one])) : null);
+  }
+  // Why an item cannot be decided on so; empty if it can.
+  function fault(i, decision, to) {
+    if (decision !== "relabel") return ["keep", "drop"].includes(decision) ? "" : "no such decision";
+    return to === label(i) ? "it has this label already" : known.has(to) ? "" : "no class has this name";
+  }
+  function load() {
+    try {
+      for (const [i, decision, to] of JSON.parse(stored(STORE)) ?? []) if (i in suspects && !fault(i, decision, to)) decisions.set(i, [decision, to]);
+    } catch { /* not what this page wrote */ }
   }
 
+  const make = (tag, name, text) => {
+    const made = document.createElement(tag);
+    if (name) made.className = name;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const picture = (number) => {
+    const made = make("img", "thumb");
+    Page.show(made, number);
+    return made;
+  };
+  const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const say = (text) => { element("said").textContent = text; };
+  const words = (i) => {
+    const one = decisions.get(i);
+    return one === undefined ? "" : one[0] === "relabel" ? `relabel ${one[1]}` : one[0];
+  };
+
+  function tally() {
+    const done = decisions.size;
+    element("found").textContent = `${count(done)} of ${count(suspects.length)} decided${ordered.length < suspects.length ? ` · ${count(ordered.length)} shown` : ""}`;
+    element("bar").style.width = `${(100 * done) / suspects.length}%`;
+    undo.disabled = !history.length;
+    element("forget").disabled = !done;
+    const download = element("download");
+    download.disabled = !done;
+    download.classList.toggle("ready", done > 0);
+  }
+
+  function row(i, at) {
+    const button = make("button");
+    button.type = "button";
+    const face = list.classList.contains("pictures") ? [items[i][2] === null ? make("span") : picture(items[i][2])] : [];
+    const text = items[i][3];
+    const cut = make("span", "cut name", text === null ? id(i) : text.slice(0, 120));
+    cut.title = id(i);
+    const classes = make("span", "classes cut name", proposed(i) === label(i) ? label(i) : `${label(i)} → ${proposed(i)}`);
+    button.append(...face, cut, classes, make("span", "percent", `${suspects[i][1]} %`), make("span", "as cut name", words(i)));
+    button.addEventListener("click", () => go(at));
+    const line = make("li");
+    line.append(button);
+    return line;
+  }
+  function page() {
+    const start = ROWS * Math.floor(place / ROWS);
+    list.replaceChildren(...ordered.slice(start, start + ROWS).map((i, more) => row(i, start + more)));
+    const stop = Math.min(start + ROWS, ordered.length);
+    element("part").textContent = ordered.length ? `${count(start + 1)} to ${count(stop)} of ${count(ordered.length)}` : "no items";
+    element("back").disabled = start === 0;
+    element("forth").disabled = stop === ordered.length;
+    list.dataset.start = start;
+  }
+  // Of the rows of the page, those of an item, or the current one.
+  function mark() {
+    const start = Number(list.dataset.start);
+    [...list.children].forEach((line, more) => {
+      const button = line.firstElementChild;
+      if (start + more === place) button.setAttribute("aria-current", "true"); else button.removeAttribute("aria-current");
+      button.lastElementChild.textContent = words(ordered[start + more]);
+    });
+  }
+
+  function neighbour(own, [j, near]) {
+    const same = items[j][1] === items[own][1];
+    const made = make("li", `item ${same ? "right" : "wrong"}`);
+    if (items[j][2] !== null) made.append(picture(items[j][2]));
+    made.append(make("span", `mark ${same ? "right" : "wrong"}`, same ? "✓ " : "✗ "), make("span", "class name", label(j)));
+    made.append(make("span", "similarity", ` ${near}`));
+    if (items[j][3] !== null) made.append(make("p", "words name", items[j][3]));
+    made.title = id(j);
+    return made;
+  }
+  function card() {
+    const i = ordered[place];
+    element("card").classList.toggle("blank", i === undefined);
+    if (i === undefined) return;
+    const [, cents, evidence, duplicate, twin, twinLabel, outlier, near] = suspects[i];
+    const [, , image, text] = items[i];
+    const [face, read] = [element("picture"), element("words")];
+    face.hidden = image === null;
+    if (image !== null) Page.show(face, image);
+    read.hidden = text === null;
+    read.textContent = text ?? "";
+    element("id").textContent = id(i);
+    element("chance").style.width = `${parseFloat(cents.replace(">", "")) || 0}%`;
+    element("percent").textContent = `${cents} % ${wrong}`;
+    element("evidence").replaceChildren(...evidence.map((one) => make("li", "name", one)));
+    const flags = [];
+    if (duplicate !== null) flags.push(`${duplicate} duplicate of ${twin}, ${twinLabel === "other" ? "which has another label" : "with the same label"}`);
+    if (outlier) flags.push("outlier: far from all others");
+    element("flags").replaceChildren(...flags.map((one) => make("span", "name", one)));
+    element("near").classList.toggle("pictures", near.some(([j]) => items[j][2] !== null));
+    element("near").replaceChildren(...near.map((one) => neighbour(i, one)));
+    const [decision, to] = decisions.get(i) ?? ["", ""];
+    keep.querySelector("b").textContent = label(i);
+    relabel.querySelector("b").textContent = proposed(i) === label(i) ? "(no other class proposed)" : proposed(i);
+    relabel.disabled = proposed(i) === label(i);
+    keep.setAttribute("aria-pressed", String(decision === "keep"));
+    drop.setAttribute("aria-pressed", String(decision === "drop"));
+    relabel.setAttribute("aria-pressed", String(decision === "relabel" && to === proposed(i)));
+    other.value = decision === "relabel" && to !== proposed(i) ? to : "";
+    check("");
+    element("previous").disabled = place === 0;
+    element("next").disabled = place === ordered.length - 1;
+  }
+  function check(text) {
+    element("fault").textContent = text;
+    other.setAttribute("aria-invalid", String(text !== ""));
+  }
+
+  function go(to) {
+    const start = Number(list.dataset.start);
+    place = Math.max(0, Math.min(to, ordered.length - 1));
+    if (!(start <= place && place < start + ROWS)) page();
+    card();
+    mark();
+  }
   // Not at each decision: what is being decided on stays where it is.
   function filter() {
-    let [matching, shown] = [0, 0];
-    for (const { card, item, choice } of ordered) {
-      const meant = !byClass.value || item.label === byClass.value || item.proposed === byClass.value;
-      const fits = meant && (state.value === "" || (choice() !== "") === (state.value === "done"));
-      matching += fits;
-      card.hidden = !fits || shown >= most;
-      shown += !card.hidden;
-    }
-    more.hidden = shown === matching;
-    more.textContent = `Show ${Math.min(STEP, matching - shown)} more of ${matching - shown}`;
+    const flagged = { same: (i) => suspects[i][5] === "same", other: (i) => suspects[i][5] === "other", outlier: (i) => suspects[i][6] };
+    const fits = (i) =>
+      (!byLabel.value || label(i) === byLabel.value) && (!byProposed.value || proposed(i) === byProposed.value) &&
+      (!kind.value || flagged[kind.value](i)) && (!state.value || decisions.has(i) === (state.value === "done"));
+    ordered = [...suspects.keys()].filter(fits);
+    const by = { label, proposed, id }[order.value];
+    if (by) ordered.sort((a, b) => collator.compare(by(a), by(b)) || a - b);
+    place = 0;
+    page();
+    card();
+    mark();
     tally();
   }
 
-  function tally() {
-    const shown = cards.filter(({ card }) => !card.hidden).length;
-    const [decided, faulty] = [cards.filter(({ choice }) => choice() !== "").length, cards.filter(({ fault }) => fault).length];
-    found.textContent = [
-      ...(shown < cards.length ? [`${shown} shown`] : []), `${decided} of ${cards.length} decided`, ...(faulty ? [`${faulty} to correct`] : []),
-    ].join(" · ");
-    download.disabled = !decided || faulty > 0;
-    download.classList.toggle("ready", !download.disabled);
+  function set(changes) {
+    for (const [i, one] of changes) if (one === undefined) decisions.delete(i); else decisions.set(i, one);
+    save();
   }
-
-  function sort() {
-    const key = order.value;
-    ordered = [...cards].sort((a, b) => (key === "suspect" ? 0 : collator.compare(a.item[key], b.item[key])) || a.place - b.place);
-    list.append(...ordered.map(({ card }) => card));
-    filter();
+  function change(changes) {
+    history.push(changes.map(([i]) => [i, decisions.get(i)]));
+    set(changes);
+  }
+  function decide(decision, to = "") {
+    const i = ordered[place];
+    if (i === undefined) return;
+    const why = fault(i, decision, to);
+    if (why) { check(why); return; }
+    change([[i, [decision, to]]]);
+    const last = place === ordered.length - 1;
+    go(place + 1);
+    tally();
+    const next = ordered[place];
+    say(`${id(i)}: ${words(i)}.${last ? " This was the last item." : ` Next: ${id(next)}, labelled ${label(next)}, proposed ${proposed(next)}.`}${kept ? "" : " This browser keeps nothing: download the decisions before you leave."}`);
+  }
+  function back() {
+    const changes = history.pop();
+    if (!changes) return;
+    set(changes);
+    const at = ordered.indexOf(changes[0][0]);
+    go(changes.length === 1 && at >= 0 ? at : place);
+    tally();
+    say(changes.length === 1 ? `Undone: ${id(changes[0][0])} is ${words(changes[0][0]) || "undecided"} again.` : `Undone: ${changes.length} decisions.`);
   }
 
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   function csv() {
-    const rows = cards.filter(({ choice }) => choice() !== "").map(({ item, choice, label }) => [item.id, choice(), choice() === "relabel" ? label.value : ""]);
-    return [["id", "decision", "label"], ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+    const rows = [...decisions.keys()].sort((a, b) => a - b).map((i) => [id(i), ...decisions.get(i)]);
+    return [["id", "decision", "label"], ...rows].map((one) => one.map(quoted).join(",")).join("\n") + "\n";
+  }
+  function parsed(text) {
+    const [rows, field] = [[[]], /("(?:[^"]|"")*"|[^,\r\n]*)(,|\r\n|\r|\n|$)/y];
+    while (field.lastIndex < text.length) {
+      const [, value, end] = field.exec(text) ?? [];
+      if (end === undefined) throw new Error("a quotation mark is not closed");
+      rows.at(-1).push(value.startsWith('"') ? value.slice(1, -1).replaceAll('""', '"') : value);
+      if (end !== ",") rows.push([]);
+      else if (field.lastIndex === text.length) rows.at(-1).push("");
+    }
+    return rows.filter((one) => one.length && one.join("") !== "");
+  }
+  function read(text) {
+    const [head, ...rows] = parsed(text.replace(/^\ufeff/, ""));
+    const [which, what, to] = ["id", "decision", "label"].map((name) => (head ?? []).indexOf(name));
+    if (which < 0 || what < 0) throw new Error("it needs the columns id, decision and label in its first line");
+    const number = new Map(suspects.map((_, i) => [id(i), i]));
+    const [changes, missing, faulty] = [new Map(), [], []];
+    for (const one of rows) {
+      const decision = (one[what] ?? "").trim();
+      if (!decision) continue;
+      const [i, name] = [number.get(one[which]), decision === "relabel" ? one[to] ?? "" : ""];
+      if (i === undefined) missing.push(one[which]);
+      else if (fault(i, decision, name)) faulty.push(one[which]);
+      else changes.set(i, [decision, name]);
+    }
+    if (changes.size) change([...changes]);
+    const left = [[missing, "of items that are not on this page"], [faulty, "that cannot be applied"]].filter(([one]) => one.length);
+    say([`${changes.size} decisions imported`, ...left.map(([one, why]) => `${one.length} left out ${why} (first: ${one[0]})`)].join("; ") + ".");
   }
 
-  download.addEventListener("click", () => {
+  element("import").addEventListener("change", async ({ target }) => {
+    const [file] = target.files;
+    if (!file) return;
+    try { read(await file.text()); } catch (error) { say(`${file.name} is no decision file: ${error.message}.`); }
+    target.value = "";
+    filter();
+  });
+  element("download").addEventListener("click", () => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([csv()], { type: "text/csv" }));
     link.download = "decisions.csv";
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
-    unsaved = false;
+    kept = true;
+  });
+  element("forget").addEventListener("click", () => {
+    const count = decisions.size;
+    change([...decisions.keys()].map((i) => [i, undefined]));
+    filter();
+    say(`${count} decisions forgotten; undo brings them back as long as this page is open.`);
   });
   window.addEventListener("beforeunload", (event) => {
-    if (unsaved) event.preventDefault();
+    if (!kept && decisions.size) event.preventDefault();
   });
-  for (const one of cards) {
-    one.fields.disabled = false;
-    one.fields.addEventListener("input", (event) => {
-      // Who types a label wants it.
-      if (event.target === one.label) one.fields.querySelector("[value=relabel]").checked = true;
-      unsaved = true;
-      check(one);
-      tally();
-    });
-    check(one);  // a browser may bring back what was decided when the page was left
+
+  const acts = {
+    k: () => decide("keep"),
+    r: () => { if (!relabel.disabled) decide("relabel", proposed(ordered[place])); },
+    d: () => decide("drop"),
+    u: back,
+    n: () => go(place + 1),
+    p: () => go(place - 1),
+    l: () => other.focus(),
+  };
+  acts.arrowright = acts.n;
+  acts.arrowleft = acts.p;
+  for (const [name, act] of [["keep", "k"], ["relabel", "r"], ["drop", "d"], ["undo", "u"], ["next", "n"], ["previous", "p"]]) {
+    element(name).addEventListener("click", acts[act]);
   }
-  for (const [control, act] of [[byClass, filter], [state, filter], [order, sort]]) {
+  other.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); decide("relabel", other.value); }
+    if (event.key === "Escape") other.blur();
+  });
+  other.addEventListener("change", () => { if (other.value && known.has(other.value)) decide("relabel", other.value); });
+  element("back").addEventListener("click", () => go(Number(list.dataset.start) - ROWS));
+  element("forth").addEventListener("click", () => go(Number(list.dataset.start) + ROWS));
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest?.("input:not([type=checkbox]), select, textarea");
+    if (!keys.checked || typing || event.altKey || event.ctrlKey || event.metaKey) return;
+    const act = acts[event.key.toLowerCase()];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  keys.checked = stored(KEYS) !== "off";
+  const switched = () => document.body.classList.toggle("keyless", !keys.checked);
+  keys.addEventListener("change", () => { store(KEYS, keys.checked ? null : "off"); switched(); });
+  switched();
+
+  for (const control of [byLabel, byProposed, kind, state, order]) {
     control.disabled = false;
-    control.addEventListener("change", () => { most = STEP; act(); });
+    control.addEventListener("change", filter);
   }
-  more.addEventListener("click", () => { most += STEP; filter(); });
-  sort();
+  load();
+  filter();
+  if (decisions.size) say(`${decisions.size} decisions were kept in this browser.`);
 })();

@@ -13,6 +13,7 @@ from scipy.optimize import linprog, minimize
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
+from trivet.arguments import check_name
 from trivet.geometry import Array, as_classes, as_rows
 from trivet.geometry.arrays import Booleans, Floats, Integers
 
@@ -80,8 +81,7 @@ def batch_hard_loss(embeddings: Array, labels: Array, *, margin: float = 0.0, re
         >>> batch_hard_loss(np.array([[0.0], [2.0], [1.0], [3.0]]), np.array([0, 0, 1, 1]))
         1.0
     """
-    if reduction not in get_args(Reduction):
-        raise ValueError(f"reduction must be one of {get_args(Reduction)}: got {reduction!r}; choose one of them.")
+    check_name(reduction, get_args(Reduction), name="reduction")
     points, classes = as_points_and_classes(embeddings, labels)
     gaps = gaps_of(cdist(points, points), same_class(classes), check_at_least_0(margin, "margin"))
     hinges = np.maximum(-gaps, 0.0)

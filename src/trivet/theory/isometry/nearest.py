@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist, pdist
 
+from trivet.arguments import check_name
 from trivet.geometry import Array
 from trivet.geometry.arrays import Floats, Integers
 from trivet.theory.isometry.measures import (
@@ -91,8 +92,7 @@ def distance_to_separation(
         >>> round(nearest.value, 6), nearest.lower_bound
         (0.125, 0.125)
     """
-    if measure not in get_args(Measure):
-        raise ValueError(f"measure must be one of {get_args(Measure)}: got {measure!r}; choose one of them.")
+    check_name(measure, get_args(Measure), name="measure")
     return _nearest(embeddings, labels, margin, starts, steps, seed, isometric=measure == "isometric")[measure]
 
 
@@ -120,8 +120,7 @@ def distance_on_a_line(
         >>> round(distance_on_a_line(np.array([[0.0], [2.0], [1.0], [3.0]]), np.array([0, 0, 1, 1])), 9)
         0.75
     """
-    if measure not in get_args(Measure):
-        raise ValueError(f"measure must be one of {get_args(Measure)}: got {measure!r}; choose one of them.")
+    check_name(measure, get_args(Measure), name="measure")
     points, classes = as_points_and_classes(embeddings, labels)
     n, d = points.shape
     if d != 1 or n > LINE_POINTS:
@@ -310,10 +309,7 @@ def descend(
         >>> descent.losses[-1] <= 0 and descent.steps < 1000
         True
     """
-    if reduction not in get_args(DescentReduction):
-        raise ValueError(
-            f"reduction must be one of {get_args(DescentReduction)}: got {reduction!r}; choose one of them."
-        )
+    check_name(reduction, get_args(DescentReduction), name="reduction")
     if steps < 1 or not (step > 0 and math.isfinite(step)):
         raise ValueError(
             f"steps must be at least 1 and step above 0: got {steps} and {step}; typical values are 1000 and 0.02."

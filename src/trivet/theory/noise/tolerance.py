@@ -9,19 +9,7 @@ import numpy.typing as npt
 
 from trivet.arguments import check_at_least, check_count, check_name
 from trivet.geometry.arrays import Booleans, Floats, Integers
-from trivet.theory.noise.pairs import (
-    PairRates,
-    as_above_zero,
-    as_classes,
-    as_distances,
-    as_flags,
-    as_skew,
-    as_transition,
-    as_whole,
-    as_within,
-    check_least,
-    smaller_root,
-)
+from trivet.theory.noise import pairs
 
 Reduction = Literal["sum", "mean"]
 MOST_LABELINGS = 2**18  # of 18 items of two classes: 36 MiB
@@ -84,12 +72,12 @@ def negative_weight(num_classes: npt.ArrayLike, samples_per_class: npt.ArrayLike
         >>> float(negative_weight(3, 2)), float(negative_weight(3, np.inf))
         (0.25, 0.5)
     """
-    classes = as_classes(num_classes)
-    samples = as_whole(2, samples_per_class, name="samples_per_class", infinite=True)
+    classes = pairs.as_classes(num_classes)
+    samples = pairs.as_whole(2, samples_per_class, name="samples_per_class", infinite=True)
     return (1 - 1 / samples) / (classes - 1)
 
 
-def risk_factors(rates: PairRates, weight: npt.ArrayLike) -> RiskFactors:
+def risk_factors(rates: pairs.PairRates, weight: npt.ArrayLike) -> RiskFactors:
     """By what noise multiplies the risk of a pair whose weight depends on its observed label alone.
 
     The expected risk of a pair is, with l its auxiliary loss,
@@ -116,9 +104,9 @@ def risk_factors(rates: PairRates, weight: npt.ArrayLike) -> RiskFactors:
         >>> float(factors.smallest)
         -0.25
     """
-    q_positive = as_within(0, 1, rates.positive, name="rates.positive")
-    q_negative = as_within(0, 1, rates.negative, name="rates.negative")
-    w = as_above_zero(weight, name="weight")
+    q_positive = pairs.as_within(0, 1, rates.positive, name="rates.positive")
+    q_negative = pairs.as_within(0, 1, rates.negative, name="rates.negative")
+    w = pairs.as_above_zero(weight, name="weight")
     return RiskFactors(1 - q_positive * (1 + w), 1 - q_negative * (1 + 1 / w))
 
 
@@ -139,12 +127,12 @@ def tolerated_noise_rate(num_classes: npt.ArrayLike, weight: npt.ArrayLike) -> F
         >>> round(float(tolerated_noise_rate(10, 1 / 10)), 8)
         0.62863979
     """
-    classes, w = as_classes(num_classes), as_above_zero(weight, name="weight")
+    classes, w = pairs.as_classes(num_classes), pairs.as_above_zero(weight, name="weight")
     # The factors are at least 0 for q_{+1} up to 1 / (1 + w) and up to (K - 1) w / (1 + w).
     limit = np.minimum(1, (classes - 1) * w) / (1 + w)
     highest = 1 - 1 / classes
     always = limit >= highest * (1 - 1e-14)  # at w = 1 / (K - 1) the two agree but for rounding
-    return np.where(always, 1.0, smaller_root(np.minimum(limit, highest), highest))
+    return np.where(always, 1.0, pairs.smaller_root(np.minimum(limit, highest), highest))
 
 
 def noise_rate_bound(skew: npt.ArrayLike, *, least: float = 0.0) -> Floats:
@@ -169,7 +157,7 @@ def noise_rate_bound(skew: npt.ArrayLike, *, least: float = 0.0) -> Floats:
         >>> round(float(noise_rate_bound(2.0)), 8), round(float(noise_rate_bound(2.0, least=0.5)), 8)
         (0.29289322, 0.1339746)
     """
-    share = (1 - check_least(least)) / as_skew(skew)
+    share = (1 - pairs.check_least(least)) / pairs.as_skew(skew)
     return np.asarray(share / (1 + np.sqrt(1 - share)))  # 1 - sqrt(1 - share), to the last digit when it is small
 
 
@@ -192,8 +180,8 @@ def skewed_risk_factor(noise_rate: npt.ArrayLike, skew: npt.ArrayLike) -> Floats
         >>> float(skewed_risk_factor(0.5, 2.0))
         -0.5
     """
-    p = as_within(0, 1, noise_rate, name="noise_rate")
-    return np.asarray(1 - p * (2 - p) * as_above_zero(as_skew(skew), name="skew"))
+    p = pairs.as_within(0, 1, noise_rate, name="noise_rate")
+    return np.asarray(1 - p * (2 - p) * pairs.as_above_zero(pairs.as_skew(skew), name="skew"))
 
 
 def implied_skew(noise_rate: npt.ArrayLike, *, least: float = 0.0) -> Floats:
@@ -214,9 +202,9 @@ def implied_skew(noise_rate: npt.ArrayLike, *, least: float = 0.0) -> Floats:
         >>> implied_skew([0.3, 0.5]).round(7).tolist()
         [1.9607843, 1.3333333]
     """
-    p = as_within(0, 1, noise_rate, name="noise_rate")
+    p = pairs.as_within(0, 1, noise_rate, name="noise_rate")
     wrong = p * (2 - p)
-    return np.divide(1 - check_least(least), wrong, out=np.full_like(wrong, np.inf), where=wrong > 0)
+    return np.divide(1 - pairs.check_least(least), wrong, out=np.full_like(wrong, np.inf), where=wrong > 0)
 
 
 def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
@@ -241,7 +229,7 @@ def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
         >>> every.observed.tolist(), every.probability.tolist()
         ([[0, 0], [0, 1], [1, 0], [1, 1]], [0.1875, 0.5625, 0.0625, 0.1875])
     """
-    table = as_transition(transition)
+    table = pairs.as_transition(transition)
     truth = np.asarray(labels)
     usable = truth.ndim == 1 and truth.dtype.kind in "iu" and len(truth) > 0
     if not usable or not ((truth >= 0) & (truth < len(table))).all():
@@ -335,9 +323,9 @@ def one_to_one_factor(noise_rate: npt.ArrayLike, *, num_classes: int, samples_pe
         >>> round(float(one_to_one_factor(0.2, num_classes=3, samples_per_class=2)), 10)
         0.5243
     """
-    classes = int(as_classes(check_count(num_classes, name="num_classes")))
-    samples = int(as_whole(2, check_count(samples_per_class, name="samples_per_class"), name="samples_per_class"))
-    rates = as_within(0, 1, noise_rate, name="noise_rate")
+    classes = int(pairs.as_classes(check_count(num_classes, name="num_classes")))
+    samples = int(pairs.as_whole(2, check_count(samples_per_class, name="samples_per_class"), name="samples_per_class"))
+    rates = pairs.as_within(0, 1, noise_rate, name="noise_rate")
     return np.array([_one_to_one_factor(p, classes, samples) for p in rates.flat]).reshape(rates.shape)
 
 
@@ -393,7 +381,7 @@ def margin_partition(
         raise ValueError(f"margin must be above 0: got {margin}; without one a pair at beta is in no set.")
     check_at_least(0, margin, name="margin")
     check_at_least(0, beta, name="beta")
-    d, flags = np.broadcast_arrays(as_distances(distances), as_flags(positive))
+    d, flags = np.broadcast_arrays(pairs.as_distances(distances), pairs.as_flags(positive))
     far, near = d >= beta + margin, d <= beta - margin
     return MarginPartition(~(far | near), np.where(flags, far, near), np.where(flags, near, far))
 
@@ -432,9 +420,9 @@ def residual_multipliers(
         >>> [round(float(value), 9) for value in multipliers]
         [1.5, 0.15, 0.075, 0.15]
     """
-    p, classes = as_within(0, 1, noise_rate, name="noise_rate"), as_classes(num_classes)
-    as_positive = as_above_zero(positive_skew, name="positive_skew")
-    as_negative = as_above_zero(negative_skew, name="negative_skew")
+    p, classes = pairs.as_within(0, 1, noise_rate, name="noise_rate"), pairs.as_classes(num_classes)
+    as_positive = pairs.as_above_zero(positive_skew, name="positive_skew")
+    as_negative = pairs.as_above_zero(negative_skew, name="negative_skew")
     largest, smallest = as_positive.max(initial=0), as_negative.min(initial=np.inf)
     if not smallest <= largest:
         raise ValueError(
@@ -467,5 +455,5 @@ def residual_ratio(gamma: npt.ArrayLike) -> Floats:
         >>> residual_ratio([0.5, 0.8, 1.0]).round(9).tolist()
         [1.0, 4.0, inf]
     """
-    share = as_within(0, 1, as_above_zero(gamma, name="gamma"), name="gamma")
+    share = pairs.as_within(0, 1, pairs.as_above_zero(gamma, name="gamma"), name="gamma")
     return np.divide(share, 1 - share, out=np.full_like(share, np.inf), where=share < 1)

@@ -14,15 +14,7 @@ from torch.nn.functional import relu
 
 from trivet.arguments import check_at_least, check_count, check_name
 from trivet.geometry.arrays import Booleans, Floats, Integers
-from trivet.theory.risk.theorems import (
-    check_distances,
-    check_majority,
-    check_positive,
-    check_probabilities,
-    check_rows,
-    match_probabilities,
-    other_label,
-)
+from trivet.theory.risk import theorems
 
 NearerOrder = Literal["worst", "same-class"]
 TheoryPositives = Literal["easy", "all"]
@@ -82,7 +74,7 @@ def expected_easy_triplet_losses(distances: Tensor, probabilities: Tensor, *, ma
     Source:
         Levi et al. 2021, appendix B.
     """
-    check_positive(margin, name="margin")
+    theorems.check_positive(margin, name="margin")
     sorted_distances, order = _by_distance(distances, probabilities)
     weights = easy_triplet_weights(probabilities, probabilities[order])  # (n, M, M)
     hinge = relu(sorted_distances[:, :, None] - sorted_distances[:, None] + margin)
@@ -108,7 +100,7 @@ def expected_easy_margin_losses(
     Source:
         Levi et al. 2021, appendix B; the proof of claim 2 leaves the positive parts out.
     """
-    check_positive(margin, name="margin")
+    theorems.check_positive(margin, name="margin")
     sorted_distances, order = _by_distance(distances, probabilities)
     bounds = torch.as_tensor(beta, dtype=torch.float64)
     if bounds.shape not in {(), (len(probabilities),)}:
@@ -117,7 +109,7 @@ def expected_easy_margin_losses(
             f"{len(probabilities)} samples; give (n,)."
         )
     easy = easy_positive_probabilities(probabilities, probabilities[order])
-    differ = (1 - match_probabilities(probabilities)).gather(1, order)
+    differ = (1 - theorems.match_probabilities(probabilities)).gather(1, order)
     gap = sorted_distances - (bounds[:, None] if bounds.ndim else bounds)
     return (easy * relu(gap + margin) + differ * relu(margin - gap)).sum(1)
 
@@ -130,15 +122,15 @@ def _first_matches(anchor: Tensor, others: Tensor) -> Tensor:
             f"got {tuple(anchor.shape)} and {tuple(others.shape)}; give both for the same classes."
         )
     for name, rows in (("anchor", anchor), ("others", others)):
-        check_rows(rows, name=name)
+        theorems.check_rows(rows, name=name)
     nearer = torch.cat([torch.ones_like(others[..., :1, :]), 1 - others[..., :-1, :]], dim=-2)
     return anchor[..., None, :] * others * nearer[..., : others.shape[-2], :].cumprod(-2)
 
 
 def _by_distance(distances: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """Distances from each anchor to the others, nearest first, and who they are, both `(n, n - 1)`."""
-    check_probabilities(probabilities)
-    check_distances(distances, len(probabilities))
+    theorems.check_probabilities(probabilities)
+    theorems.check_distances(distances, len(probabilities))
     if distances.ndim != 2 or len(distances) < 2:
         raise ValueError(
             f"distances must have shape (n, n) with n >= 2: got {tuple(distances.shape)}; "
@@ -177,15 +169,9 @@ def collapsed_and_split_triplet_losses(
     Source:
         Levi et al. 2021, claim 1; the index t / (2n) printed there is n / (2t).
     """
-    check_positive(margin, name="margin")
-    loss = _TRIPLET_LOSSES[_check_positives(positives)]
-    sizes = _check_sizes(class_sizes)
-    collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
-    for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
-        halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
-        collapsed += weight * loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], margin)
-        split += weight * loss([*halves, rest.at(margin)], margin)
-    return collapsed, split
+    check_name(positives, get_args(TheoryPositives), name="positives")
+    loss = _easy_triplet_loss if positives == "easy" else _all_triplet_loss
+    return _collapsed_and_split(num_classes, class_sizes, p, margin, lambda groups: loss(groups, margin))
 
 
 def collapsed_and_split_margin_losses(
@@ -211,15 +197,27 @@ def collapsed_and_split_margin_losses(
     Source:
         Levi et al. 2021, claim 2.
     """
-    check_positive(margin, name="margin")
     check_at_least(0, beta, name="beta")
-    _check_positives(positives)
+    check_name(positives, get_args(TheoryPositives), name="positives")
+    return _collapsed_and_split(
+        num_classes, class_sizes, p, margin, lambda groups: _margin_loss(groups, beta, margin, positives)
+    )
+
+
+def _collapsed_and_split(
+    num_classes: int,
+    class_sizes: Sequence[int] | Integers,
+    p: float,
+    margin: float,
+    loss: Callable[[Sequence[_Group]], Floats],
+) -> tuple[Floats, Floats]:
+    theorems.check_positive(margin, name="margin")
     sizes = _check_sizes(class_sizes)
     collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
     for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
         halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
-        collapsed += weight * _margin_loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)], beta, margin, positives)
-        split += weight * _margin_loss([*halves, rest.at(margin)], beta, margin, positives)
+        collapsed += weight * loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)])
+        split += weight * loss([*halves, rest.at(margin)])
     return collapsed, split
 
 
@@ -278,18 +276,13 @@ class _Group(NamedTuple):
 
 def _given_anchor_label(num_classes: int, sizes: Floats, p: float) -> Iterator[tuple[float, float, _Group]]:
     """Weight, match probability of a sample of the anchor's class, and all other classes, for each kind of label."""
-    num_classes, q = other_label(num_classes, p)
+    num_classes, q = theorems.other_label(num_classes, p)
     others = num_classes - 1
     yield p, p, _Group.of(0.0, others * sizes, q)
     rest = _Group.of(0.0, (others - 1) * sizes, q)
     one = _Group.of(0.0, sizes, p)
-    yield (
-        others * q,
-        q,
-        _Group(
-            0.0, others * sizes, one.no_match * rest.no_match, one.misses + rest.misses, one.variance + rest.variance
-        ),
-    )
+    misses, variance = one.misses + rest.misses, one.variance + rest.variance
+    yield others * q, q, _Group(0.0, others * sizes, one.no_match * rest.no_match, misses, variance)
 
 
 def _easy_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
@@ -317,12 +310,6 @@ def _all_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
             pairs = group.matches * other.misses - (group.variance if other is group else 0)
             total += pairs * max(0.0, group.distance - other.distance + margin)
     return total
-
-
-_TRIPLET_LOSSES: dict[TheoryPositives, Callable[[Sequence[_Group], float], Floats]] = {
-    "easy": _easy_triplet_loss,
-    "all": _all_triplet_loss,
-}
 
 
 def _margin_loss(groups: Sequence[_Group], beta: float, margin: float, positives: TheoryPositives) -> Floats:
@@ -358,7 +345,7 @@ def pull_push_ratio(p: float, count: int, *, nearer: NearerOrder = "worst") -> f
         >>> round(pull_push_ratio(0.8, 1, nearer="same-class"), 9)
         0.5
     """
-    check_majority(p)
+    theorems.check_majority(p)
     check_name(nearer, get_args(NearerOrder), name="nearer")
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise ValueError(f"count must be a whole number of at least 0: got {count}.")
@@ -406,7 +393,7 @@ def pair_pull_push_ratio(p: float, rank: int, steps: int, *, nearer: NearerOrder
     Source:
         Levi et al. 2021, claim 4.
     """
-    check_majority(p)
+    theorems.check_majority(p)
     check_count(rank, name="rank")
     check_count(steps, name="steps")
     check_name(nearer, get_args(NearerOrder), name="nearer")
@@ -463,11 +450,6 @@ def _holds_from(sizes: Integers, holds: Booleans) -> int | None:
     failures = np.flatnonzero(~holds)
     start = int(failures[-1]) + 1 if len(failures) else 0
     return int(sizes[start]) if start < len(sizes) else None
-
-
-def _check_positives(positives: TheoryPositives) -> TheoryPositives:
-    check_name(positives, get_args(TheoryPositives), name="positives")
-    return positives
 
 
 def _check_sizes(class_sizes: Sequence[int] | Integers) -> Floats:

@@ -15,19 +15,7 @@ from trivet.mining import NegativeName, PositiveName
 from trivet.papers.checks import Check
 from trivet.papers.xuan2020.claims.equations import EXACT, check, midpoints, stepped_cases, vector_changes
 from trivet.papers.xuan2020.digits import FACTORS, GAMMAS, LEARNING_RATE, LOSSES, STRENGTHS, centred_digits
-from trivet.theory.dynamics import (
-    DIRECTIONS,
-    EntanglementFactor,
-    MovementAreas,
-    SimulatedLoss,
-    VectorField,
-    directions,
-    entangle,
-    movement_areas,
-    simulated_step,
-    triplet_scatter,
-    vector_field,
-)
+from trivet.theory import dynamics
 
 
 def edge_checks() -> Iterator[Check]:
@@ -35,8 +23,8 @@ def edge_checks() -> Iterator[Check]:
     axis = np.linspace(-1, 1, 201)
     worst = -np.inf
     for loss, gamma, learning_rate in product(LOSSES, (-0.8, -0.5, 0.0, *GAMMAS), (1e-4, 0.1, 0.4, 1.0)):
-        top = simulated_step(axis, 1.0, gamma, loss=loss, learning_rate=learning_rate).change_an
-        right = simulated_step(1.0, axis, gamma, loss=loss, learning_rate=learning_rate).change_ap
+        top = dynamics.simulated_step(axis, 1.0, gamma, loss=loss, learning_rate=learning_rate).change_an
+        right = dynamics.simulated_step(1.0, axis, gamma, loss=loss, learning_rate=learning_rate).change_ap
         worst = max(worst, float(np.nanmax(top)), float(np.nanmax(right)))
     yield check(
         "edges",
@@ -53,10 +41,12 @@ def top_left_checks() -> Iterator[Check]:
     s_ap, s_an = axis[None, :], axis[:, None]
     top_left = dict.fromkeys(FACTORS, 0)
     for loss, gamma, learning_rate in product(LOSSES, (-0.8, -0.5, 0.0, *GAMMAS), (1e-4, 0.1, 0.5, 1.0)):
-        moved = simulated_step(s_ap, s_an, gamma, loss=loss, learning_rate=learning_rate)
+        moved = dynamics.simulated_step(s_ap, s_an, gamma, loss=loss, learning_rate=learning_rate)
         for factor, strength in product(FACTORS, (0.0, 0.4, 0.8, 1.0)):
-            total = entangle(s_ap, s_an, moved.change_ap, moved.change_an, strength=strength, factor=factor)
-            top_left[factor] += int((directions(*total, tolerance=0) == DIRECTIONS.index("top-left")).sum())
+            total = dynamics.entangle(s_ap, s_an, moved.change_ap, moved.change_an, strength=strength, factor=factor)
+            top_left[factor] += int(
+                (dynamics.directions(*total, tolerance=0) == dynamics.DIRECTIONS.index("top-left")).sum()
+            )
     whole = np.linspace(-1, 1, 201)
     beyond = {
         "second-order, gamma -0.5": _top_left_cells(whole, "second-order", -0.5, 0.1),
@@ -79,21 +69,21 @@ def top_left_checks() -> Iterator[Check]:
     )
 
 
-def _top_left_cells(axis: Floats, loss: SimulatedLoss, gamma: float, learning_rate: float) -> int:
-    moved = simulated_step(axis[None, :], axis[:, None], gamma, loss=loss, learning_rate=learning_rate)
-    way = directions(moved.change_ap, moved.change_an)
-    return int((way == DIRECTIONS.index("top-left")).sum())
+def _top_left_cells(axis: Floats, loss: dynamics.SimulatedLoss, gamma: float, learning_rate: float) -> int:
+    moved = dynamics.simulated_step(axis[None, :], axis[:, None], gamma, loss=loss, learning_rate=learning_rate)
+    way = dynamics.directions(moved.change_ap, moved.change_an)
+    return int((way == dynamics.DIRECTIONS.index("top-left")).sum())
 
 
 def _areas(
-    loss: SimulatedLoss, gamma: float, strength: float = 0.0, factor: EntanglementFactor = "sqrt"
-) -> MovementAreas:
-    return movement_areas(vector_field(loss=loss, gamma=gamma, strength=strength, factor=factor))
+    loss: dynamics.SimulatedLoss, gamma: float, strength: float = 0.0, factor: dynamics.EntanglementFactor = "sqrt"
+) -> dynamics.MovementAreas:
+    return dynamics.movement_areas(dynamics.vector_field(loss=loss, gamma=gamma, strength=strength, factor=factor))
 
 
 def sign_area_checks() -> Iterator[Check]:
     """Where a step without entanglement goes against the loss."""
-    right = vector_field(loss="first-order", gamma=0.5)
+    right = dynamics.vector_field(loss="first-order", gamma=0.5)
     leaves, nears = right.change_ap < 0, right.change_an > 0
     least_ap = float(right.s_ap[leaves.any(axis=0)].min(initial=np.inf))
     least_an = float(right.s_an[nears.any(axis=1)].min(initial=np.inf))
@@ -104,7 +94,7 @@ def sign_area_checks() -> Iterator[Check]:
         for gamma in GAMMAS
     )
     at = {loss: areas[loss, 0.5] for loss in LOSSES}
-    small = movement_areas(vector_field(loss="vanilla", gamma=0.5, learning_rate=1e-4)).negative_nears
+    small = dynamics.movement_areas(dynamics.vector_field(loss="vanilla", gamma=0.5, learning_rate=1e-4)).negative_nears
     yield check(
         "right-band",
         "With the first-order loss and gamma = 0.5 positives leave in an area along the right edge.",
@@ -144,19 +134,19 @@ def sign_area_checks() -> Iterator[Check]:
 KINDS = {"top-right": (1, 1), "bottom-left": (-1, -1), "bottom-right": (1, -1)}
 
 
-def wrong_cells(field: VectorField) -> tuple[Booleans, Booleans]:
+def wrong_cells(field: dynamics.VectorField) -> tuple[Booleans, Booleans]:
     """Where the positive leaves and where the negative comes nearer: problem regions of section 4."""
     return field.change_ap < 0, field.change_an > 0
 
 
 def movement_type_checks() -> Iterator[Check]:
     """The vector fields of figure 2, in numbers."""
-    field = vector_field(loss="first-order", gamma=0.5, strength=0.8)
+    field = dynamics.vector_field(loss="first-order", gamma=0.5, strength=0.8)
     of_ap, of_an = vector_changes(field, gamma=0.5, strength=0.8)
     way, true_way = (
-        directions(*changes, tolerance=0) for changes in ((field.change_ap, field.change_an), (of_ap, of_an))
+        dynamics.directions(*changes, tolerance=0) for changes in ((field.change_ap, field.change_an), (of_ap, of_an))
     )
-    parts = [int(label(way == number, np.ones((3, 3)))[1]) for number in range(len(DIRECTIONS))]
+    parts = [int(label(way == number, np.ones((3, 3)))[1]) for number in range(len(dynamics.DIRECTIONS))]
     same_way = float((way == true_way).mean())
     lands = (field.s_ap + of_ap > field.s_ap) & (field.s_an[:, None] + of_an < field.s_an[:, None])
     by_kind, printed_kind = (
@@ -168,19 +158,19 @@ def movement_type_checks() -> Iterator[Check]:
         [float((cell == truth).mean()) for cell, truth in zip(cells, (of_ap < 0, of_an > 0), strict=True)]
         for cells in (problems, (field.s_ap < 0, field.s_an[:, None] > 0))
     )
-    other = vector_field(loss="vanilla", gamma=0.5, strength=0.8)
-    agree = float((directions(other.change_ap, other.change_an, tolerance=0) == way).mean())
+    other = dynamics.vector_field(loss="vanilla", gamma=0.5, strength=0.8)
+    agree = float((dynamics.directions(other.change_ap, other.change_an, tolerance=0) == way).mean())
     three = _areas("first-order", 0.5, 0.8)
     bad = [_areas("first-order", 0.5, strength) for strength in (0.0, *STRENGTHS)]
     rising = all(
         low.positive_leaves < high.positive_leaves and low.negative_nears < high.negative_nears
         for low, high in pairwise(bad)
     )
-    near, far = (entangle(s, s, 0.0, 1.0, strength=0.8)[0] for s in (0.9, 0.1))
+    near, far = (dynamics.entangle(s, s, 0.0, 1.0, strength=0.8)[0] for s in (0.9, 0.1))
     kept, cells = 0, 0
     for each, gamma, factor in product(LOSSES, GAMMAS, FACTORS):
         weak, strong = (
-            vector_field(loss=each, gamma=gamma, strength=strength, factor=factor) for strength in STRENGTHS
+            dynamics.vector_field(loss=each, gamma=gamma, strength=strength, factor=factor) for strength in STRENGTHS
         )
         for bad_weak, bad_strong in (
             (weak.change_ap < 0, strong.change_ap < 0),
@@ -294,8 +284,8 @@ def problem_checks() -> Iterator[Check]:
             min(halves) >= 0.4 and max(halves) <= 0.6,
         )
     weak = [[_areas(loss, 0.2, 0.4, factor).top for loss in ("first-order", "vanilla")] for factor in FACTORS]
-    first_ideal = simulated_step(1.0, 0.0, 0.5, loss="first-order")
-    second_ideal = simulated_step(1.0, 0.0, 0.5, loss="second-order")
+    first_ideal = dynamics.simulated_step(1.0, 0.0, 0.5, loss="first-order")
+    second_ideal = dynamics.simulated_step(1.0, 0.0, 0.5, loss="second-order")
     push, none = float(first_ideal.change_an), float(second_ideal.change_an)
     cases = stepped_cases("first-order", LEARNING_RATE)
     step = cases.after[:, 1] - cases.before[:, 1]
@@ -339,19 +329,19 @@ def mining_checks() -> Iterator[Check]:
         "EPEN": ("easy", "easy"),
     }
     named = {
-        name: triplet_scatter(rows, labels, positives=positives, negatives=negatives)
+        name: dynamics.triplet_scatter(rows, labels, positives=positives, negatives=negatives)
         for name, (positives, negatives) in rules.items()
     }
     centre = {name: (float(placed.s_ap.mean()), float(placed.s_an.mean())) for name, placed in named.items()}
     below = bool((named["EPSHN"].s_ap > named["EPSHN"].s_an).all())
     two = torch.arange(32).repeat_interleave(2)
-    easy = triplet_scatter(rows, two, positives="easy").triplets
-    hard = triplet_scatter(rows, two, positives="hard").triplets
+    easy = dynamics.triplet_scatter(rows, two, positives="easy").triplets
+    hard = dynamics.triplet_scatter(rows, two, positives="hard").triplets
     alike = easy.shape == (64, 3) and bool((easy == hard).all())
-    apart = triplet_scatter(rows, labels, positives="hard", negatives="hard", disjoint=True).triplets
+    apart = dynamics.triplet_scatter(rows, labels, positives="hard", negatives="hard", disjoint=True).triplets
     used = set(apart.ravel().tolist())
     shown = ", ".join(f"{name} ({s_ap:.2f}, {s_an:.2f})" for name, (s_ap, s_an) in centre.items())
-    digits = triplet_scatter(*centred_digits())
+    digits = dynamics.triplet_scatter(*centred_digits())
     inside = float(((digits.s_ap >= 0) & (digits.s_an >= 0)).mean())
     yield check(
         "omega-s",
@@ -400,7 +390,7 @@ def group_size_checks() -> Iterator[Check]:
             labels = torch.arange(128 // per_class).repeat_interleave(per_class)
             centres = torch.randn(len(labels) // per_class, 16, dtype=torch.float64, generator=generator)
             rows = centres[labels] + torch.randn(128, 16, dtype=torch.float64, generator=generator)
-            placed = triplet_scatter(rows, labels)
+            placed = dynamics.triplet_scatter(rows, labels)
             places.append((placed.s_ap.mean(), placed.s_an.mean()))
         centre[per_class] = np.mean(places, axis=0)
     yield check(

@@ -12,17 +12,7 @@ import torch
 from trivet.geometry.arrays import Floats
 from trivet.papers.checks import Check, Checker
 from trivet.papers.xuan2020.digits import GAMMAS, LEARNING_RATE, LOSSES, free_losses
-from trivet.theory.dynamics import (
-    SimulatedLoss,
-    VectorField,
-    first_order_rates,
-    loss_slopes,
-    loss_value,
-    place_triplets,
-    positive_negative_similarity,
-    simulated_step,
-    triplet_vectors,
-)
+from trivet.theory import dynamics
 
 check = Checker("xuan2020")
 EXACT = 1e-12  # rounding of a chain of float64 operations
@@ -40,29 +30,29 @@ class _Cases(NamedTuple):
     after: Floats  # (T, 3, d), not normalised
 
 
-def stepped_cases(loss: SimulatedLoss, learning_rate: float, count: int = 200) -> _Cases:
+def stepped_cases(loss: dynamics.SimulatedLoss, learning_rate: float, count: int = 200) -> _Cases:
     """Triplets of uniform S_ap, S_an and gamma, as rotated vectors of R^7, stepped by the gradient of the loss."""
     rng = np.random.default_rng(7)
     s_ap, s_an, gamma = rng.uniform(-1, 1, (3, count))
     rotations = np.linalg.qr(rng.normal(size=(count, 7, 7)))[0]
-    before = triplet_vectors(s_ap, s_an, gamma, embedding_dim=7) @ rotations
+    before = dynamics.triplet_vectors(s_ap, s_an, gamma, embedding_dim=7) @ rotations
     after = stepped(before, loss, learning_rate)
     exponent = {"first-order": s_an - s_ap, "second-order": s_an**2 / 2 - s_ap + s_ap**2 / 2}.get(loss)
     slope = np.full(count, 2.0) if exponent is None else 1 / (1 + np.exp(-exponent))
     return _Cases(s_ap, s_an, gamma, slope, before, after)
 
 
-def stepped(triplets: Floats, loss: SimulatedLoss, learning_rate: float) -> Floats:
+def stepped(triplets: Floats, loss: dynamics.SimulatedLoss, learning_rate: float) -> Floats:
     """Vectors `(T, 3, d)` after one step down the gradient of their losses, by autograd, not normalised."""
     leaf = torch.from_numpy(triplets).requires_grad_()
     (gradient,) = torch.autograd.grad(free_losses(leaf, loss).sum(), leaf)
     return np.asarray(triplets - learning_rate * gradient.numpy())
 
 
-def vector_changes(field: VectorField, gamma: float, strength: float) -> tuple[Floats, Floats]:
+def vector_changes(field: dynamics.VectorField, gamma: float, strength: float) -> tuple[Floats, Floats]:
     """The changes of S_ap and S_an that vectors show in the cells of a field: a first-order step, then eqs. 11, 12."""
     s_ap, s_an = (part.ravel() for part in np.meshgrid(field.s_ap, field.s_an))
-    after = stepped(triplet_vectors(s_ap, s_an, np.full_like(s_ap, gamma)), "first-order", LEARNING_RATE)
+    after = stepped(dynamics.triplet_vectors(s_ap, s_an, np.full_like(s_ap, gamma)), "first-order", LEARNING_RATE)
     units = after / np.linalg.norm(after, axis=2, keepdims=True)
     of_ap, of_an = _dots(units, 0, 1) - s_ap, _dots(units, 0, 2) - s_an
     tie, shape = strength * np.sqrt(s_ap * s_an), field.change_ap.shape
@@ -84,7 +74,7 @@ def closed_form_checks() -> Iterator[Check]:
         gaps = []
         for learning_rate in (0.01, 0.1, 0.5, 1.0):
             cases = stepped_cases(loss, learning_rate)
-            moved = simulated_step(cases.s_ap, cases.s_an, cases.gamma, loss=loss, learning_rate=learning_rate)
+            moved = dynamics.simulated_step(cases.s_ap, cases.s_an, cases.gamma, loss=loss, learning_rate=learning_rate)
             units = cases.after / np.linalg.norm(cases.after, axis=2, keepdims=True)
             gaps.append(_gap(moved.change_ap, _dots(units, 0, 1) - cases.s_ap))
             gaps.append(_gap(moved.change_an, _dots(units, 0, 2) - cases.s_an))
@@ -101,14 +91,14 @@ def geometry_checks() -> Iterator[Check]:
     """Equation 19 and what gamma can be."""
     rng = np.random.default_rng(11)
     vectors = rng.normal(size=(900, 7))
-    placed = place_triplets(vectors, np.arange(900).reshape(300, 3))
+    placed = dynamics.place_triplets(vectors, np.arange(900).reshape(300, 3))
     units = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).reshape(300, 3, 7)
-    gap = _gap(positive_negative_similarity(placed.s_ap, placed.s_an, placed.gamma), _dots(units, 1, 2))
-    flat = place_triplets(rng.normal(size=(900, 2)), np.arange(900).reshape(300, 3)).gamma
+    gap = _gap(dynamics.positive_negative_similarity(placed.s_ap, placed.s_an, placed.gamma), _dots(units, 1, 2))
+    flat = dynamics.place_triplets(rng.normal(size=(900, 2)), np.arange(900).reshape(300, 3)).gamma
     off, opposite = _gap(np.abs(flat), np.ones_like(flat)), float((flat < 0).mean())
     axis = np.linspace(-1, 1, 9)
     s_ap, s_an, gamma = (part.ravel() for part in np.meshgrid(axis, axis, axis))
-    built = triplet_vectors(s_ap, s_an, gamma)
+    built = dynamics.triplet_vectors(s_ap, s_an, gamma)
     wanted = (np.ones_like(s_ap), np.ones_like(s_ap), np.ones_like(s_ap), s_ap, s_an)
     worst = max(
         _gap(_dots(built, *pair), value)
@@ -197,7 +187,7 @@ def norm_checks() -> Iterator[Check]:
         beta = LEARNING_RATE * cases.slope
         pull, push = (beta * (1 - ap), beta * an) if loss == "second-order" else (beta, beta)
         drift = beta if loss == "vanilla" else 0.0
-        moved = simulated_step(ap, an, gamma, loss=loss, learning_rate=LEARNING_RATE)
+        moved = dynamics.simulated_step(ap, an, gamma, loss=loss, learning_rate=LEARNING_RATE)
         along = (1 + pull * ap - push * an) ** 2
         anchor = along + (pull * sp - gamma * push * sn) ** 2 + (push * np.sqrt(1 - gamma**2) * sn) ** 2
         positive = (1 - drift + pull * ap) ** 2 + pull**2 * sp**2
@@ -217,14 +207,14 @@ def loss_checks() -> Iterator[Check]:
     """What the first-order and the second-order loss pull to."""
     axis = np.linspace(-1, 1, 401)  # 0 and 1 are on it
     s_ap, s_an = axis[None, :], axis[:, None]
-    first_ap, first_an = loss_slopes(s_ap, s_an, loss="first-order")
+    first_ap, first_an = dynamics.loss_slopes(s_ap, s_an, loss="first-order")
     least = min(float((-first_ap).min()), float(first_an.min()))
-    equal = _gap(loss_value(axis, axis, loss="first-order"), np.full_like(axis, np.log(2)))
+    equal = _gap(dynamics.loss_value(axis, axis, loss="first-order"), np.full_like(axis, np.log(2)))
 
-    values = loss_value(s_ap, s_an, loss="second-order")
+    values = dynamics.loss_value(s_ap, s_an, loss="second-order")
     row, column = np.unravel_index(values.argmin(), values.shape)
-    slopes = [float(slope) for slope in loss_slopes(1.0, 0.0, loss="second-order")]
-    of_an = loss_slopes(s_ap, s_an, loss="second-order")[1]
+    slopes = [float(slope) for slope in dynamics.loss_slopes(1.0, 0.0, loss="second-order")]
+    of_an = dynamics.loss_slopes(s_ap, s_an, loss="second-order")[1]
     same_sign = float((np.sign(of_an) == np.sign(s_an)).mean())
 
     u, v = s_ap - s_ap**2 / 2, s_an**2 / 2
@@ -235,7 +225,7 @@ def loss_checks() -> Iterator[Check]:
     def second(shift_ap: float, shift_an: float, constant: float = -0.5) -> Floats:
         ap, an = inner_ap + shift_ap, inner_an + shift_an
         if constant == -0.5:
-            return loss_value(ap, an, loss="second-order")
+            return dynamics.loss_value(ap, an, loss="second-order")
         return np.logaddexp(0, ((1 - ap) ** 2 + an**2) / 2 + constant)
 
     inner = weight[1:-1, 1:-1]
@@ -301,14 +291,14 @@ def small_step_checks() -> Iterator[Check]:
     wrong, compared, negative_gamma = 0, 0, 0
     for loss in LOSSES:
         cases = stepped_cases(loss, SMALL)
-        rates = first_order_rates(cases.s_ap, cases.s_an, cases.gamma, loss=loss)
-        moved = simulated_step(cases.s_ap, cases.s_an, cases.gamma, loss=loss, learning_rate=SMALL)
+        rates = dynamics.first_order_rates(cases.s_ap, cases.s_an, cases.gamma, loss=loss)
+        moved = dynamics.simulated_step(cases.s_ap, cases.s_an, cases.gamma, loss=loss, learning_rate=SMALL)
         for change, rate in zip((moved.change_ap, moved.change_an), rates, strict=True):
             errors.append(_gap(change, moved.beta * rate) / SMALL)
     for loss, gamma in product(LOSSES, (-0.5, 0.0, *GAMMAS)):
         weight_ap, weight_an = (1 - s_ap, s_an) if loss == "second-order" else (1.0, 1.0)
-        moved = simulated_step(s_ap, s_an, gamma, loss=loss, learning_rate=SMALL)
-        rates = first_order_rates(s_ap, s_an, gamma, loss=loss)
+        moved = dynamics.simulated_step(s_ap, s_an, gamma, loss=loss, learning_rate=SMALL)
+        rates = dynamics.first_order_rates(s_ap, s_an, gamma, loss=loss)
         bands = (2 * weight_ap * sp < gamma * weight_an * sn, 2 * weight_an * sn < gamma * weight_ap * sp)
         bad = (moved.change_ap < 0, moved.change_an > 0)
         for band, sign, rate in zip(bands, bad, rates, strict=True):

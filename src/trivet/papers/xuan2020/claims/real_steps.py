@@ -21,23 +21,23 @@ from trivet.papers.xuan2020.digits import (
     hidden_embedding,
     random_weights,
 )
-from trivet.theory.dynamics import DIRECTIONS, Movement, directions, movement, simulated_step, triplet_scatter
+from trivet.theory import dynamics
 
 
 def free_movement_checks() -> Iterator[Check]:
     """Steps of an optimiser on the vectors themselves, which the model describes."""
     inputs, labels = _classes(5)
     start = normalize(inputs, dim=1)
-    placed = triplet_scatter(start, labels, positives="hard", negatives="hard", disjoint=True)
+    placed = dynamics.triplet_scatter(start, labels, positives="hard", negatives="hard", disjoint=True)
     index = torch.from_numpy(placed.triplets)
     same, total = 0, 0
     for loss in LOSSES:
         free = start.clone().requires_grad_()
         (free.grad,) = torch.autograd.grad(free_losses(free[index], loss).sum(), free)
         torch.optim.SGD([free], lr=LEARNING_RATE).step()
-        moved = movement(start, free, index)
-        model = simulated_step(placed.s_ap, placed.s_an, placed.gamma, loss=loss, learning_rate=LEARNING_RATE)
-        same += int((moved.direction == directions(model.change_ap, model.change_an)).sum())
+        moved = dynamics.movement(start, free, index)
+        model = dynamics.simulated_step(placed.s_ap, placed.s_an, placed.gamma, loss=loss, learning_rate=LEARNING_RATE)
+        same += int((moved.direction == dynamics.directions(model.change_ap, model.change_an)).sum())
         total += len(moved.direction)
     yield check(
         "movement-free",
@@ -101,16 +101,16 @@ def _network_shares(criterion: NCATripletLoss | SecondOrderTripletLoss) -> dict[
             for weight, gradient in zip(weights, gradients, strict=True):
                 weight.grad = gradient
             optimiser.step()
-            ways.append(movement(before, hidden_embedding(inputs, weights), triplets).direction)
+            ways.append(dynamics.movement(before, hidden_embedding(inputs, weights), triplets).direction)
     way = np.concatenate(ways)
-    return {name: float((way == number).mean()) for number, name in enumerate(DIRECTIONS)}
+    return {name: float((way == number).mean()) for number, name in enumerate(dynamics.DIRECTIONS)}
 
 
 def digit_movement_checks() -> Iterator[Check]:
     """The experiment of section 6.1 in both phases, on the stand-in; its bounds are our own."""
     first, second = digit_movement("first-order"), digit_movement("second-order")
 
-    def shares(moved: Movement) -> str:
+    def shares(moved: dynamics.Movement) -> str:
         return ", ".join(f"{way} {share:.1%}" for way, share in moved.shares.items())
 
     fresh, late = first["initial", "HPHN"], first["late", "HPHN"]
@@ -122,11 +122,11 @@ def digit_movement_checks() -> Iterator[Check]:
     ]
     late_easy, late_easy_second = first["late", "EPEN"], second["late", "EPEN"]
     most = [max(moved.shares, key=moved.shares.__getitem__) for moved in (late, late_easy)]
-    mixed = [late_second.shares[way] for way in DIRECTIONS[:3]]
+    mixed = [late_second.shares[way] for way in dynamics.DIRECTIONS[:3]]
     nears = late_easy_second.shares["top-right"] + late_easy_second.shares["top-left"]
     opposite = float((late_easy_second.before[:, 1] < 0).mean())
     top_left = max(moved.shares["top-left"] for moved in (fresh, late, fresh_second, late_second))
-    wrong = late_easy_second.direction == DIRECTIONS.index("top-left")
+    wrong = late_easy_second.direction == dynamics.DIRECTIONS.index("top-left")
     below = float((late_easy_second.before[wrong, 1] < 0).mean())
     yield check(
         "movement-digits-initial",

@@ -1,0 +1,210 @@
+"""The true class of an item, given two views of it and its label: fitted by maximum likelihood, without true labels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from trivet.geometry.arrays import Floats, Integers
+from trivet.label_noise.views import Views
+
+FOLDS = 5  # a label is explained by a transition that was counted on the items of the other folds
+ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likelihood gains less
+PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
+FITTED = 20_000  # items that the numbers are fitted to at most
+COUNTED = 1000  # classes; of more, no transition is counted
+SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A fitted model of the labels: drawn from T[c, .], c from p(c | x), p proportional to the views to the powers s.
+
+    Attributes:
+        powers: `(2,)` s.
+        transition: `(C, C)` T[i, j] = P(label j | true class i), counted on all items; None for over 1,000 classes.
+        best: `(N,)` the most probable class given x alone; of equal ones the item's own.
+        depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
+        given: `(N, M)` P(true class is the candidate | x, label).
+        doubt: `(N,)` logarithm of the odds that the label is wrong.
+    """
+
+    powers: Floats
+    transition: Floats | None
+    best: Integers
+    depth: Floats
+    given: Floats
+    doubt: Floats
+
+
+def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> Posterior:
+    """Fit the powers of the views and the transition by EM.
+
+    With both views p(c | x) is proportional to exp(s_1 g_1(c) + s_2 g_2(c)): flat where classes overlap, so that labels
+    that disagree there need not be wrong. T is counted; its rows are shrunk towards even noise by as many items as give
+    the labels of other folds the highest likelihood, and each label is explained by the T of the other folds. The fit
+    sets out from the labels against the most probable classes. Over 1,000 classes the noise is taken for even.
+
+    The numbers are fitted to at most 20,000 items, drawn at random.
+    """
+    random = np.random.default_rng(seed)
+    order = np.lexsort((random.random(len(classes)), classes))
+    fold = np.empty(len(classes), np.int64)
+    fold[order] = np.arange(len(classes)) % FOLDS
+    fitted = np.arange(len(classes))
+    if len(fitted) > FITTED:
+        fitted = np.sort(random.permutation(len(classes))[:FITTED])
+    part = _Part(views, classes, fold, count, fitted)
+    whole = part if len(fitted) == len(classes) else _Part(views, classes, fold, count, np.arange(len(classes)))
+    powers = _sure(part)
+    best = part.candidates[np.arange(len(fitted)), part.features(powers).argmax(axis=1)]
+    rate = max(float((best != part.labels).mean()), 1e-3)
+    counts = None
+    if count <= COUNTED:
+        counts = _Counts.of(best[:, None], np.ones((len(best), 1)), part.labels, part.fold, count)
+    return _posterior(whole, _fit(part, _State(powers, rate, counts, PSEUDO[0])))
+
+
+class _Part:
+    """Some of the items of the views, ready for EM."""
+
+    def __init__(self, views: Views, classes: Integers, fold: Integers, count: int, rows: Integers) -> None:
+        self.candidates, self.scores = views.candidates[rows], views.scores[rows]
+        self.blocked = np.where(views.repeated[rows], -np.inf, 0.0)
+        self.labels, self.fold, self.count = classes[rows], fold[rows], count
+
+    def features(self, powers: Floats) -> Floats:
+        """P(true class is the candidate | x) `(N, M)`."""
+        logs = self.scores @ powers + self.blocked
+        logs -= logs.max(axis=1, keepdims=True)
+        weights = np.exp(logs)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """How often a true class had a label, in each fold: `(FOLDS, C, C)`."""
+
+    by_fold: Floats
+
+    @classmethod
+    def of(cls, candidates: Integers, given: Floats, labels: Integers, fold: Integers, count: int) -> _Counts:
+        place = (fold[:, None] * count + candidates) * count + labels[:, None]
+        flat = np.bincount(place.ravel(), given.ravel(), FOLDS * count * count)
+        return cls(np.asarray(flat, np.float64).reshape(FOLDS, count, count))
+
+    def others(self, fold: int | None) -> Floats:
+        """Counts without this fold; of all folds for None."""
+        whole = self.by_fold.sum(axis=0)
+        return np.asarray(whole if fold is None else np.maximum(whole - self.by_fold[fold], 0.0))
+
+    def transition(self, fold: int | None, rate: float, pseudo: float) -> Floats:
+        counts = self.others(fold)
+        even = _even(rate, len(counts))
+        return np.asarray((counts + pseudo * even) / (counts.sum(axis=1, keepdims=True) + pseudo))
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The numbers that EM moves, and where wrong labels go: as counted, or evenly."""
+
+    powers: Floats
+    rate: float
+    counts: _Counts | None
+    pseudo: float
+
+    def explained(self, part: _Part) -> Floats:
+        """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds."""
+        if self.counts is None:
+            return np.where(part.candidates == part.labels[:, None], 1 - self.rate, self.rate / (part.count - 1))
+        found = np.empty(part.candidates.shape)
+        for fold in range(FOLDS):
+            rows = part.fold == fold
+            table = self.counts.transition(fold, self.rate, self.pseudo)
+            found[rows] = table[part.candidates[rows], part.labels[rows, None]]
+        return found
+
+
+def _fit(part: _Part, state: _State) -> _State:
+    """EM: given classes, then powers (Newton), rate, and counts if there are."""
+    before = -math.inf
+    for turn in range(ROUNDS):
+        features = part.features(state.powers)
+        joint = features * state.explained(part)
+        total = np.maximum(joint.sum(axis=1), 1e-300)
+        gained = float(np.log(total).mean())
+        if turn > 4 and abs(gained - before) < SETTLED:
+            break
+        before = gained
+        given = joint / total[:, None]
+        powers = _newton(part, state.powers, given)
+        rate = float(np.clip(1 - given[:, 0].mean(), 1e-6, 1 - 1e-6))
+        counts, pseudo = None, 0.0
+        if state.counts is not None:
+            counts = _Counts.of(part.candidates, given, part.labels, part.fold, part.count)
+            pseudo = state.pseudo
+            if turn % 5 == 1:
+                pseudo = max(PSEUDO, key=lambda one: _likelihood(part, _State(powers, rate, counts, one)))
+        state = _State(powers, rate, counts, pseudo)
+    return state
+
+
+def _likelihood(part: _Part, state: _State) -> float:
+    joint = part.features(state.powers) * state.explained(part)
+    return float(np.log(np.maximum(joint.sum(axis=1), 1e-300)).mean())
+
+
+def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
+    """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave."""
+    wanted = np.einsum("nm,nmv->v", given, part.scores)
+    for _ in range(2):
+        features = part.features(powers)
+        weighted = features[:, :, None] * part.scores
+        means = weighted.sum(axis=1)
+        curve = np.einsum("nmv,nmw->vw", weighted, part.scores) - means.T @ means
+        step = np.linalg.solve(curve + (1e-9 * curve.trace() + 1e-300) * np.eye(2), wanted - means.sum(axis=0))
+        powers = np.maximum(powers + step, 1e-4)
+    return powers
+
+
+def _posterior(part: _Part, state: _State) -> Posterior:
+    features, explained = part.features(state.powers), state.explained(part)
+    joint = features * explained
+    views = part.scores @ state.powers + part.blocked
+    first = np.partition(views, -2, axis=1)
+    with np.errstate(divide="ignore"):
+        logs = views + np.log(explained)
+    highest = logs[:, 1:].max(axis=1)
+    rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
+    return Posterior(
+        powers=state.powers,
+        transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
+        best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
+        depth=first[:, -1] - first[:, -2],
+        given=joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300),
+        doubt=rest - logs[:, 0],
+    )
+
+
+def _sure(part: _Part) -> Floats:
+    """Powers that let both views count alike and make the most probable class probable."""
+    gaps = []
+    for view in range(2):
+        logs = part.scores[:, :, view] + part.blocked
+        first = np.partition(logs, -2, axis=1)
+        gaps.append(max(float((first[:, -1] - first[:, -2]).mean()), 1e-9))
+    low, high = -7.0, 7.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        sure = part.features(math.exp(middle) / np.array(gaps)).max(axis=1).mean()
+        low, high = (middle, high) if sure < SURE else (low, middle)
+    return np.asarray(math.exp(low) / np.array(gaps))
+
+
+def _even(rate: float, count: int) -> Floats:
+    """The transition of symmetric noise."""
+    even = np.full((count, count), rate / (count - 1))
+    np.fill_diagonal(even, 1 - rate)
+    return even

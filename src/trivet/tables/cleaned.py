@@ -1,0 +1,175 @@
+"""Applies decisions on labels to a file of embeddings or texts: the result is a new file of the same format."""
+
+from __future__ import annotations
+
+import difflib
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from trivet.files import write_whole
+from trivet.geometry.arrays import Integers
+from trivet.tables.csv import CsvTable, csv_text
+from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
+from trivet.tables.read import read_vectors
+from trivet.tables.source import whole
+from trivet.tables.texts import TEXT, read_texts
+from trivet.tables.vectors import Vectors
+
+FORMATS = (".csv", ".npz", ".npy", ".parquet")
+
+
+def write_cleaned(
+    path: Path, decisions: Path, out: Path, *, level: str | None = None, text: str | None = None
+) -> dict[str, int]:
+    """Write the rows of a file as decisions have them: relabelled, or without those that are dropped.
+
+    All other columns, the order of the rows and the types of the columns stay. Of an .npy file a csv file is written
+    beside the new one too. The file itself is not changed.
+
+    Args:
+        path: a csv file of texts, or an .npz, .npy or .parquet file of embeddings.
+        decisions: see `trivet.tables.read_decisions`; the ids are those of the column "id", else numbers of rows,
+            counted from 0.
+        out: the new file, of the same format.
+        level: the label level that was decided on; None for the first.
+        text: of a csv file, the column of texts; None for "text".
+
+    Returns:
+        How many rows there were and are, "rows" and "left", and how many were decided to "keep", "relabel", "drop", or
+        are "undecided".
+
+    Raises:
+        ValueError: if a file is broken or of another format, the output exists, an id is no row's, or a label no class
+            of the file or the one that the row has.
+        OSError: if the output cannot be written.
+    """
+    _check_paths(path, out)
+    vectors = _labels(path, level, text)
+    level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
+    if level is None:
+        raise ValueError(
+            f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with "
+            "--level."
+        )
+    source, kept, counts = _decided(path, vectors, level, decisions)
+    rows = np.flatnonzero(kept)
+    # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
+    {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()](
+        path, out, level, source[rows], rows
+    )
+    return {"rows": len(kept), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
+
+
+def _check_paths(path: Path, out: Path) -> None:
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix not in FORMATS:
+        raise ValueError(
+            f"decisions are applied to a .csv, .npz, .npy or .parquet file: got {path}; for a run, use trivet train "
+            "--labels."
+        )
+    if out.suffix.lower() != suffix:
+        raise ValueError(f"the output must be a {suffix} file, as {path} is: got {out}; choose another --output.")
+    files = [out, out.with_suffix(".csv")] if suffix == ".npy" else [out]
+    for file in files:
+        if not file.parent.is_dir():
+            raise ValueError(f"an output must be a file in a folder that exists: got {file}; make the folder first.")
+        if file.exists():
+            raise ValueError(f"decisions are applied to a new file: {file} exists; choose another --output.")
+
+
+def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
+    levels = None if level is None else [level]
+    if path.suffix.lower() == ".csv":
+        return read_texts(path, lambda texts: np.zeros((len(texts), 1)), text=text or TEXT, levels=levels)[0]
+    return read_vectors(path, levels=levels)
+
+
+def _decided(path: Path, vectors: Vectors, level: str, decisions: Path) -> tuple[Integers, Any, Counter[str]]:
+    """For each row the row that its label is copied from, and whether it is kept; and the counts of the decisions."""
+    names = vectors.names()
+    place = {name: row for row, name in enumerate(names)}
+    labels = vectors.labels[level].tolist()
+    holder = {label: row for row, label in reversed(list(enumerate(labels)))}
+    source, kept = np.arange(len(names)), np.ones(len(names), np.bool_)
+    counts: Counter[str] = Counter()
+    for one in read_decisions(decisions):
+        where = f"line {one.line} of {decisions}"
+        if one.id not in place:
+            raise ValueError(
+                f"each id must be that of a row of {path}: {where} has {one.id!r}, and none of the {len(names)} rows "
+                f"has it;{_similar(one.id, place)} use the file that was decided on."
+            )
+        row = place[one.id]
+        if one.decision == "relabel":
+            if one.label not in holder:
+                raise ValueError(
+                    f"a new label must be one of the {len(holder)} classes at level {level!r} of {path}: {where} has "
+                    f"{one.label!r};{_similar(one.label, holder)} correct it."
+                )
+            if one.label == labels[row]:
+                raise ValueError(
+                    f"relabel needs a different label from the row's current one: {where} has {one.label!r}, as "
+                    f"{one.id!r} is labelled already; if these decisions were applied before, there is nothing to do."
+                )
+            source[row] = holder[one.label]
+        kept[row] = one.decision != "drop"
+        counts[one.decision] += 1
+    if not kept.any():
+        raise ValueError(f"decisions must leave a row: those of {decisions} drop all {len(names)}; keep some.")
+    counts[UNDECIDED] = len(names) - counts["keep"] - counts["relabel"] - counts["drop"]
+    return source, kept, counts
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" did you mean {close[0]!r}?" if close else ""
+
+
+def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    table = CsvTable.read(path)
+    columns = [table.texts(name) for name in table.columns]
+    taken = [source if name == level else rows for name in table.columns]
+    lines = zip(*([column[row] for row in which] for column, which in zip(columns, taken, strict=True)), strict=True)
+    write_whole(out, csv_text([table.columns, *lines]).encode())
+
+
+def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    """Arrays of another length than the embeddings, which describe no rows, stay as they are."""
+    with whole(path, "npz"), np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    count = len(arrays[level])
+    for name, array in arrays.items():
+        if array.ndim and len(array) == count:
+            arrays[name] = array[source if name == level else rows]
+    _write_array(out, lambda sink: np.savez(sink, **arrays))
+
+
+def _npy(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    with whole(path, "npy"):
+        embeddings = np.lib.format.open_memmap(path, mode="r")
+    _csv(path.with_suffix(".csv"), out.with_suffix(".csv"), level, source, rows)
+    _write_array(out, lambda sink: np.save(sink, embeddings[rows]))
+
+
+def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
+    sink = io.BytesIO()
+    write(sink)
+    write_whole(out, sink.getvalue())
+
+
+def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    with whole(path, "parquet"):
+        table = pa.parquet.read_table(path)
+    place = table.schema.get_field_index(level)
+    relabelled = table.column(level).take(pa.array(source))
+    left = table.take(pa.array(rows)).set_column(place, table.schema.field(place), relabelled)
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(left, sink)
+    write_whole(out, sink.getvalue().to_pybytes())

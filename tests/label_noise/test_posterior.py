@@ -1,0 +1,81 @@
+"""The fitted posterior: numbers that were drawn from are found again, and its parts by their definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.label_noise.posterior import _Counts, fit_posterior
+from trivet.label_noise.views import Views
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def drawn(items: int, table: Array, *, sharp: float, seed: int) -> tuple[Views, Array, Array]:
+    """Views of known posteriors, true classes drawn from these, and labels drawn from the rows of a transition."""
+    random = np.random.default_rng(seed)
+    count = len(table)
+    logs = sharp * random.normal(size=(items, count))
+    posterior = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    truth = (posterior.cumsum(axis=1) < random.random((items, 1))).sum(axis=1)
+    labels = (table[truth].cumsum(axis=1) < random.random((items, 1))).sum(axis=1)
+    candidates = np.stack([[c, *(o for o in range(count) if o != c)] for c in labels])
+    noise = random.normal(size=(items, count))  # what the second view adds says nothing
+    scores = np.stack([np.take_along_axis(one, candidates, axis=1) for one in (logs / 3, noise)], axis=2)
+    return Views(candidates, scores, np.zeros(candidates.shape, np.bool_)), truth, labels
+
+
+def even(rate: float, count: int) -> Array:
+    return np.where(np.eye(count) == 1, 1 - rate, rate / (count - 1))
+
+
+def shift(rate: float, count: int) -> Array:
+    return np.eye(count) * (1 - rate) + np.roll(np.eye(count), 1, axis=1) * rate
+
+
+@pytest.mark.parametrize(("table", "sharp"), [(even(0.0, 5), 4.0), (even(0.3, 5), 9.0), (shift(0.3, 4), 6.0)])
+def test_what_labels_were_drawn_from_is_found(table: Array, sharp: float) -> None:
+    views, _, labels = drawn(4000, table, sharp=sharp, seed=1)
+    model = fit_posterior(views, labels, len(table), seed=0)
+    assert model.powers == pytest.approx([3.0, 0.0], abs=0.5)
+    assert model.transition == pytest.approx(table, abs=0.05)
+
+
+def test_probabilities_are_those_of_bayes() -> None:
+    views, _, labels = drawn(300, even(0.2, 3), sharp=3.0, seed=3)
+    model = fit_posterior(views, labels, 3, seed=0)
+    odds = model.given[:, 1:].sum(axis=1) / model.given[:, 0]
+    assert np.allclose(np.exp(model.doubt), odds, rtol=1e-6)
+    for i in range(300):
+        logs = sorted(
+            ((float(model.powers @ one), int(c)) for one, c in zip(views.scores[i], views.candidates[i], strict=True))
+        )
+        assert model.best[i] == logs[-1][1]
+        assert model.depth[i] == pytest.approx(logs[-1][0] - logs[-2][0])
+
+
+@pytest.mark.parametrize("table", [even(0.2, 4), shift(0.2, 4)])
+def test_labels_are_doubted_as_by_one_who_knows_the_model(table: Array) -> None:
+    views, truth, labels = drawn(6000, table, sharp=3.0, seed=4)
+    found = fit_posterior(views, labels, 4, seed=0).doubt
+    joint = np.exp(3 * views.scores[:, :, 0]) * table[views.candidates, labels[:, None]]
+    known = joint[:, 1:].sum(axis=1) / joint[:, 0]
+    wrong = labels != truth
+
+    def ahead(doubt: Array) -> float:
+        ranks = np.argsort(np.argsort(doubt))
+        return float((ranks[wrong].mean() - (wrong.sum() - 1) / 2) / (~wrong).sum())
+
+    assert ahead(known) > 0.8
+    assert ahead(found) > ahead(known) - 0.01
+
+
+def test_a_label_is_explained_by_the_other_folds() -> None:
+    candidates, given = np.array([[0, 1], [1, 0], [0, 1]]), np.array([[0.75, 0.25], [1.0, 0.0], [0.5, 0.5]])
+    counts = _Counts.of(candidates, given, np.array([0, 1, 0]), np.array([0, 1, 1]), 2)
+    assert counts.others(None).tolist() == [[1.25, 0.0], [0.75, 1.0]]
+    assert counts.others(0).tolist() == [[0.5, 0.0], [0.5, 1.0]]
+    # Five further items of noise at a rate of 0.2.
+    assert counts.transition(0, 0.2, 5.0) == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
