@@ -705,9 +705,9 @@ def _trained_tables(found: Row) -> list[str]:
         return f"{sum('class-collapse' in row['found'] for row in chosen)} of {len(chosen)}" if chosen else "–"
 
     arms = ("usual", "easy", "fine")
-    others = {kind for row in found["rows"] for kind in row["found"]} - {"healthy", "class-collapse"}
+    others = {kind for row in found["rows"] for kind in row["found"]} - {"healthy", "spread-out", "class-collapse"}
     return [
-        "Runs called class collapse; the others are called healthy"
+        "Runs called class collapse; the others are called healthy or spread out"
         + (f", or {', '.join(sorted(others))}" if others else "")
         + ".",
         "",

@@ -372,7 +372,7 @@ def test_embeddings_of_other_items_are_not_compared_in_silence(
     (warning,) = both["warnings"]
     assert warning.startswith("These embeddings are not of the same items (x.npz and less.npz")
     assert warning in report.read_text()
-    with pytest.raises(ValueError, match=r"label differs in 96 of 120 rows of other, first in row 0"):
+    with pytest.raises(ValueError, match=r"label differs in 96 of 120 rows of other.npz, first in row 0"):
         subjects(tmp_path / "x.npz", Request(references=(tmp_path / "other.npz",)))
 
 
