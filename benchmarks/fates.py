@@ -94,7 +94,7 @@ def trained(seed: int, *, d: int, classes: int, samples: int, **options: Any) ->
 
 
 def healthy() -> Iterator[Fate]:
-    """Spread out by class, or at least spread out."""
+    """Spread out by class; and noise, which is only spread out."""
 
     def case(name: str, points: Array, labels: Array, **more: Any) -> Fate:
         return Fate(name, "healthy", None, points, labels, **more)
@@ -112,7 +112,8 @@ def healthy() -> Iterator[Fate]:
         yield case(f"clusters x {scale:g}", points * scale, labels)
     for number, d in enumerate((64, 512, 2048, 1024)):
         random = np.random.default_rng(40 + number)
-        yield case(f"Gaussian noise, d = {d}", random.standard_normal((600, d)), random.integers(0, 12, 600))
+        points = random.standard_normal((600, d))
+        yield Fate(f"Gaussian noise, d = {d}", "no-better-than-chance", None, points, random.integers(0, 12, 600))
     for number, size in enumerate((6, 9, 20, 24)):
         points, labels = clusters(50 + number, classes=3, per_class=size // 3, d=8, within=0.4)
         yield case(f"{len(points)} items", points, labels)

@@ -81,8 +81,9 @@ def test_the_verdict_comes_first_then_evidence_cause_changes_and_the_table(
 ) -> None:
     code, out, _ = run(capsys, monkeypatch, "flat.npz", "good.npz")
     assert code == 0
-    assert out.startswith("flat.npz: network collapse, full: relative spread 0, under 0.01")
-    places = [out.index(text) for text in ("Evidence:", "Cause:", "Change 1:", "5 classes", "good.npz: healthy", "┃")]
+    assert out.startswith("flat.npz: no better than chance: recall@1 19.3%; with permuted labels")
+    words = ("Evidence:", "Cause:", "Change 1:", "flat.npz: network collapse, full: relative spread 0, under 0.01")
+    places = [out.index(text) for text in (*words, "5 classes", "good.npz: spread out: whether it is good", "┃")]
     assert places == sorted(places)
     (row,) = (line for line in out.splitlines() if "class spread" in line and "│" in line)
     assert row.count("–") == 1  # nothing to divide by in a constant embedding
@@ -94,7 +95,25 @@ def test_markup_in_names_is_printed_as_it_is(
     Path("good.npz").rename("[red]x.npz")
     code, out, _ = run(capsys, monkeypatch, "[red]x.npz")
     assert code == 0
-    assert out.startswith("[red]x.npz: healthy")
+    assert out.startswith("[red]x.npz: spread out")
+
+
+def test_a_bad_result_fails_if_asked_to(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    with np.load("good.npz") as good:
+        np.savez("noise.npz", embeddings=random.normal(size=(120, 6)), label=good["label"])
+    asked = ("--reference", "good.npz", "--fail-on", "worse")
+    code, out, _ = run(capsys, monkeypatch, "noise.npz", *asked)
+    assert code == 1
+    assert out.index("noise.npz: worse than reference: recall@1") < out.index("Change 1: Use good.npz until training")
+    assert run(capsys, monkeypatch, "good.npz", *asked)[0] == 0
+    assert run(capsys, monkeypatch, "noise.npz", "--fail-on", "collapse")[0] == 0
+    assert run(capsys, monkeypatch, "noise.npz", "--fail-on", "collapse", "--fail-on", "chance")[0] == 1
+    code, out, err = run(capsys, monkeypatch, "good.npz", "--fail-on", "worse")
+    assert (code, out) == (2, "")
+    assert "give --reference FILE" in err
 
 
 @pytest.mark.parametrize(("name", "code"), [("good.npz", 0), ("flat.npz", 1), ("blobs.npz", 1), ("line.npz", 0)])

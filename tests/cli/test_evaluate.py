@@ -145,3 +145,16 @@ def test_processes_of_torchrun_share_the_queries(
     assert code == 0
     for text in ("evaluation", "intervals", "macro"):
         assert json.loads(outputs[0])[text] == json.loads(alone)[text]
+
+
+def test_what_says_nothing_is_told_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = np.random.default_rng(0).normal(size=(7, 3))
+    np.savez(tmp_path / "x.npz", embeddings=points, label=np.zeros(7, int))
+    monkeypatch.setattr("sys.argv", ["trivet", "evaluate", str(tmp_path / "x.npz"), "--measures", "recall@1,recall@8"])
+    with pytest.raises(SystemExit):
+        main()
+    first, second, *_ = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Warning:")]
+    assert first.startswith("Warning: x.npz: label has one class, so every neighbour is right: retrieval at this level")
+    assert "recall@8: a query can retrieve 6 items in all" in second

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from trivet.evaluation import ALL, MEASURES, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve
 from trivet.evaluation.clustering import Information, ami
 from trivet.evaluation.intervals import bootstrap
-from trivet.evaluation.levels import _restarts
+from trivet.evaluation.levels import _restarts, void
 from trivet.evaluation.verification import verify
 
 
@@ -166,3 +166,12 @@ def test_cosine_reaches_both_the_neighbours_and_the_clusters() -> None:
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_what_is_all_right_whatever_the_embedding_is_said() -> None:
+    assert void({"class": 3}, 20, ALL) == []
+    (one,) = void({"class": 1, "kind": 2}, 20, ("recall@1",))
+    assert one.startswith("class has one class")
+    (beyond,) = void({"class": 3}, 8, ALL)
+    assert beyond.startswith("recall@8: a query can retrieve 8 items in all")
+    assert void({"class": 1}, 20, ("nmi",)) == []

@@ -133,23 +133,68 @@ def test_missing_parts_are_left_out(tmp_path: Path) -> None:
     assert "Training Training Loss" in one  # in the contents, then the section with its only plot
 
 
+def compared(trained: float, **others: tuple[float, str]) -> dict[str, Any]:
+    """A run beside references, each with its recall and the outcome."""
+    names = {"untrained": "untrained network", "zero_shot": "zero-shot backbone", "raw": "raw inputs"}
+    record = evaluation(trained, others.get("untrained", (0.2, ""))[0], others.get("raw", (0.2, ""))[0])
+    rows = [
+        {"reference": names[name], "reference_recall": recall, "outcome": outcome, "recall": trained}
+        for name, (recall, outcome) in others.items()
+    ]
+    return record | {"comparisons": {"unseen": {"digit": rows}}}
+
+
 @pytest.mark.parametrize(
-    ("rows", "ends", "said"),
+    ("record", "said"),
     [
-        ((0.9, 0.8, 0.7), [0.88, 0.92], "Training helped: unseen by digit."),
-        ((0.9, 0.8, 0.95), [0.88, 0.92], "Training helped, but the raw inputs did better: unseen by digit."),
-        ((0.9, 0.8, 0.91), [0.88, 0.92], "Training helped: unseen by digit."),
-        ((0.9, 0.89, 0.7), [0.88, 0.92], "Training made no clear difference: unseen by digit."),
-        ((0.9, 0.95, 0.96), [0.88, 0.92], "Training did not help, and the raw inputs did better: unseen by digit."),
-        ((0.25, 0.2, 0.2), [0.22, 0.28], "Training did not help: unseen by digit."),
+        (compared(0.9, untrained=(0.8, "better"), raw=(0.7, "better")), "Training helped: unseen by digit."),
+        (compared(0.9, untrained=(0.8, "better"), raw=(0.92, "open")), "Training helped: unseen by digit."),
+        (
+            compared(0.9, untrained=(0.8, "better"), raw=(0.95, "worse")),
+            "The raw inputs do better: unseen by digit (recall@1 90.0 %, against 95.0 % of the raw inputs).",
+        ),
+        (
+            compared(0.42, untrained=(0.2, "equal"), zero_shot=(0.522, "worse"), raw=(0.1, "better")),
+            "Training made it worse: unseen by digit (recall@1 42.0 %, against 52.2 % of the zero-shot backbone).",
+        ),
+        (
+            compared(0.9, untrained=(0.5, "better"), zero_shot=(0.93, "open")),
+            "Training may have made it worse: unseen by digit (recall@1 90.0 %, against 93.0 % of the zero-shot",
+        ),
+        (
+            compared(0.9, untrained=(0.895, "equal")),
+            "Training made no clear difference: unseen by digit (recall@1 90.0 %, against 89.5 % of the untrained",
+        ),
+        (
+            compared(0.25, untrained=(0.2, "better")),
+            "No better than chance: unseen by digit (recall@1 25.0 %, 25.0 % by",
+        ),
     ],
+    ids=["helped", "raw open", "raw better", "zero-shot better", "open", "equal", "chance"],
 )
-def test_the_page_begins_with_whether_training_helped(
-    rows: tuple[float, float, float], ends: list[float], said: str, tmp_path: Path
-) -> None:
-    record = evaluation(*rows) | {"intervals": {"unseen": {"digit": {"recall@1": {"queries": ends, "classes": None}}}}}
+def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], said: str, tmp_path: Path) -> None:
     text = page_text(record | {"diagnosis": {"unseen": {"verdicts": [{"kind": "healthy"}]}}}, tmp_path)
     assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
+
+
+def test_nothing_is_green_where_something_is_red(tmp_path: Path) -> None:
+    worse = {"kind": "worse-than-reference", "rule": "recall@1 22.0%, against 52.2% of the zero-shot backbone"}
+    good = compared(0.9, untrained=(0.5, "better")) | {"status": "finished"}
+    sections = {"train": {"verdicts": [{"kind": "healthy"}]}, "unseen": {"verdicts": [worse]}}
+    write_run_report(good | {"diagnosis": sections}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    body = html[html.index("<main>") : html.index("</main>")]
+    assert not re.findall(r'class="[^"]*-good', body)
+    assert body.index("Worse than reference") < body.index("Healthy")
+    write_run_report(good | {"diagnosis": {"train": sections["train"]}}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'class="[^"]*-good', html)) == 3  # the status, that training helped, the card
+
+
+def test_noise_is_told_from_its_verdict(tmp_path: Path) -> None:
+    record = compared(0.27, untrained=(0.2, "better"))
+    section = {"level": "digit", "verdicts": [{"kind": "no-better-than-chance"}]}
+    assert "No better than chance: unseen by digit" in page_text(record | {"diagnosis": {"unseen": section}}, tmp_path)
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])

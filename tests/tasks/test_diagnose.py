@@ -19,8 +19,9 @@ from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.data import load
 from trivet.models import build
-from trivet.tasks.diagnose import Request, diagnose_paths, diagnosis_section, finer_levels, subjects, summary
+from trivet.tasks.diagnose import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
 from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.subjects import Request, subjects
 from trivet.tasks.train import train
 from trivet.training import RunConfig, embed
 
@@ -89,7 +90,7 @@ def test_a_run_records_a_diagnosis_of_its_training_items_and_of_each_split(run: 
         assert section.keys() == SECTION
         assert (section["name"], section["split"], section["level"]) == ("run", split, "level1")
         assert (section["items"], section["dimension"]) == ({"train": 48, "seen": 12}[split], 3)
-        assert (section["distance"], section["reference"]) == ("euclidean", "untrained network")
+        assert (section["distance"], section["reference"]) == ("euclidean", "untrained network, raw inputs")
         assert section["measures"]["reference_shrinkage"] is not None
         assert section["measures"]["sampling"]["batches"] > 0
         assert list(section["measures"]["fine"]) == ["level2"]
@@ -181,10 +182,12 @@ def test_every_number_of_a_section_against_its_definition(
     rows, labels, fine = points
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels, kind=fine)
     np.savez(tmp_path / "before.npz", embeddings=2 * rows[:, :4])
-    (subject,) = subjects(tmp_path / "x.npz", Request(reference=tmp_path / "before.npz", distance="euclidean"))
+    (subject,) = subjects(tmp_path / "x.npz", Request(references=(tmp_path / "before.npz",), distance="euclidean"))
     section = diagnosis_section(subject)
-    said = diagnose(rows, labels, 2 * rows[:, :4], fine={"kind": fine}, distance="euclidean").as_json()
-    assert {key: section[key] for key in said} == said
+    before = {"before.npz": 2 * rows[:, :4]}
+    said = diagnose(rows, labels, before, fine={"kind": fine}, level="label", distance="euclidean").as_json()
+    note = "Rows are compared with those of before.npz in their order: not both have ids."
+    assert {key: section[key] for key in said} == said | {"notes": [*said["notes"], note]}
 
     similar = [[cosine(a, b) for b in rows] for a in rows]
     own = [[j for j in range(120) if labels[j] == labels[i] and j != i] for i in range(120)]
@@ -274,18 +277,17 @@ def test_a_reference_is_matched_by_id(points: tuple[np.ndarray, np.ndarray, np.n
     order = np.random.default_rng(0).permutation(120)
     more = np.concatenate([np.ones((3, 6)), rows[order]])
     np.savez(tmp_path / "r.npz", embeddings=4 * more, id=np.concatenate([["p", "q", "r"], ids[order]]))
-    (subject,) = subjects(tmp_path / "x.npz", Request(reference=tmp_path / "r.npz", distance="euclidean"))
+    (subject,) = subjects(tmp_path / "x.npz", Request(references=(tmp_path / "r.npz",), distance="euclidean"))
     found, _ = summary(subject)
     assert found["measures"]["reference_shrinkage"] == pytest.approx(0.25)
     assert found["reference"] == "r.npz"
-    assert subject.reference is not None
-    np.testing.assert_array_equal(subject.reference[1], 4 * rows)
+    np.testing.assert_array_equal(subject.references["r.npz"], 4 * rows)
     np.savez(tmp_path / "less.npz", embeddings=rows[1:], id=ids[1:])
     with pytest.raises(ValueError, match=r"less\.npz has no 'item 0' \(1 of 120"):
-        subjects(tmp_path / "x.npz", Request(reference=tmp_path / "less.npz"))
+        subjects(tmp_path / "x.npz", Request(references=(tmp_path / "less.npz",)))
     np.savez(tmp_path / "bare.npz", embeddings=rows[1:])
     with pytest.raises(ValueError, match=r"bare\.npz has 119 rows and x\.npz 120"):
-        subjects(tmp_path / "x.npz", Request(reference=tmp_path / "bare.npz"))
+        subjects(tmp_path / "x.npz", Request(references=(tmp_path / "bare.npz",)))
 
 
 def test_a_split_and_its_reference(points: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_a_split_and_its_reference(points: tuple[np.ndarray, np.ndarray, np.ndar
     split = np.where(np.arange(120) % 3, "train", "test")
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels, split=split)
     np.savez(tmp_path / "r.npz", embeddings=5 * rows, split=split)
-    request = Request(split="test", reference=tmp_path / "r.npz", distance="euclidean")
+    request = Request(split="test", references=(tmp_path / "r.npz",), distance="euclidean")
     (subject,) = subjects(tmp_path / "x.npz", request)
     found, _ = summary(subject)
     assert (found["items"], found["split"]) == (40, "test")
@@ -311,15 +313,15 @@ def test_edge_cases_are_diagnosed(tmp_path: Path, points: tuple[np.ndarray, np.n
         return section, [verdict["kind"] for verdict in section["verdicts"]]
 
     section, found = kinds("constant", np.ones_like(rows), labels)
-    assert found == ["network-collapse"]
+    assert found == ["no-better-than-chance", "network-collapse"]
     assert section["histograms"]["within"][0] == 1
     section, found = kinds("zeros", np.zeros_like(rows), labels)
-    assert found == ["network-collapse"]
+    assert found == ["no-better-than-chance", "network-collapse"]
     section, _ = kinds("singles", rows, np.arange(120))
     assert any("single item" in note for note in section["notes"])
     assert section["queries"] == {"best": [], "random": [], "worst": []}
     section, found = kinds("line", (labels + np.random.default_rng(0).normal(size=120))[:, None], labels)
-    assert (found, section["distance"], section["dimension"]) == (["healthy"], "euclidean", 1)
+    assert (found, section["distance"], section["dimension"]) == (["spread-out"], "euclidean", 1)
     assert set(section["map"]["coordinates"]) == {"PCA"}
     section, _ = kinds("two", rows[[0, 119]], np.array([0, 1]))
     assert section["items"] == 2
@@ -348,15 +350,30 @@ def test_several_are_compared_and_a_collapse_is_told(
     rows, labels, _ = points
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels)
     np.savez(tmp_path / "flat.npz", embeddings=rows * 1e-7 + 1, label=labels)
-    result, collapsed = diagnose_paths([tmp_path / "x.npz"], Request())
-    assert not collapsed
+    result, kinds = diagnose_paths([tmp_path / "x.npz"], Request())
+    assert kinds == {"spread-out"}
     assert list(result)[:3] == ["verdicts", "measures", "notes"]
-    both, collapsed = diagnose_paths([tmp_path / "x.npz", tmp_path / "flat.npz"], Request())
-    assert collapsed
-    assert diagnose_paths([tmp_path / "flat.npz", tmp_path / "x.npz"], Request())[1]
+    both, kinds = diagnose_paths([tmp_path / "x.npz", tmp_path / "flat.npz"], Request())
+    assert kinds == {"spread-out", "network-collapse"}
     assert list(both) == ["results"]
     assert both["results"][0] == result
     assert [one["name"] for one in both["results"]] == ["x.npz", "flat.npz"]
+
+
+def test_embeddings_of_other_items_are_not_compared_in_silence(
+    tmp_path: Path, points: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> None:
+    rows, labels, _ = points
+    np.savez(tmp_path / "x.npz", embeddings=rows, label=labels)
+    np.savez(tmp_path / "less.npz", embeddings=rows[:100], label=labels[:100])
+    np.savez(tmp_path / "other.npz", embeddings=rows, label=labels[::-1])
+    report = tmp_path / "page.html"
+    both, _ = diagnose_paths([tmp_path / "x.npz", tmp_path / "less.npz"], Request(), report=report)
+    (warning,) = both["warnings"]
+    assert warning.startswith("These embeddings are not of the same items (x.npz and less.npz")
+    assert warning in report.read_text()
+    with pytest.raises(ValueError, match=r"label differs in 96 of 120 rows of other.npz, first in row 0"):
+        subjects(tmp_path / "x.npz", Request(references=(tmp_path / "other.npz",)))
 
 
 def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None:
@@ -364,3 +381,16 @@ def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None
     assert 'id="history-step"' in (tmp_path / "run.html").read_text()
     diagnose_paths([run, run], Request(), report=tmp_path / "two.html")
     assert 'id="history-step"' not in (tmp_path / "two.html").read_text()
+
+
+def test_a_run_is_told_the_cause_that_it_found_when_it_was_evaluated() -> None:
+    def section(cause: str, level: str = "class") -> dict[str, Any]:
+        verdict = {"kind": "worse-than-reference", "cause": cause, "changes": [cause]}
+        return {"split": "unseen", "level": level, "reference": "untrained network", "verdicts": [verdict]}
+
+    record: Any = {"diagnosis": {"unseen": section("The rate was too high.")}}
+    now, other = section("unknown"), section("unknown", level="kind")
+    for one in (now, other):
+        _name_causes(one, record)
+    assert now == section("The rate was too high.")
+    assert other == section("unknown", level="kind")

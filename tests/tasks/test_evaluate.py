@@ -328,6 +328,14 @@ def test_only_embeddings_of_the_same_items_are_compared(
         compare(found, QUICK)
 
 
+def test_embeddings_without_a_common_level_are_not_compared(tmp_path: Path) -> None:
+    points, labels = blobs()
+    a, b = write(tmp_path / "a.npz", points, label=labels), write(tmp_path / "b.npz", points, kind=labels)
+    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    with pytest.raises(ValueError, match=r"must share a label level: a.npz has \['label'\], b.npz \['kind'\]"):
+        compare(found, QUICK)
+
+
 def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(30, 4))
     query, gallery = tmp_path / "query.npz", tmp_path / "gallery.npz"

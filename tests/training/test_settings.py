@@ -7,6 +7,7 @@ import re
 import tomllib
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -324,3 +325,19 @@ def test_beta_keeps_its_own_rate_in_the_optimiser() -> None:
 def test_step_seeds_differ() -> None:
     seeds = {step_seed(seed, step, stream) for seed in range(3) for step in range(50) for stream in (1, 2)}
     assert len(seeds) == 300
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        ({"name": "triplet", "margin": 100}, "loss.margin must not exceed 4, the diameter of the unit sphere"),
+        ({"name": "triplet", "margin": 2.1, "distance": "euclidean"}, "loss.margin must not exceed 2"),
+        ({"name": "contrastive", "margin": 5}, "loss.margin must not exceed 4"),
+    ],
+)
+def test_a_margin_that_no_unit_row_can_keep_is_refused(loss: dict[str, Any], said: str) -> None:
+    settings = {"data": {"name": "digits"}, "loss": loss}
+    with pytest.raises(ValueError, match=said):
+        RunConfig.model_validate(settings)
+    RunConfig.model_validate(settings | {"model": {"normalize": False}})
+    RunConfig.model_validate(settings | {"loss": loss | {"margin": 2.0}})  # the largest distance can be kept

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, refuse
 from trivet.cli.output import command_line, digits, print_json, print_table, say
+
+
+class Failure(StrEnum):
+    """What makes the exit code 1 on demand."""
+
+    COLLAPSE = "collapse"
+    WORSE = "worse"
+    CHANCE = "chance"
 
 
 def diagnose(
@@ -36,10 +45,11 @@ def diagnose(
         typer.Option(help="A finer label column. May be repeated. Default: all finer ones."),
     ] = None,
     reference: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            help="Another embedding of the same items, a file or a run, matched by id if both have one. Default: the "
-            "untrained network of a run; none for a file.",
+            help="Another embedding of the same items, such as that before training: a file or a run, matched by id "
+            "if both have one. May be repeated. Default: the untrained network of a run, its backbone and its inputs; "
+            "none for a file.",
             callback=exists,
         ),
     ] = None,
@@ -50,42 +60,51 @@ def diagnose(
     ] = None,
     report: Report = None,
     fail_on: Annotated[
-        Literal["collapse"] | None, typer.Option(help="Exit with 1 if the network or the classes collapsed.")
+        list[Failure] | None,
+        typer.Option(
+            help="Exit with 1 if the network or the classes collapsed, if an embedding is worse than a reference, or "
+            "if it is no better than chance. May be repeated."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Say whether embeddings collapsed, which way, why, and what to change."""
+    """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_output(report)
-    if not any(path.is_dir() for path in (*embeddings, *([reference] if reference else []))):
+    if Failure.WORSE in (fail_on or ()) and not reference and not any(path.is_dir() for path in embeddings):
+        raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
+    if not any(path.is_dir() for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.diagnose import Request, diagnose_paths  # here: it loads the training stack
+    from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
     from trivet.tasks.display import Display
+    from trivet.tasks.subjects import Request
 
     request = Request(
         level=labels,
         fine=tuple(fine) if fine else None,
-        reference=reference,
+        references=tuple(reference or ()),
         distance=distance,
         split=split,
         seed=seed,
         data_root=data_root,
     )
     with Display() as display:
-        result, collapsed = diagnose_paths(
+        result, kinds = diagnose_paths(
             embeddings, request, report=report, command=command_line(), progress=display.update
         )
     if json:
         print_json(result)
     else:
         print_diagnosis(result)
-    return int(fail_on == "collapse" and collapsed)
+    return int(any(kind in kinds for name in fail_on or () for kind in _FAILURES[name]))
 
 
 def print_diagnosis(result: Mapping[str, Any]) -> None:
     """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
     results = result.get("results", [result])
+    for warning in result.get("warnings", []):
+        say(f"Warning: {warning}", bold=True)
     names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in results]
     for one, name in zip(results, names, strict=True):
         for verdict in one["verdicts"]:
@@ -120,6 +139,11 @@ def _measured(measures: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
 
 
+_FAILURES = {
+    Failure.COLLAPSE: ("network-collapse", "class-collapse"),
+    Failure.WORSE: ("worse-than-reference",),
+    Failure.CHANCE: ("no-better-than-chance",),
+}
 _SAMPLED = ("loss", "active_fraction", "hard_fraction", "dropped", "s_ap", "s_an", "choices")
 _DIAGNOSED = (
     "relative_spread",

@@ -155,6 +155,9 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     from trivet.records.evaluation import EvaluationRecord
 
     records = [complete(EvaluationRecord, one) for one in result.get("results", [result])]
+    for record in records:
+        for warning in record["warnings"]:
+            say(f"Warning: {record['embeddings']}: {warning}", bold=True)
     for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
         for record in records:
             if level in record["evaluation"]:

@@ -27,6 +27,8 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
             split: {name: levels for name, levels in rows.items() if name != "trained"}
             for split, rows in splits.items()
         },
+        "comparisons": record["comparisons"],
+        "verdicts": {split: section["verdicts"] for split, section in record["diagnosis"].items()},
         "intervals": {} if first is None else record["intervals"].get(first, {}),
         "collapse": record["collapse"],
         "events": [
@@ -43,7 +45,18 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 
 
 def print_run(record: RunRecord, folder: Path) -> None:
-    """The evaluation of a run as tables on standard output."""
+    """Whether training helped, and the evaluation of a run as tables on standard output."""
+    from trivet.records import read_run
+    from trivet.reports.run import cause_lines, result_lines  # here: it loads what draws, which `--help` does not need
+    from trivet.reports.tolerance import noise_lines
+
+    whole = read_run(record)
+    for warning in record["warnings"]:
+        say(f"Warning: {warning}")
+    for _, line in result_lines(whole):
+        say(line.replace("\u00a0", " "), bold=True)
+    for line in cause_lines(whole):
+        say(line, indent=2)
     for split, rows in record["evaluation"].items():
         known = next(iter(rows[0]["levels"].values()))
         measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
@@ -61,10 +74,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 for row in rows
             ],
         )
-    from trivet.records import read_run
-    from trivet.reports.tolerance import noise_lines  # here: it loads what draws, which `--help` does not need
-
-    for note in [*record["warnings"], *_happened(record), *noise_lines(read_run(record), run=str(folder))]:
+    for note in [*_happened(record), *noise_lines(whole, run=str(folder))]:
         say(f"Note: {note}")
     typer.echo(f"Run: {folder}\nReport: {folder / 'report.html'}")
 

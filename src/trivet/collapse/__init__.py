@@ -1,4 +1,4 @@
-"""Did an embedding collapse, which way, and why: measures, verdicts, and what to change."""
+"""Is an embedding any good, did it collapse, which way, and why: measures, verdicts, and what to change."""
 
 from trivet.collapse.diagnosis import THRESHOLDS, Diagnosis, Threshold, Verdict, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
@@ -6,6 +6,7 @@ from trivet.collapse.forecast import Forecast
 from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
 from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
+from trivet.collapse.result import Comparison
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
@@ -19,6 +20,7 @@ __all__ = [
     "ClassModes",
     "ClassSpread",
     "CollapseMonitor",
+    "Comparison",
     "Diagnosis",
     "Event",
     "Extent",

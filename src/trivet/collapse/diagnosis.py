@@ -1,4 +1,4 @@
-"""Did an embedding collapse, which way, on what evidence, why, and what to change."""
+"""Is an embedding any good, did it collapse, which way, on what evidence, why, and what to change."""
 
 from __future__ import annotations
 
@@ -10,13 +10,24 @@ from typing import Any, Literal
 
 from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
+from trivet.collapse.result import FLOOR, Comparison, comparison_json, in_words
 from trivet.collapse.strategy import Strategy
 from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
 
-Kind = Literal["healthy", "network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "noisy-labels"]
+Kind = Literal[
+    "no-better-than-chance",
+    "worse-than-reference",
+    "network-collapse",
+    "class-collapse",
+    "dead-sampler",
+    "exploding-norm",
+    "noisy-labels",
+    "spread-out",
+    "healthy",
+]
 Severity = Literal["full", "partial"]
 
 
@@ -36,6 +47,18 @@ _TRAINED = "chosen on all trained runs, with and without easy positives; none he
 _OURS = "our choice"
 _RULE = "our rule for network collapse in the sense of Xu et al., set in advance"
 THRESHOLDS: dict[str, Threshold] = {
+    "worse": Threshold(
+        FLOOR,
+        "recall@1 below that of a reference",
+        "at least, with the whole interval below 0: worse; without: perhaps worse",
+        "our choice, set in advance",
+    ),
+    "telling": Threshold(
+        0.25,
+        "chance_high, rescaled so that chance is 0",
+        "above: too few items to tell recall from chance",
+        "our choice, set in advance",
+    ),
     "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
     "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
     "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
@@ -80,6 +103,9 @@ THRESHOLDS: dict[str, Threshold] = {
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
 
 
+_UNINFORMED = "Items are well spread, but hardly by class: the embedding carries little information about these labels."
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One finding.
@@ -90,7 +116,7 @@ class Verdict:
         evidence: measure -> value, those the verdict rests on.
         rule: the comparison that decided, in words with its numbers.
         cause: the likely cause, a sentence.
-        changes: one to three things to change, the most effective first; none for a healthy embedding.
+        changes: one to three things to change, the most effective first; none for an embedding that is spread out.
     """
 
     kind: Kind
@@ -103,7 +129,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What was found, the gravest first, and all that was measured."""
+    """What was found, what the embedding is worth before its shape, and all that was measured."""
 
     verdicts: tuple[Verdict, ...]
     measures: Measures
@@ -114,13 +140,22 @@ class Diagnosis:
         """Whether a verdict is a collapse of the network or of the classes."""
         return any(verdict.kind in ("network-collapse", "class-collapse") for verdict in self.verdicts)
 
+    @property
+    def good(self) -> bool | None:
+        """Whether it beats chance and is at least as good as its references; None where that was not asked, or open."""
+        kinds = {verdict.kind for verdict in self.verdicts}
+        if kinds & {"no-better-than-chance", "worse-than-reference"}:
+            return False
+        return True if self.measures.comparisons and not _doubts(self.measures) and _known(self.measures) else None
+
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
         measures = {
             field.name: getattr(self.measures, field.name)
             for field in dataclasses.fields(self.measures)
-            if field.name not in ("per_class", "sampling", "fine")
+            if field.name not in ("per_class", "sampling", "fine", "comparisons")
         }
+        measures["comparisons"] = list(map(comparison_json, self.measures.comparisons))
         measures["fine"] = {
             level: {
                 "recall@1": one.recall,
@@ -143,14 +178,18 @@ class Diagnosis:
 def diagnose(
     embeddings: Array,
     labels: Array,
-    reference: Array | None = None,
+    reference: Array | Mapping[str, Array] | None = None,
     strategy: Strategy | None = None,
     *,
     fine: Mapping[str, Array] | None = None,
+    level: str = "labels",
     distance: Metric = "euclidean",
     seed: int = 0,
 ) -> Diagnosis:
-    """Say whether an embedding collapsed, from the embedding and its labels alone.
+    """Say whether an embedding is any good, and whether and how it collapsed, from it and its labels.
+
+    The result comes first: recall@1 that labels permuted at random reach as well, and recall@1 below that of a
+    reference. Without either, an embedding whose shape is sound is healthy if it was compared, else only spread out.
 
     Network collapse: all items, whatever their class, come to lie on one point, one line or a few spots. Class
     collapse: each class becomes a point, or what differs inside it, which finer labels or the modes of a reference
@@ -161,10 +200,12 @@ def diagnose(
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
         labels: `(N,)` of any integer dtype, two classes or more.
-        reference: `(N, d')` the same items before training, such as those of the untrained network. Lengths are
-            compared where it has the same width, and both are unit rows or neither.
+        reference: `(N, d')` the same items in another embedding, such as that of the network before training; or
+            several by name. Recall@1 is compared with each, the shape with the first: lengths where it has the same
+            width, and both are unit rows or neither.
         strategy: how training chooses, to find a dead sampler and to name what to change.
         fine: level -> `(N,)` integers: classes inside the classes.
+        level: what `labels` are called.
         distance: how the embedding is compared: "euclidean" or "cosine".
         seed: of the samples.
 
@@ -174,24 +215,109 @@ def diagnose(
     Example:
         >>> import numpy as np
         >>> points = np.random.default_rng(0).normal(size=(200, 8))
-        >>> [verdict.kind for verdict in diagnose(points * 1e-6 + 1, np.arange(200) % 4).verdicts]
-        ['network-collapse']
+        >>> [verdict.kind for verdict in diagnose(0 * points, np.arange(200) % 4).verdicts]
+        ['no-better-than-chance', 'network-collapse']
     """
     if strategy is not None and not isinstance(strategy, Strategy):
         raise ValueError(
             f"strategy must be a trivet.collapse.Strategy of a loss and the shape of a batch: got {strategy!r}."
         )
     measures = measure(
-        embeddings, labels, reference=reference, strategy=strategy, fine=fine, distance=distance, seed=seed
+        embeddings,
+        labels,
+        reference=reference,
+        strategy=strategy,
+        fine=fine,
+        level=level,
+        distance=distance,
+        seed=seed,
     )
     verdicts = _exploding(measures)
     # Where a few norms exploded, only how narrow the whole is can still be told.
     verdicts += _network(measures, strategy, whole=not verdicts)
     if not verdicts:
-        verdicts = [*_class(measures, strategy), *_noisy(measures)]
+        verdicts = _class(measures, strategy)
+        if not (_by_chance(measures) or any(one.worse for one in measures.comparisons if one.level == level)):
+            verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
     verdicts += _dead(measures, strategy)
     notes = _notes(measures, strategy, told=bool(verdicts))
-    return Diagnosis(verdicts=tuple(verdicts) or (_healthy(measures),), measures=measures, notes=tuple(notes))
+    verdicts = [*_result(measures, level, collapsed=bool(verdicts)), *verdicts] or [_sound(measures)]
+    return Diagnosis(verdicts=tuple(verdicts), measures=measures, notes=tuple(notes))
+
+
+def _result(measures: Measures, level: str, *, collapsed: bool) -> list[Verdict]:
+    """What the embedding is worth, whatever its shape."""
+    verdicts = []
+    if _by_chance(measures):
+        assert measures.chance_high is not None
+        verdicts.append(
+            Verdict(
+                "no-better-than-chance",
+                None,
+                {"recall@1": measures.recall, "chance": measures.chance, "chance_high": measures.chance_high},
+                f"recall@1 {measures.recall:.1%}; with permuted labels it is {measures.chance:.1%} on average, up to "
+                f"{measures.chance_high:.1%}",
+                "The verdicts below say how it came to this."
+                if collapsed
+                else "The embedding knows nothing of these labels: training destroyed it or was on other labels, or "
+                "its rows and its labels are not in the same order.",
+                (
+                    "Check that embeddings and labels are in the same order: the raw inputs should do better.",
+                    "Start again from the untrained or pretrained network, with a lower learning rate.",
+                ),
+            )
+        )
+    lost = [one for one in measures.comparisons if one.worse]
+    if lost:
+        lost.sort(key=lambda one: one.level != level)  # the level itself first
+        evidence: dict[str, float] = {}
+        for one in lost:
+            name = "recall@1" if one.level == level else f"{one.level}_recall@1"
+            evidence |= {name: one.recall, f"{name} of {one.reference}": one.reference_recall}
+        verdicts.append(
+            Verdict(
+                "worse-than-reference",
+                None,
+                evidence,
+                "; ".join(_said(one, level) for one in lost),
+                "The verdicts below say how it came to this."
+                if collapsed
+                else "What was learned does not help on these items. Why cannot be told from embeddings alone.",
+                (
+                    f"Use {in_words(lost[0].reference)} until training does better.",
+                    "Lower the learning rate, or train a new last layer on a frozen backbone.",
+                    "Choose the step to stop at by recall on classes held out, not by the loss.",
+                ),
+            )
+        )
+    return verdicts
+
+
+def _said(one: Comparison, level: str) -> str:
+    """A comparison in words, with its numbers."""
+    by = "" if one.level == level else f" by {one.level}"
+    change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
+    return (
+        f"recall@1{by} {one.recall:.1%}, against {one.reference_recall:.1%} of {in_words(one.reference)}: {change} "
+        f"(interval {100 * one.low:+.1f} to {100 * one.high:+.1f})"
+    )
+
+
+def _by_chance(measures: Measures) -> bool:
+    """Whether recall is what chance gives, of so many items that more than chance would have shown."""
+    if _known(measures) or not 0 < measures.chance < 1:
+        return False
+    high = measures.chance_high or 0.0
+    return (high - measures.chance) / (1 - measures.chance) <= THRESHOLDS["telling"].value
+
+
+def _known(measures: Measures) -> bool:
+    """Whether recall is above chance beyond doubt."""
+    return measures.chance_high is None or measures.recall > measures.chance_high
+
+
+def _doubts(measures: Measures) -> list[Comparison]:
+    return [one for one in measures.comparisons if one.difference <= -THRESHOLDS["worse"].value]
 
 
 def _exploding(measures: Measures) -> list[Verdict]:
@@ -377,21 +503,43 @@ def _dead(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
     ]
 
 
-def _healthy(measures: Measures) -> Verdict:
-    knows = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
+def _sound(measures: Measures) -> Verdict:
+    """An embedding against which no rule speaks: healthy, if it was shown to be good."""
+    level = measures.comparisons[0].level if measures.comparisons else ""
+    informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
+    evidence = {
+        "relative_spread": measures.relative_spread,
+        "effective_rank": measures.effective_rank,
+        "class_spread": measures.class_spread,
+        "recall@1": measures.recall,
+    }
+    doubts = _doubts(measures)
+    if not measures.comparisons or doubts or not _known(measures):
+        if not _known(measures):
+            rule = "there are too few items to tell whether recall@1 is above chance"
+        elif doubts:
+            rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
+        else:
+            rule = "whether it is good was not asked"
+        cause = "Items and classes are well spread, which says nothing of how good the embedding is."
+        if not informed:
+            cause = (
+                "Items are well spread, but hardly by class: the embedding carries little information on these labels."
+            )
+        if not measures.comparisons:
+            cause += (
+                " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
+                "reference= in Python."
+            )
+        return Verdict("spread-out", None, evidence, rule, cause)
+    own = [one for one in measures.comparisons if one.level == level]
+    against = " and ".join(f"{one.reference_recall:.1%} of {in_words(one.reference)}" for one in own)
     return Verdict(
         "healthy",
         None,
-        {
-            "relative_spread": measures.relative_spread,
-            "effective_rank": measures.effective_rank,
-            "class_spread": measures.class_spread,
-            "recall@1": measures.recall,
-        },
-        "no rule fired",
-        "Items and classes are well spread."
-        if knows
-        else "Items are well spread, but not by class: the embedding carries almost no information about these labels.",
+        evidence | {f"recall@1 of {one.reference}": one.reference_recall for one in own},
+        f"spread out, and at least as good as every reference: recall@1 {own[0].recall:.1%}, against {against}",
+        "Items and classes are well spread." if informed else _UNINFORMED,
     )
 
 

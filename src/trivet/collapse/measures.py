@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +12,13 @@ from torch import Tensor
 
 from trivet.collapse.distances import extent
 from trivet.collapse.modes import ClassModes, class_modes
+from trivet.collapse.result import Comparison, compare, recall_by_chance
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
-from trivet.evaluation import cluster, nmi, retrieve
+from trivet.evaluation import Retrieval, cluster, nmi, retrieve_levels
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.extras import installed, load
 from trivet.geometry import Array, as_classes, as_rows
@@ -29,6 +30,7 @@ SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this 
 NEIGHBOURS = 10
 BLOCK = 256  # rows that are compared with all at a time where faiss is not installed
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
+NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
@@ -92,6 +94,8 @@ class Measures:
             number of items: the number of spots, if all are equally full. `occupied_widely`: than 10 %.
         effective_classes: 1 over the chance that two items share a class.
         recall, chance: recall@1, and what a constant embedding scores.
+        chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
+        comparisons: recall@1 beside each reference, at the level of the labels and at each finer one.
         class_spread: median over the classes of `ClassMeasures.spread`.
         modes: mean over the classes of `ClassMeasures.modes`.
         nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
@@ -133,6 +137,8 @@ class Measures:
     effective_classes: float
     recall: float
     chance: float
+    chance_high: float | None
+    comparisons: tuple[Comparison, ...]
     class_spread: float
     modes: float
     nmi: float | None
@@ -154,9 +160,10 @@ def measure(
     embeddings: Array,
     labels: Array,
     *,
-    reference: Array | None = None,
+    reference: Array | Mapping[str, Array] | None = None,
     strategy: Strategy | None = None,
     fine: Mapping[str, Array] | None = None,
+    level: str = "labels",
     distance: Metric = "euclidean",
     seed: int = 0,
 ) -> Measures:
@@ -165,9 +172,11 @@ def measure(
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
         labels: `(N,)` of any integer dtype, two classes or more.
-        reference: `(N, d')` another embedding of the same items, such as that of the untrained network.
+        reference: `(N, d')` another embedding of the same items, such as that of the untrained network; or several by
+            name. Recall@1 is compared with each, all else with the first.
         strategy: how training chooses.
         fine: level -> `(N,)` integers: classes inside the classes, which training did not see.
+        level: the name of the level of `labels`.
         distance: how the embedding is compared; with "cosine" all but the norms is of unit rows.
         seed: of the samples.
 
@@ -186,15 +195,24 @@ def measure(
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(points)
-    retrieved = retrieve(points, classes, sample=_sample(len(raw), seed), measures=("recall@1",))
+    asked = _sample(len(raw), seed)
+    levels = {level: classes} | {
+        name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()
+    }
+    found = retrieve_levels(points, levels, sample=asked, measures=("recall@1",))
+    retrieved = found[level]
+    recall, chance = retrieved.mean()["recall@1"], retrieved.chance["recall@1"]
     sizes = torch.bincount(classes)
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
     own = _relative_spread(points)
     modes = class_modes(points, classes, seed=seed)
+    if level in (fine or {}):
+        raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
+    references = _references(reference, len(raw), distance)
     known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = index = kept = None
-    if reference is not None:
-        known = _reference(reference, len(raw), distance)
+    if references:
+        known = next(iter(references.values()))
         before, relative_before = extent(known).mean, _relative_spread(known)
         shrinkage = lengths.mean / before if before and _comparable(points, known) else None
         relative = own / relative_before if relative_before else None
@@ -220,8 +238,10 @@ def measure(
         occupied=occupied_spots(points, seed=seed),
         occupied_widely=occupied_spots(points, within=WIDE_SPOT, seed=seed),
         effective_classes=1 / float(shares.square().sum()),
-        recall=retrieved.mean()["recall@1"],
-        chance=retrieved.chance["recall@1"],
+        recall=recall,
+        chance=chance,
+        chance_high=_chance_high(points, classes, asked, recall, chance, seed),
+        comparisons=tuple(_comparisons(found, references, levels, asked)),
         class_spread=_median(spread.ratio),
         modes=modes.mean,
         nmi=_agreement(points, classes, len(shares), seed),
@@ -234,7 +254,9 @@ def measure(
         reference_split=reference_split,
         mode_index=index,
         retention=None if kept is None else kept.mean,
-        fine={level: _fine(points, classes, values, known, seed) for level, values in (fine or {}).items()},
+        fine={
+            name: _fine(points, classes, levels[name], known, found[name].mean()["recall@1"]) for name in (fine or {})
+        },
         sampling=None
         if strategy is None or int((sizes > 1).sum()) < 2
         else sampling(raw, classes, strategy, seed=seed),
@@ -293,26 +315,14 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
     if k < 3:
         return 0.0
-    points = points - points.mean(dim=0)
-    # Scaled, so that no embedding is too small or too large for float32.
-    rows = (points / (float(points.abs().max()) or 1.0)).float().numpy()
     # Of equal rows the first are found: in random order, which says nothing of the class.
-    order = np.random.default_rng(seed).permutation(len(rows))
-    rows, classes = np.ascontiguousarray(rows[order]), classes[torch.from_numpy(order)]
-    asked = _sample(len(rows), seed)
-    asked = np.arange(len(rows)) if asked is None else asked
-    if installed("faiss"):
-        _, near = load("faiss").knn(rows[asked], rows, k + 1)
-    else:  # half as fast
-        everyone, blocks = torch.from_numpy(rows), range(0, len(asked), BLOCK)
-        distances = (torch.cdist(everyone[asked[start : start + BLOCK]], everyone) for start in blocks)
-        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
-        near = torch.cat(nearest).numpy()
-    others = near != asked[:, None]
-    # Among many equal rows an item itself may be missing; then the last one is too many.
-    others[others.all(axis=1), -1] = False
+    order = np.random.default_rng(seed).permutation(len(points))
+    points, classes = points[order], classes[torch.from_numpy(order)]
+    asked = _sample(len(points), seed)
+    asked = np.arange(len(points)) if asked is None else asked
+    near = _nearest(points, asked, k)
     own = classes.numpy()
-    around = own[near[others].reshape(len(asked), k)]
+    around = own[near]
     same = (around == own[asked, None]).mean(axis=1)
     foreign = np.where(around == own[asked, None], -1, around)
     ordered = np.sort(foreign, axis=1)
@@ -341,6 +351,56 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
     classes = as_classes(labels, count=len(points))
     known = _reference(reference, len(points), "euclidean")
     return _mode_index(points, classes, _reference_modes(known, classes, seed))
+
+
+def _nearest(points: Tensor, asked: Integers, k: int) -> Integers:
+    """The k nearest other rows `(Q, k)` of some rows, by float32 distances."""
+    points = points - points.mean(dim=0)
+    # Scaled, so that no embedding is too small or too large for float32.
+    rows = np.ascontiguousarray((points / (float(points.abs().max()) or 1.0)).float().numpy())
+    if installed("faiss"):
+        _, near = load("faiss").knn(rows[asked], rows, k + 1)
+    else:  # half as fast
+        everyone, blocks = torch.from_numpy(rows), range(0, len(asked), BLOCK)
+        distances = (torch.cdist(everyone[asked[start : start + BLOCK]], everyone) for start in blocks)
+        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
+        near = torch.cat(nearest).numpy()
+    others = near != asked[:, None]
+    # Among many equal rows an item itself may be missing; then the last one is too many.
+    others[others.all(axis=1), -1] = False
+    found: Integers = near[others].reshape(len(asked), k)
+    return found
+
+
+def _chance_high(
+    points: Tensor, classes: Tensor, asked: Integers | None, recall: float, chance: float, seed: int
+) -> float | None:
+    """See `Measures`."""
+    queries = np.arange(len(points)) if asked is None else asked
+    error = math.sqrt(chance * (1 - chance) / len(queries)) if 0 < chance < 1 else 0.0
+    if recall > chance + NEAR_CHANCE * error + 1 / len(queries):
+        return None
+    # Neighbours of equal rows are the first of them: in random order, which says nothing of the class.
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
+    places = torch.argsort(order).numpy()[queries]
+    nearest = _nearest(points[order], places, 1)[:, 0]
+    return recall_by_chance(nearest, places, classes[order].numpy(), seed=seed)[1]
+
+
+def _comparisons(
+    found: Mapping[str, Retrieval],
+    references: Mapping[str, Tensor],
+    levels: Mapping[str, Tensor],
+    asked: Integers | None,
+) -> Iterator[Comparison]:
+    """Level by level, with each reference; what no query of a level can find says nothing."""
+    others = {
+        name: retrieve_levels(known, levels, sample=asked, measures=("recall@1",)) for name, known in references.items()
+    }
+    for level, own in found.items():
+        for name, other in others.items():
+            values = own.values[:, 0], other[level].values[:, 0]
+            yield compare(*values, own.classes, reference=name, level=level)
 
 
 def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:
@@ -372,16 +432,14 @@ def _retention(points: Tensor, known: Tensor, classes: Tensor, seed: int) -> Ret
         return None
 
 
-def _fine(points: Tensor, classes: Tensor, values: Array, known: Tensor | None, seed: int) -> FineMeasures:
-    inner = as_classes(values, count=len(points), name="fine")
+def _fine(points: Tensor, classes: Tensor, inner: Tensor, known: Tensor | None, recall: float) -> FineMeasures:
     pairs, members, sizes = torch.unique(
         torch.stack([classes, inner], dim=1), dim=0, return_inverse=True, return_counts=True
     )
     whole = torch.bincount(classes)
     chance = (sizes[members] - 1) / (whole[classes] - 1).clamp_min(1)
-    retrieved = retrieve(points, inner, sample=_sample(len(points), seed), measures=("recall@1",))
     return FineMeasures(
-        recall=retrieved.mean()["recall@1"],
+        recall=recall,
         chance=float(chance.double().mean()),
         split=float((torch.bincount(pairs[:, 0]) > 1).double().mean()),
         index=fine_coarse_index(points, classes, inner),
@@ -411,6 +469,14 @@ def _reference(reference: Array, count: int, distance: Metric) -> Tensor:
             "give one row for each."
         )
     return as_points(reference, distance=distance)
+
+
+def _references(reference: Array | Mapping[str, Array] | None, count: int, distance: Metric) -> dict[str, Tensor]:
+    """Name -> points; a single one is "the reference"."""
+    if reference is None:
+        return {}
+    named = reference if isinstance(reference, Mapping) else {"the reference": reference}
+    return {name: _reference(known, count, distance) for name, known in named.items()}
 
 
 def _sample(count: int, seed: int) -> Integers | None:

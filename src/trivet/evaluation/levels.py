@@ -30,6 +30,29 @@ def standard(ks: Sequence[int] = (1, 2, 4, 8)) -> tuple[str, ...]:
     return (*(f"recall@{k}" for k in ks), "r-precision", "map@r", "map", "mrr", "nmi", "ami", "nmi+")
 
 
+def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) -> list[str]:
+    """Why some of the measures say nothing, a sentence each: they are 1 whatever the embedding.
+
+    Args:
+        classes: level -> number of classes among what may be retrieved.
+        retrievable: items that each query may retrieve.
+        measures: names of `evaluate`.
+    """
+    ranked = [name for name in measures if name not in CLUSTERING and name not in VERIFICATION]
+    found = [
+        f"{level} has one class, so every neighbour is right: retrieval at this level is 100 % whatever the embedding."
+        for level, count in classes.items()
+        if count == 1 and ranked
+    ]
+    beyond = [name for name in ranked if name.startswith("recall@") and int(name[7:]) >= retrievable]
+    if beyond:
+        found.append(
+            f"{', '.join(beyond)}: a query can retrieve {retrievable} items in all, so this is 100 % whatever the "
+            "embedding."
+        )
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Agreement:
     """Of the classes with k-means clusters of the same items."""

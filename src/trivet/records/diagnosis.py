@@ -19,6 +19,20 @@ class Verdict(TypedDict):
     changes: list[str]
 
 
+class Compared(TypedDict):
+    """Recall@1 beside that of a reference, see `trivet.collapse.Comparison`: "better", "equal", "open" or "worse"."""
+
+    reference: str
+    level: str
+    queries: int | None
+    recall: float | None
+    reference_recall: float | None
+    low: float | None
+    high: float | None
+    difference: float | None
+    outcome: str
+
+
 class Diagnosed(TypedDict):
     """Measures of an embedding, see `trivet.collapse.measures.Measures`; None for what was not measured."""
 
@@ -40,6 +54,8 @@ class Diagnosed(TypedDict):
     effective_classes: float | None
     recall: float | None
     chance: float | None
+    chance_high: float | None
+    comparisons: list[Compared]
     class_spread: float | None
     modes: float | None
     nmi: float | None
@@ -121,6 +137,7 @@ class DiagnosisRecord(TypedDict):
     """What the page of `trivet diagnose` shows."""
 
     sections: list[DiagnosisSection]
+    warnings: list[str]
     history: History | None
     command: str
     created: str

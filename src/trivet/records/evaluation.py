@@ -66,6 +66,7 @@ class EvaluationRecord(TypedDict):
 
     trivet: str
     created: str
+    warnings: list[str]
     embeddings: str
     items: int | None
     dimension: int | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from trivet.records.complete import complete
-from trivet.records.diagnosis import DiagnosisSection
+from trivet.records.diagnosis import Compared, DiagnosisSection
 from trivet.records.forecast import ForecastRecord
 from trivet.records.history import History
 from trivet.records.items import Gallery, Intervals, Levels, PlaneMap, TripletScatter
@@ -125,6 +125,7 @@ class RunRecord(TypedDict):
     cleaning: list[CleaningLook]
     evaluation: dict[str, list[Evaluated]]
     intervals: dict[str, dict[str, Intervals]]
+    comparisons: dict[str, dict[str, list[Compared]]]
     collapse: dict[str, CollapseIndex]
     maps: dict[str, PlaneMap]
     scatter: dict[str, dict[str, TripletScatter]]

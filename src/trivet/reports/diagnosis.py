@@ -17,13 +17,18 @@ from trivet.reports.page import MISSING, Pictures, decimal, number, percent, sam
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
 _KINDS = {
     "healthy": "Healthy",
+    "spread-out": "Spread out",
+    "no-better-than-chance": "No better than chance",
+    "worse-than-reference": "Worse than reference",
     "network-collapse": "Network collapse",
     "class-collapse": "Class collapse",
     "dead-sampler": "Dead sampler",
     "exploding-norm": "Exploding norm",
     "noisy-labels": "Noisy labels",
 }
-_SIGNS = {"good": "✓", "warn": "!", "bad": "✕"}
+RESULTS = ("no-better-than-chance", "worse-than-reference")
+_SIGNS = {"good": "✓", "calm": "○", "warn": "!", "bad": "✕"}
+_ORDER = ("bad", "warn", "calm", "good")
 _MOST_ROWS = 50
 
 
@@ -53,6 +58,7 @@ _MEASURES = {
     "classes": _Measure("classes", _plain, ""),
     "recall": _Measure("recall@1", _share, "items whose nearest other item is of their class", "more"),
     "chance": _Measure("recall@1 by chance", _share, "if all items were at one point"),
+    "chance_high": _Measure("the same at most", _share, "in 99 % of the permutations of the labels"),
     "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
     "effective_rank": _Measure("effective rank", _plain, "number of directions in use"),
     "first_axis": _Measure("first axis", _share, "share of the variance along one line"),
@@ -271,7 +277,8 @@ def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
         "level": section["level"],
         "facts": _facts(section),
         "reference": section["reference"],
-        "verdicts": [verdict(one) for one in section["verdicts"]],
+        "verdicts": (verdicts := [verdict(one) for one in section["verdicts"]]),
+        "rank": min((_ORDER.index(one["tone"]) for one in verdicts), default=len(_ORDER)),
         "notes": section["notes"],
         "distances": bool(histograms),
         "spectrum": any(value > 0 for value in values),
@@ -295,7 +302,9 @@ def _facts(section: DiagnosisSection) -> list[str]:
 def verdict(told: Verdict) -> dict[str, Any]:
     """What the templates show of a verdict."""
     kind, severity = told["kind"], told["severity"]
-    tone = "good" if kind == "healthy" else "bad" if severity == "full" or kind == "exploding-norm" else "warn"
+    tone = {"healthy": "good", "spread-out": "calm"}.get(kind, "warn")
+    if severity == "full" or kind in (*RESULTS, "exploding-norm"):
+        tone = "bad"
     words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
     return {
         "tone": tone,
@@ -311,6 +320,17 @@ def verdict(told: Verdict) -> dict[str, Any]:
     }
 
 
+def calmed(shown: Sequence[dict[str, Any]]) -> bool:
+    """Whether a verdict among these sections is bad; then what is good beside it is not praised."""
+    verdicts = [one for section in shown for one in section["verdicts"]]
+    if not any(one["tone"] == "bad" for one in verdicts):
+        return False
+    for one in verdicts:
+        if one["tone"] == "good":
+            one |= {"tone": "calm", "sign": _SIGNS["calm"]}
+    return True
+
+
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
 
@@ -320,6 +340,10 @@ def _measure(name: str) -> _Measure:
     known = _MEASURES.get(_SAME.get(name, name)) or _WATCHED.get(name)
     if known is not None:
         return known
+    if "recall@1 of " in name:
+        level, _, reference = name.rpartition("recall@1 of ")
+        by = f" by {level.removesuffix('_')}" if level else ""
+        return _Measure(f"recall@1{by}: {reference}", _share, "")
     for end, measure in _FINE.items():
         if name.endswith(f"_{end}"):
             return replace(measure, name=measure.name.format(name.removesuffix(f"_{end}")))

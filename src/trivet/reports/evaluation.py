@@ -54,6 +54,9 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
             "created": results[0]["created"] if results else "",
         },
         "labels": labels,
+        "warnings": [
+            (label, told) for label, result in zip(labels, results, strict=True) for told in result["warnings"]
+        ],
         "protocols": [_protocol(result) for result in results],
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,

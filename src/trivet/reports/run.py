@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from trivet.records import RunRecord
-from trivet.records.items import Ends, Levels
+from trivet.records.diagnosis import Compared
+from trivet.records.items import Levels
 from trivet.records.monitor import Attempt, Event, Repair
 from trivet.records.run import Curves, Evaluated, Validation
-from trivet.reports.diagnosis import SCRIPTS, diagnosis_parts, drawn_scatter, history_parts, shown_queries, verdict
+from trivet.reports.diagnosis import (
+    RESULTS,
+    SCRIPTS,
+    calmed,
+    diagnosis_parts,
+    drawn_scatter,
+    history_parts,
+    shown_queries,
+    verdict,
+)
 from trivet.reports.forecast import forecast_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
@@ -21,7 +31,12 @@ from trivet.reports.tolerance import cleaning_rows, noise_curve, noise_parts
 _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
 _CLASS_ROWS = 10  # of a table of classes, before the others are asked for
-_REFERENCES = {"untrained network": "the untrained network", "raw inputs": "the raw inputs"}
+_REFERENCES = {
+    "untrained network": "the untrained network",
+    "zero-shot backbone": "the zero-shot backbone",
+    "raw inputs": "the raw inputs",
+}
+_BEGUN_AS = ("untrained network", "zero-shot backbone")
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
@@ -50,10 +65,13 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     history, moments = history_parts(record["history"])
     curves, skew = _curves(record), noise_curve(record)
     results = [_result(split, record) for split in record["evaluation"]]
+    said, bad = result_lines(record), calmed(parts["sections"])
+    bad |= any(tone == "bad" for tone, _ in said)
     context = {
         "record": record,
         "results": results,
-        "said": _said(results),
+        "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in said],
+        "bad": bad,
         "tables": {split: _tables(rows) for split, rows in record["evaluation"].items()},
         "happened": _happened(record),
         "curves": curves,
@@ -89,6 +107,9 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
     trained = by_name.pop("trained", {})
     asked = record["settings"].get("data", {}).get("level")
     main = asked if asked in trained else next(iter(trained), "")
+    diagnosed = record["diagnosis"].get(split)
+    kinds = [one["kind"] for one in diagnosed["verdicts"]] if diagnosed else []
+    by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None
     shown = []
     for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
         references = {
@@ -96,6 +117,7 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
         }
         share, chance = (_share(trained, level, name) for name in ("recall@1", "chance_recall@1"))
         intervals = record["intervals"].get(split, {}).get(level, {}).get("recall@1", {})
+        compared = record["comparisons"].get(split, {}).get(level, [])
         bars = [("trained", share), *references.items(), ("chance", chance)]
         roles = [role for role, of in (("level trained on", main), ("finest level", list(trained)[-1])) if of == level]
         shown.append(
@@ -105,7 +127,7 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
                 "items": trained[level].get("items"),
                 "classes": trained[level].get("classes"),
                 "share": share,
-                "helped": _helped(share, references, chance, intervals.get("queries")),
+                "helped": _helped(share, chance, compared, by_chance=level == by_chance),
                 "ends": [
                     f"{percent(ends[0])} to {percent(ends[1])} over {over}" for over, ends in intervals.items() if ends
                 ],
@@ -116,33 +138,60 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
     return {"split": split, "levels": shown}
 
 
-def _helped(
-    share: float | None, references: Mapping[str, float], chance: float | None, ends: Ends | None
-) -> tuple[str, str] | None:
-    """Whether recall after training is above that without it; inside the interval over queries, that is not clear."""
-    if share is None or not references:
-        return None
-    low, high = ends or (share, share)
-    others = dict(references)
-    untrained = others.pop("untrained network", max(references.values()))
-    better = [_REFERENCES.get(name, name) for name, recall in others.items() if recall > high]
-    tone, said = ("good", "Training helped") if untrained < low else ("warn", "Training made no clear difference")
-    if untrained > high or (chance is not None and share <= chance):
-        tone, said = "bad", "Training did not help"
-    if better:
-        word = "but" if tone == "good" else "and"
-        tone, said = "bad" if tone == "bad" else "warn", f"{said}, {word} {_list(better)} did better"
-    return tone, said
-
-
-def _said(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """The verdicts on the training, each with the splits and levels that it holds for."""
+def result_lines(record: RunRecord) -> list[tuple[str, str]]:
+    """Whether training helped, in sentences with their tone ("bad", "warn", "good"), the worst first."""
     places: dict[tuple[str, str], list[str]] = {}
-    for result in results:
-        for level in result["levels"]:
+    for split in record["evaluation"]:
+        for level in _result(split, record)["levels"]:
             if level["helped"] is not None:
-                places.setdefault(level["helped"], []).append(f"{result['split']} by {level['level']}")
-    return [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in places.items()]
+                tone, words, numbers = level["helped"]
+                places.setdefault((tone, words), []).append(f"{split} by {level['level']}{numbers}")
+    lines = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in places.items()]
+    return sorted(lines, key=lambda line: ("bad", "warn", "good").index(line[0]))
+
+
+def cause_lines(record: RunRecord) -> list[str]:
+    """The cause of a bad result and what to change, as the diagnosis of the first split that has one says it."""
+    diagnosed = record["diagnosis"]
+    for split in [*record["evaluation"], *diagnosed]:
+        verdicts = diagnosed[split]["verdicts"] if split in diagnosed else []
+        for told in verdicts:
+            if told["kind"] in RESULTS:
+                return [f"Cause: {told['cause']}", *(f"Change {n}: {one}" for n, one in enumerate(told["changes"], 1))]
+    return []
+
+
+def _helped(
+    share: float | None, chance: float | None, compared: Sequence[Compared], *, by_chance: bool
+) -> tuple[str, str, str] | None:
+    """The tone, the words and the numbers of what training did, on the same items as each reference."""
+    if share is None:
+        return None
+    if by_chance or (chance is not None and share <= chance):
+        return "bad", "No better than chance", f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
+    if not compared:
+        return None
+    if lost := [one for one in compared if one["outcome"] == "worse"]:
+        begun = any(one["reference"] in _BEGUN_AS for one in lost)
+        return "bad", "Training made it worse" if begun else "The raw inputs do better", _numbers(share, lost)
+    begun_as = [one for one in compared if one["reference"] in _BEGUN_AS]
+    if begun_as and all(one["outcome"] == "better" for one in begun_as):
+        return "good", "Training helped", ""
+    if open_ := [one for one in compared if one["outcome"] == "open"]:
+        return "warn", "Training may have made it worse", _numbers(share, open_)
+    return "warn", "Training made no clear difference", _numbers(share, begun_as)
+
+
+def _percent(share: float | None) -> str:
+    return f"{percent(share)}\u00a0%"
+
+
+def _numbers(share: float, compared: Sequence[Compared]) -> str:
+    against = [
+        f"{_percent(one['reference_recall'])} of {_REFERENCES.get(one['reference'], one['reference'])}"
+        for one in compared
+    ]
+    return f" (recall@1 {_percent(share)}, against {_list(against)})" if against else ""
 
 
 def _sentence(level: str, share: float | None, references: Mapping[str, float], chance: float | None) -> str:
@@ -294,7 +343,13 @@ def _happened(record: RunRecord) -> dict[str, Any] | None:
             notes.append(f"Repair {place + 1}: back to step {number(repair['returned_to'])}. {repair['why']}")
         label = f"Attempt {place}" if len(attempts) > 1 else ""
         seen.append(
-            {"label": label, "facts": [], "verdicts": list(map(_as_verdict, attempt["events"])), "notes": notes}
+            {
+                "label": label,
+                "facts": [],
+                "rank": 0,
+                "verdicts": list(map(_as_verdict, attempt["events"])),
+                "notes": notes,
+            }
         )
     table = [_attempt_row(place, attempt, repairs) for place, attempt in enumerate(attempts)] if repairs else []
     return {"quiet": None, "seen": seen, "attempts": table}

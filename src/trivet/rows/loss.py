@@ -108,6 +108,7 @@ class RowLoss(nn.Module, ABC):
         self.block_size = block_size
         self.register_buffer("key", new_key(generator))  # a seed, and how many batches have drawn with it
         self.last = None
+        self._reaches: dict[str, float] = {}
 
     @abstractmethod
     def formula(self, rows: Rows) -> RowTerms | RowSum:
@@ -158,12 +159,23 @@ class RowLoss(nn.Module, ABC):
 
     def check_reach(self, value: float, *, name: str) -> None:
         """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
+        self._reaches[name] = value
+        if self.normalize or unit_rows_need(self.strategy) is not None:
+            self.check_unit_rows()
+
+    def check_unit_rows(self) -> None:
+        """Raise ValueError if a margin or a boundary exceeds every distance between embeddings of length 1.
+
+        For who knows that they have that length although the loss does not bring it about, such as a run whose model
+        normalises them.
+        """
         diameter = 4.0 if self.strategy.distance == "squared_euclidean" else 2.0
-        if value > diameter and (self.normalize or unit_rows_need(self.strategy) is not None):
-            raise ValueError(
-                f"{name} must not exceed {diameter:g}, the diameter of the unit sphere in {self.strategy.distance}: "
-                f"got {value:g}, which no embedding can satisfy; choose a smaller one."
-            )
+        for name, value in self._reaches.items():
+            if value > diameter:
+                raise ValueError(
+                    f"{name} must not exceed {diameter:g}, the diameter of the unit sphere in "
+                    f"{self.strategy.distance}: got {value:g}, which no embedding can satisfy; choose a smaller one."
+                )
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """Parameter groups for an optimiser, with the loss's own learning rates; empty without parameters."""

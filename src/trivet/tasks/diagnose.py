@@ -1,10 +1,10 @@
-"""`trivet diagnose`: did embeddings, from files or runs, collapse, how and why; with its page."""
+"""`trivet diagnose`: are embeddings, from files or runs, any good, did they collapse, how and why; with its page."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,86 +15,23 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
-from trivet.data import Dataset, Splits, load
-from trivet.data.shown import Shown, as_json
+from trivet.data.shown import as_json
 from trivet.evaluation import neighbours
-from trivet.evaluation.inputs import Metric, as_points, spans
+from trivet.evaluation.inputs import as_points, spans
 from trivet.geometry.arrays import Floats, Integers
-from trivet.models import build
-from trivet.records import DiagnosisRecord, complete
-from trivet.tables import Vectors, class_numbers, read_vectors
+from trivet.records import DiagnosisRecord, RunRecord, complete
+from trivet.tables import class_numbers
 from trivet.tasks.measure import plane_coordinates
-from trivet.training.checkpoint import load_loss
-from trivet.training.config import RunConfig
-from trivet.training.embedding import embed, label_names
+from trivet.tasks.subjects import Progress, Request, Subject, subjects, unpaired
 from trivet.training.run_folder import RunFolder
 from trivet.training.sample import class_sample
 
-ITEMS = 5000  # of a split that a run record diagnoses
 DRAWN = 2000  # items whose distances, and whose nearest positives and negatives, a page shows
 ENTRIES = 2**22  # of a block of queries that are compared with all items: 32 MiB, and a few copies of it
 BINS = 60
 LONGEST = 0.999  # quantile of the distances at which the last bin ends; what is longer counts there
 SINGULAR_VALUES, CLASSES, QUERIES, NEIGHBOURS = 64, 5000, 6, 6  # at most so many are shown
 MAP_POINTS = 1000
-
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """An embedding to diagnose, with all that is known of it.
-
-    Attributes:
-        name: of the file or the run.
-        split: the split that the items are of, or None.
-        level: the label level that is diagnosed, a key of `labels`.
-        embeddings: `(N, d)` floating point.
-        labels: level -> `(N,)` class names.
-        ids: N texts.
-        distance: how the embedding is compared.
-        reference: what it is, and `(N, d')` another embedding of the same items; or None.
-        strategy: how training chooses.
-        fine: levels inside `level`; None for all that are.
-        show: position of an item -> what a page shows of it; None where there is nothing to show.
-        notes: what a reader must know beside the verdicts.
-    """
-
-    name: str
-    split: str | None
-    level: str
-    embeddings: npt.NDArray[Any]
-    labels: Mapping[str, npt.NDArray[np.str_]]
-    ids: Sequence[str]
-    distance: Metric
-    reference: tuple[str, npt.NDArray[Any]] | None = None
-    strategy: Strategy | None = None
-    fine: Sequence[str] | None = None
-    show: Callable[[int], Shown] | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of each file or run.
-
-    Attributes:
-        level: the label level that is diagnosed; None for the first, or that a run was trained on.
-        fine: levels inside it; None for all that are.
-        reference: a file or run with another embedding of the same items; None for the untrained network of a run.
-        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
-        split: of a file, the rows of that split only; of a run, the split whose embeddings are read.
-        seed: of every sample.
-        data_root: where data sets lie, see `trivet.data.find_root`.
-    """
-
-    level: str | None = None
-    fine: tuple[str, ...] | None = None
-    reference: Path | None = None
-    distance: Metric | None = None
-    split: str | None = None
-    seed: int = 0
-    data_root: Path | None = None
 
 
 def diagnose_paths(
@@ -104,12 +41,13 @@ def diagnose_paths(
     report: Path | None = None,
     command: str = "",
     progress: Progress | None = None,
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[dict[str, Any], set[str]]:
     """Diagnose files and runs, and write a page of them if `report` names one.
 
     Returns:
-        The `summary` of one embedding, or of several {"results": [summary, ...]}, with "report" if one was written;
-        and whether a verdict is a collapse of the network or of the classes.
+        The `summary` of one embedding, or of several {"results": [summary, ...], "warnings": [text, ...] where they
+        cannot be compared}, with "report" if one was written;
+        and the kinds of all verdicts.
 
     Raises:
         ValueError: as `subjects` and `summary`.
@@ -118,52 +56,33 @@ def diagnose_paths(
     if report is not None:
         from trivet.reports import write_diagnosis_report  # here: few diagnoses have a report
 
-    diagnosed = [subject for path in paths for subject in subjects(path, request, progress)]
-    results, sections, collapsed = [], [], False
-    for number, subject in enumerate(diagnosed):
+    found = [(path, subject) for path in paths for subject in subjects(path, request, progress)]
+    diagnosed = [subject for _, subject in found]
+    results, sections, kinds = [], [], set[str]()
+    for number, (path, subject) in enumerate(found):
         if progress is not None:
             progress("diagnosis", number, len(diagnosed))
         section, diagnosis = summary(subject, seed=request.seed)
+        if path.is_dir():
+            _name_causes(section, RunFolder(path).record())
         results.append(section)
-        collapsed |= diagnosis.collapsed
+        kinds |= {verdict.kind for verdict in diagnosis.verdicts}
         if report is not None:
             sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
     if progress is not None:
         progress("diagnosis", len(diagnosed), len(diagnosed))
-    result: dict[str, Any] = results[0] if len(results) == 1 else {"results": results}
+    warnings = unpaired(diagnosed)
+    result: dict[str, Any] = (
+        results[0] if len(results) == 1 else {"results": results} | ({"warnings": warnings} if warnings else {})
+    )
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         run = RunFolder(paths[0]).record() if len(paths) == 1 and paths[0].is_dir() else None
-        page = {"sections": sections, "history": run and run["history"], "command": command, "created": created}
-        write_diagnosis_report(complete(DiagnosisRecord, page | {"trivet": trivet.__version__}), report)
+        page = {"sections": sections, "warnings": warnings, "history": run and run["history"], "command": command}
+        about = {"created": created, "trivet": trivet.__version__}
+        write_diagnosis_report(complete(DiagnosisRecord, page | about), report)
         result = result | {"report": str(report)}
-    return result, collapsed
-
-
-def subjects(path: Path, request: Request, progress: Progress | None = None) -> list[Subject]:
-    """What there is to diagnose in a file, which is one embedding, or in a run.
-
-    Of a run it is the training items if their embeddings are stored, else each split that is stored.
-
-    Raises:
-        ValueError: if the file, the run or the reference cannot be used, or what is asked does not fit it.
-    """
-    if path.is_dir():
-        return _of_run(path, request, progress)
-    vectors = _read(path, request, request.split)
-    level = request.level or next(iter(vectors.labels))
-    of_file = Subject(
-        name=path.name,
-        split=request.split,
-        level=level,
-        embeddings=vectors.embeddings,
-        labels=vectors.labels,
-        ids=_ids(vectors),
-        distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
-        fine=request.fine,
-        notes=vectors.notes,
-    )
-    return [_with_reference_file(of_file, vectors, request)]
+    return result, kinds
 
 
 def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnosis]:
@@ -180,9 +99,10 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
     diagnosis = diagnose(
         subject.embeddings,
         classes,
-        reference=None if subject.reference is None else subject.reference[1],
+        reference=subject.references,
         strategy=strategy,
         fine={level: class_numbers(subject.labels[level])[0][0] for level in levels},
+        level=subject.level,
         distance=subject.distance,
         seed=seed,
     )
@@ -197,8 +117,19 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
         "distance": subject.distance,
         "items": len(classes),
         "dimension": int(subject.embeddings.shape[1]),
-        "reference": None if subject.reference is None else subject.reference[0],
+        "reference": ", ".join(subject.references) or None,
     }, diagnosis
+
+
+def _name_causes(section: dict[str, Any], record: RunRecord | None) -> None:
+    """Give the verdict on the result the cause that the run found when it was evaluated, see `tasks.causes`."""
+    known = None if record is None else record["diagnosis"].get(section["split"])
+    if known is None or (known["level"], known["reference"]) != (section["level"], section["reference"]):
+        return
+    causes = {verdict["kind"]: verdict for verdict in known["verdicts"]}
+    for verdict in section["verdicts"]:
+        if verdict["kind"] == "worse-than-reference" and verdict["kind"] in causes:
+            verdict |= {name: causes[verdict["kind"]][name] for name in ("cause", "changes")}
 
 
 def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
@@ -221,7 +152,8 @@ def _shown(subject: Subject, diagnosis: Diagnosis, *, seed: int, map_points: int
     """The parts of a section that `summary` lacks."""
     (classes,), names = class_numbers(subject.labels[subject.level])
     points = as_points(subject.embeddings, distance=subject.distance)
-    reference = None if subject.reference is None else as_points(subject.reference[1], distance=subject.distance)
+    before = next(iter(subject.references.values()), None)
+    reference = None if before is None else as_points(before, distance=subject.distance)
     drawn = class_sample(classes, DRAWN, least=8, seed=seed)
     near = _nearest(subject.embeddings, classes, drawn)
     return {
@@ -248,184 +180,6 @@ def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list
         if other != level and pairs == len(names) and int(coarse.max()) + 1 < len(names) < len(fine):
             finer.append(other)
     return finer
-
-
-def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Strategy:
-    """How a run chooses, its loss as the last checkpoint left it; `names` are those of the classes trained on."""
-    loss = config.loss.build(
-        num_classes=len(names), embedding_dim=config.model.embedding_dim, generator=torch.Generator().manual_seed(0)
-    )
-    checkpoints = run.checkpoints()
-    if checkpoints and any(True for _ in loss.parameters()):
-        load_loss(checkpoints[-1], loss)
-    return Strategy(loss, config.batch.num_classes, config.batch.samples_per_class)
-
-
-def of_dataset(
-    run: RunFolder,
-    config: RunConfig,
-    split: str,
-    dataset: Dataset,
-    level: str,
-    embeddings: npt.NDArray[Any],
-    untrained: npt.NDArray[Any],
-) -> Subject:
-    """The embeddings of a split of a run, beside those of its untrained network.
-
-    Raises:
-        ValueError: if the last checkpoint is broken.
-    """
-    labels = {name: np.array(column) for name, column in label_names(dataset).items()}
-    strategy: Strategy | None = run_strategy(run, config, dataset.names[level])
-    notes: tuple[str, ...] = ()
-    assert strategy is not None
-    if strategy.loss.parameters_per == "class" and class_numbers(labels[level])[1] != dataset.names[level]:
-        strategy = None
-        notes = ("The sampling strategy was not tried: its loss has parameters for other classes.",)
-    return Subject(
-        name=run.name,
-        split=split,
-        level=level,
-        embeddings=embeddings,
-        labels=labels,
-        ids=dataset.ids,
-        distance=config.evaluation.distance,
-        reference=("untrained network", untrained),
-        strategy=strategy,
-        show=dataset.show,
-        notes=notes,
-    )
-
-
-def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
-    """Positions of at most 5,000 items, at least 20 of each finest class that is there if it has so many."""
-    return class_sample(list(dataset.labels.values())[-1], ITEMS, least=20, seed=seed)
-
-
-def _read(path: Path, request: Request, split: str | None) -> Vectors:
-    """The rows with the levels that are asked for, or with all there are."""
-    named = [] if request.level is None else [request.level]
-    if request.level is not None and request.fine is not None:
-        vectors = read_vectors(path, levels=list(dict.fromkeys([*named, *request.fine])), split=split)
-    else:
-        try:
-            vectors = read_vectors(path, split=split)
-        except ValueError:
-            if not named:
-                raise
-            vectors = read_vectors(path, levels=named, split=split)  # a column that nobody named may be at fault
-        lacking = [level for level in (*named, *(request.fine or ())) if level not in vectors.labels]
-        if lacking:  # a column of numbers, which is a level only if named
-            vectors = read_vectors(path, levels=[*vectors.labels, *lacking], split=split)
-    if not vectors.labels:
-        raise ValueError(
-            f"a diagnosis needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, "
-            "or name it with --labels."
-        )
-    return vectors
-
-
-def _ids(vectors: Vectors) -> Sequence[str]:
-    if vectors.ids is None:
-        return [str(row) for row in range(len(vectors))]
-    ids: list[str] = vectors.ids.tolist()
-    return ids
-
-
-def _with_reference_file(subject: Subject, vectors: Vectors, request: Request) -> Subject:
-    if request.reference is None:
-        return subject
-    other = read_vectors(request.reference, levels=(), split=subject.split if request.reference.is_dir() else None)
-    if other.ids is None or vectors.ids is None:
-        if subject.split is not None and other.splits is not None:
-            other = other.select(other.splits == subject.split)
-        if len(other) != len(vectors):
-            raise ValueError(
-                f"a reference must embed the same items in the same order: {other.name} has {len(other)} rows and "
-                f"{subject.name} {len(vectors)}; give one row for each, or an id column in both."
-            )
-        return replace(subject, reference=(other.name, other.embeddings))
-    order = np.argsort(other.ids)
-    place = np.searchsorted(other.ids, vectors.ids, sorter=order).clip(max=len(order) - 1)
-    lacking = np.flatnonzero(other.ids[order[place]] != vectors.ids)
-    if len(lacking):
-        raise ValueError(
-            f"a reference must embed the same items: {other.name} has no {str(vectors.ids[lacking[0]])!r} "
-            f"({len(lacking)} of {len(vectors)} ids are not in it); give a file made from the same data."
-        )
-    return replace(subject, reference=(other.name, other.embeddings[order[place]]))
-
-
-def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Subject]:
-    stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
-    if request.split is not None:
-        splits: list[str | None] = [request.split]
-    else:
-        splits = ["train"] if "train" in stored else [*stored] or [None]
-    parts = [(split, _read(path, request, split)) for split in splits]
-    run = RunFolder.open(path)
-    config = run.config()
-    levels = list(parts[0][1].labels)
-    record = run.record()
-    trained = (record and record["level"]) or str(config.data.level)
-    trained = trained if trained in levels else levels[0]
-    level = request.level or trained
-    data: Splits | None = None
-    notes: tuple[str, ...] = ()
-    try:
-        data = load(
-            config.data,
-            request.data_root,
-            None if progress is None else lambda done, total: progress("reading images", done, total),
-        )
-    except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
-        reason = " ".join(str(error).split())
-        notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
-    of_run = []
-    for split, vectors in parts:
-        assert split is not None
-        subject = Subject(
-            name=run.name,
-            split=split,
-            level=level,
-            embeddings=vectors.embeddings,
-            labels=vectors.labels,
-            ids=_ids(vectors),
-            distance=config.evaluation.distance,
-            notes=notes,
-        )
-        dataset = None if data is None else _items(data, split, subject.ids)
-        if dataset is not None and level in dataset.labels:
-            untrained = embed(
-                build(config.model, dataset.inputs.shape, config.seed),
-                dataset.inputs,
-                None if progress is None else lambda done, total: progress("untrained network", done, total),
-            )
-            subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, untrained)
-            subject = replace(subject, labels=vectors.labels)
-        elif data is not None:
-            subject = replace(
-                subject, notes=("There is no untrained network: the data no longer contain these items.",)
-            )
-        if level != trained:
-            subject = replace(subject, strategy=None)
-        elif subject.strategy is None:
-            strategy = run_strategy(run, config, ["0", "1"])
-            subject = replace(subject, strategy=None if strategy.loss.parameters_per == "class" else strategy)
-        subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
-        of_run.append(_with_reference_file(subject, vectors, request))
-    return of_run
-
-
-def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
-    """The items of these ids, in their order; None if one is not there."""
-    dataset = data.train if split == "train" else data.evaluation.get(split)
-    if dataset is None:
-        return None
-    place = {name: i for i, name in enumerate(dataset.ids)}
-    if not all(name in place for name in ids):
-        return None
-    return dataset.subset(np.array([place[name] for name in ids]))
 
 
 def _usable(strategy: Strategy | None, classes: Integers) -> Strategy | None:

@@ -19,7 +19,7 @@ from trivet.evaluation import ALL, LevelResult, evaluate
 from trivet.evaluation.folds import class_folds
 from trivet.evaluation.inputs import Metric
 from trivet.evaluation.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
-from trivet.evaluation.levels import CLUSTERING, VERIFICATION
+from trivet.evaluation.levels import CLUSTERING, VERIFICATION, void
 from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
@@ -143,6 +143,11 @@ def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any
     first = evaluations[0]
     differences: dict[str, Any] = {}
     for other in evaluations[1:]:
+        if not first.levels.keys() & other.levels.keys():
+            raise ValueError(
+                f"compared embeddings must share a label level: {first.record['embeddings']} has {list(first.levels)}, "
+                f"{other.record['embeddings']} {list(other.levels)}; name the column alike in both."
+            )
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
             for name, by_over in _compared(first, other, level, request).items():
@@ -288,7 +293,14 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         protocol["junk"] = int(options["junk"].sum())
     if request.sample:
         options["sample"] = _sampled(sets, request)
+    shown = gallery_labels or labels
+    warnings = void(
+        {level: len(np.unique(numbers)) for level, numbers in shown.items()},
+        len(queries) - 1 if gallery is None else len(gallery),
+        request.measures,
+    )
     record: dict[str, Any] = {
+        "warnings": warnings,
         "trivet": trivet.__version__,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "embeddings": sets.name,

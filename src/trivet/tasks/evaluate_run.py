@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from trivet.data import Splits, load
+from trivet.evaluation import standard
+from trivet.evaluation.levels import void
 from trivet.models import Embedder, build
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
-from trivet.tasks.diagnose import diagnosis_section, of_dataset, some_items
+from trivet.tasks.causes import name_causes
+from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.display import Display
-from trivet.tasks.measure import measure_splits
+from trivet.tasks.measure import measure_splits, run_references
+from trivet.tasks.subjects import of_dataset, some_items
 from trivet.training.checkpoint import (
     read_progress,
     step_of,
@@ -85,12 +89,13 @@ def write_evaluation(
         dataset = datasets[name]
         write_embeddings(run.path / "embeddings" / f"{name}.parquet", embeddings, dataset.ids, label_names(dataset))
 
-    def diagnose(name: str, embeddings: np.ndarray, before: np.ndarray) -> None:
+    def diagnose(name: str, embeddings: np.ndarray, references: Mapping[str, np.ndarray]) -> None:
         dataset = datasets[name]
         if len(np.unique(dataset.labels[splits.level])) < 2:  # a single class has nothing to collapse into
             return
         rows = some_items(dataset, seed=config.seed)
-        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], before[rows])
+        known = {key: every[rows] for key, every in references.items()}
+        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], known)
         if len(rows) < counts[name]:
             subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
         # The record holds a map of each evaluation split already.
@@ -104,7 +109,7 @@ def write_evaluation(
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
     keep("train", embeddings)
-    diagnose("train", embeddings, embed(untrained, trained.inputs))
+    diagnose("train", embeddings, run_references(untrained, trained))
     seconds = time.perf_counter() - began
     sections: Mapping[str, Any] = measure_splits(
         splits.evaluation,
@@ -119,7 +124,12 @@ def write_evaluation(
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
+    name_causes(diagnosed, datasets, splits.level, config, record["history"], model, untrained)
     record["diagnosis"] = diagnosed
+    for name, dataset in splits.evaluation.items():
+        counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
+        told = void(counts_of, len(dataset) - 1, standard(config.evaluation.k))
+        record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from trivet.collapse import fine_coarse_index
+from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, compare, comparison_json
 from trivet.data import Dataset
 from trivet.data.shown import as_json
-from trivet.evaluation import evaluate, nearest_pairs, neighbours, retrieve_levels, standard
+from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours, retrieve_levels, standard
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
@@ -34,19 +35,20 @@ def measure_splits(
     seed: int,
     display: Display,
     keep: Callable[[str, np.ndarray], None],
-    diagnose: Callable[[str, np.ndarray, np.ndarray], None] | None = None,
+    diagnose: Callable[[str, np.ndarray, Mapping[str, np.ndarray]], None] | None = None,
 ) -> dict[str, Any]:
     """Evaluate every split, beside the untrained network and the raw inputs; the sections of the run record.
 
     Args:
         level: the label level trained on.
         keep: called with the name of each split and its embeddings.
-        diagnose: called with the name of each split, its embeddings and those of the untrained network.
+        diagnose: called with the name of each split, its embeddings and those of `run_references`.
     """
     began = time.perf_counter()
     sections: dict[str, Any] = {
         "evaluation": {},
         "intervals": {},
+        "comparisons": {},
         "collapse": {},
         "maps": {},
         "scatter": {},
@@ -69,13 +71,17 @@ def measure_splits(
         sections["intervals"][name] = {
             key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()
         }
-        references = {"untrained network": embed(untrained, dataset.inputs)}
-        if untrained.backbone is not None:
-            references["zero-shot backbone"] = embed(untrained.backbone, dataset.inputs)
-        if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
-            references["raw inputs"] = raw_inputs(dataset.inputs)
-        rows += [{"name": key, "levels": _retrieved(rows_, dataset, config)} for key, rows_ in references.items()]
+        references = run_references(untrained, dataset)
+        retrieved = {key: _retrieved(known, dataset, config) for key, known in references.items()}
+        rows += [
+            {"name": key, "levels": {level: one.mean() for level, one in levels.items()}}
+            for key, levels in retrieved.items()
+        ]
         sections["evaluation"][name] = rows
+        sections["comparisons"][name] = {
+            level: [_compared(result, levels[level], key, level) for key, levels in retrieved.items()]
+            for level, result in by_level.items()
+        }
         index = collapse_index(embeddings, dataset)
         if index is not None:
             sections["collapse"][name] = index
@@ -85,16 +91,36 @@ def measure_splits(
         sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
         if diagnose is not None:
             display.update("evaluation", number, len(splits), f"diagnosing {name}")
-            diagnose(name, embeddings, references["untrained network"])
+            diagnose(name, embeddings, references)
     display.update("evaluation", len(splits), len(splits))
     sections["evaluation_seconds"] = time.perf_counter() - began
     return sections
 
 
-def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, dict[str, float]]:
+def run_references(untrained: Embedder, dataset: Dataset) -> dict[str, np.ndarray]:
+    """Name -> embeddings `(N, d)` of the items that a trained network must not fall below.
+
+    The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many.
+    """
+    references = {UNTRAINED: embed(untrained, dataset.inputs)}
+    if untrained.backbone is not None:
+        references[ZERO_SHOT] = embed(untrained.backbone, dataset.inputs)
+    if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
+        references[RAW] = raw_inputs(dataset.inputs)
+    return references
+
+
+def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, Retrieval]:
     names = [name for name in standard(config.k) if name not in CLUSTERING]
-    by_level = retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
-    return {level: result.mean() for level, result in by_level.items()}
+    return retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
+
+
+def _compared(result: LevelResult, other: Retrieval, reference: str, level: str) -> dict[str, Any]:
+    """Recall@1 beside that of a reference, see `Comparison`."""
+    own = result.retrieval
+    assert own is not None
+    hits, others = (one.values[:, one.measures.index("recall@1")] for one in (own, other))
+    return comparison_json(compare(hits, others, own.classes, reference=reference, level=level))
 
 
 def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> dict[str, Any] | None:

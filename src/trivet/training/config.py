@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
+import torch
 from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
 
 from trivet.batching import BatchConfig
@@ -82,6 +83,18 @@ class RunConfig(Config):
     cleaning: CleaningConfig | None = Field(
         None, description="How to treat labels that look wrong during training; a separate section, [cleaning]."
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.model.normalize:
+            loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
+            try:
+                loss.check_unit_rows()
+            except ValueError as error:
+                raise ValueError(
+                    f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
+                ) from None
+        return self
 
 
 def resolved(config: RunConfig) -> RunConfig:

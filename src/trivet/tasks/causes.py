@@ -1,0 +1,137 @@
+"""Why the network of a run did worse than what it began as: looked for in the run, and put into the verdict."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trivet.collapse.causes import Cause, learned_by_heart, moved_statistics, rate_too_high
+from trivet.collapse.result import UNTRAINED, ZERO_SHOT, Comparison, compare
+from trivet.data import Dataset
+from trivet.evaluation import retrieve
+from trivet.models import Embedder
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed
+from trivet.training.sample import class_sample
+
+ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
+CHANGES = 3  # at most so many are proposed
+
+
+def name_causes(
+    diagnosed: Mapping[str, dict[str, Any]],
+    datasets: Mapping[str, Dataset],
+    level: str,
+    config: RunConfig,
+    history: Mapping[str, Any] | None,
+    model: Embedder,
+    untrained: Embedder,
+) -> None:
+    """Replace cause and changes of the verdict "worse-than-reference" where the run shows why; else leave them.
+
+    Args:
+        diagnosed: split -> section, "train" among them; changed in place.
+        datasets: split -> what was diagnosed.
+        level: the label level trained on.
+        history: of the run record.
+    """
+    for split, section in diagnosed.items():
+        verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
+        lost = _loss(section, level)
+        if lost is None or "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
+            continue
+        causes = list(_causes(split, lost, diagnosed, datasets, level, config, history, model, untrained))
+        if causes:
+            verdict = verdicts["worse-than-reference"]
+            verdict["cause"] = " ".join(cause.said for cause in causes)
+            verdict["changes"] = [*dict.fromkeys(one for cause in causes for one in cause.changes)][:CHANGES]
+
+
+def _causes(
+    split: str,
+    lost: Comparison,
+    diagnosed: Mapping[str, dict[str, Any]],
+    datasets: Mapping[str, Dataset],
+    level: str,
+    config: RunConfig,
+    history: Mapping[str, Any] | None,
+    model: Embedder,
+    untrained: Embedder,
+) -> Iterator[Cause]:
+    moved = _moved(lost, datasets[split], level, config, model, untrained)
+    if moved is not None:
+        yield moved
+    elif history is not None:  # moved statistics look like a high rate, too
+        seen = history["moments"]
+        steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
+        rate = config.training.learning_rate
+        if found := rate_too_high(steps, recalls, items=history["items"], rate=rate):
+            yield found
+    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
+    trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
+    if train is not None and not trained_on & set(_classes(datasets[split], level)):
+        found = learned_by_heart(train, lost)
+        if found is not None:
+            yield found
+
+
+def _loss(section: Mapping[str, Any], level: str) -> Comparison | None:
+    """The largest loss beside what training began as."""
+    begun_as = [one for one in _comparisons(section, level) if one.reference in (UNTRAINED, ZERO_SHOT) and one.worse]
+    return min(begun_as, key=lambda one: one.difference, default=None)
+
+
+def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
+    names = [field.name for field in fields(Comparison)]
+    rows = [] if section is None else section["measures"]["comparisons"]
+    return [Comparison(**{name: row[name] for name in names}) for row in rows if row["level"] == level]
+
+
+def _classes(dataset: Dataset, level: str) -> list[str]:
+    return [dataset.names[level][label] for label in np.unique(dataset.labels[level]).tolist()]
+
+
+def _moved(
+    lost: Comparison, dataset: Dataset, level: str, config: RunConfig, model: Embedder, untrained: Embedder
+) -> Cause | None:
+    """See `moved_statistics`; None for a network without batch norm."""
+    after, before = _statistics(model), _statistics(untrained)
+    if not after or after.keys() != before.keys():
+        return None
+    some = dataset.subset(class_sample(dataset.labels[level], ITEMS, least=2, seed=config.seed))
+
+    labels = some.labels[level]
+
+    def hits(network: Embedder, statistics: Mapping[str, Tensor], *, alone: bool = False) -> np.ndarray:
+        network = copy.deepcopy(network)
+        network.load_state_dict(dict(statistics), strict=False)
+        part = network.backbone if alone else None
+        embeddings = embed(part or network, some.inputs)
+        found = retrieve(embeddings, labels, measures=("recall@1",), distance=config.evaluation.distance)
+        return found.values[:, 0]
+
+    alone = lost.reference == ZERO_SHOT
+    pairs = (
+        (hits(untrained, after, alone=alone), hits(untrained, before, alone=alone)),
+        (hits(model, before), hits(model, after)),
+    )
+    moved, restored = (compare(*pair, labels, reference=lost.reference, level=level) for pair in pairs)
+    size = config.batch.num_classes * config.batch.samples_per_class
+    return moved_statistics(lost, moved, restored, batch=size)
+
+
+def _statistics(network: nn.Module) -> dict[str, Tensor]:
+    """The running statistics of the batch-norm layers, by their names in the state of the network."""
+    return {
+        f"{place}.{name}" if place else name: value.detach().clone()
+        for place, layer in network.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats
+        for name, value in layer.named_buffers(recurse=False)
+        if torch.is_floating_point(value)
+    }

@@ -1,0 +1,57 @@
+"""Causes are named from measurements, and nothing is said where these do not show one."""
+
+from __future__ import annotations
+
+import pytest
+
+from trivet.collapse import Comparison
+from trivet.collapse.causes import learned_by_heart, moved_statistics, rate_too_high
+
+
+def beside(recall: float, reference: float, error: float = 0.02, *, name: str = "zero-shot backbone") -> Comparison:
+    difference = recall - reference
+    return Comparison(name, "class", 500, recall, reference, difference - error, difference + error)
+
+
+LOST = beside(0.22, 0.52)
+SAME = beside(0.22, 0.22, name="the network as it is")
+
+
+def test_statistics_are_named_if_they_alone_lose_half_or_the_first_ones_bring_it_back() -> None:
+    cause = moved_statistics(LOST, beside(0.30, 0.52), SAME, batch=32)
+    assert cause is not None
+    assert "training batches of 32 items" in cause.said
+    assert "recall@1 of the zero-shot backbone is 30.0% instead of 52.0%" in cause.said
+    assert moved_statistics(LOST, beside(0.40, 0.52), SAME, batch=32) is None  # less than half
+    assert moved_statistics(beside(0.50, 0.52), beside(0.49, 0.52, 0.05), SAME, batch=32) is None  # may be chance
+    back = moved_statistics(LOST, beside(0.52, 0.52), beside(0.50, 0.22), batch=32)
+    assert back is not None
+    assert "recall@1 50.0% instead of 22.0%" in back.said
+
+
+def test_what_was_learned_by_heart_rose_on_training_items_and_fell_on_other_classes() -> None:
+    cause = learned_by_heart(beside(0.98, 0.60), LOST)
+    assert cause is not None
+    assert "rose from 60.0% to 98.0%" in cause.said
+    assert "fell from 52.0% to 22.0%" in cause.said
+    assert learned_by_heart(beside(0.61, 0.60), LOST) is None
+    assert learned_by_heart(beside(0.98, 0.60), beside(0.51, 0.52)) is None
+
+
+@pytest.mark.parametrize(
+    ("recalls", "named"),
+    [
+        ([0.8, 0.7, 0.3, 0.2, 0.3, 0.35], True),
+        ([0.8, 0.7, 0.3, 0.2, 0.6, 0.85], False),  # it came back
+        ([0.8, 0.8, 0.79, 0.78, 0.5, 0.2], False),  # later: not at once
+        ([0.2, 0.15, 0.14, 0.13, 0.12, 0.11], False),  # within the error of 256 items
+        ([0.8, None, 0.3, None, 0.3, 0.3], True),
+        ([None, 0.8, 0.3, 0.2, 0.3, 0.3], False),  # nothing is known of the network before
+    ],
+)
+def test_a_rate_is_too_high_if_recall_fell_at_once_for_good(recalls: list[float | None], named: bool) -> None:
+    cause = rate_too_high([0, 1, 5, 20, 100, 300], recalls, items=256, rate=0.1)
+    assert (cause is not None) == named
+    if cause is not None:
+        assert "learning rate of 0.1 is too high" in cause.said
+        assert f"ended at {recalls[-1]:.1%}" in cause.said

@@ -1,0 +1,127 @@
+"""Recall@1 beside chance and beside references: intervals by their definition, verdicts before all others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from trivet.collapse import diagnose
+from trivet.collapse.result import compare, recall_by_chance
+
+LABELS = np.repeat(np.arange(10), 40)
+
+
+def clusters(seed: int, within: float, labels: np.ndarray = LABELS) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return random.standard_normal((labels.max() + 1, 16))[labels] + within * random.standard_normal((len(labels), 16))
+
+
+def student(values: list[float], level: float) -> tuple[float, float]:
+    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+@pytest.mark.parametrize("classes", [2, 5, 9])
+def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
+    random = np.random.default_rng(classes)
+    labels = np.arange(90) % classes
+    a, b = (random.integers(0, 2, 90).astype(float) for _ in range(2))
+    found = compare(a, b, labels, reference="before", level="kind")
+    differences = (a - b).tolist()
+    ends = [student([*differences, 1.0, -1.0], 0.999)]
+    if classes >= 5:  # classes of one size: the means of the classes are what varies
+        ends.append(student([fmean((a - b)[labels == one]) for one in range(classes)], 0.99))
+    assert found.low == pytest.approx(max(-1, min(low for low, _ in ends)))
+    assert found.high == pytest.approx(min(1, max(high for _, high in ends)))
+    assert found.difference == pytest.approx(fmean(differences))
+    assert (found.reference, found.level, found.queries) == ("before", "kind", 90)
+
+
+def test_a_difference_is_told_only_beyond_doubt_and_from_a_point() -> None:
+    labels = np.zeros(4, dtype=np.int64)
+    few = compare(np.zeros(4), np.ones(4), labels, reference="r", level="")
+    assert (few.worse, few.doubtful, few.better) == (False, True, False)
+    many = np.zeros(100, dtype=np.int64)
+    lost = compare(np.zeros(100), np.ones(100), many, reference="r", level="")
+    assert (lost.worse, lost.doubtful) == (True, False)
+    assert compare(np.ones(100), np.zeros(100), many, reference="r", level="").better
+    slightly = np.ones(100_000)
+    slightly[:500] = 0  # half a point
+    none = compare(slightly, np.ones(100_000), np.zeros(100_000, np.int64), reference="r", level="")
+    assert none.high < 0
+    assert not none.worse
+
+
+def test_chance_is_what_all_permutations_of_the_labels_give() -> None:
+    nearest, labels = np.array([1, 0, 1, 4, 3, 0]), np.array([0, 0, 0, 1, 1, 2])
+    every = [np.mean(np.array(one)[nearest] == np.array(one)) for one in itertools.permutations(labels)]
+    low, high = recall_by_chance(nearest, np.arange(6), labels)
+    assert (low, high) == (pytest.approx(np.quantile(every, 0.005)), pytest.approx(np.quantile(every, 0.995)))
+    assert high == pytest.approx(5 / 6)
+    # Six pairs of nearest neighbours, which hit together: all of them in 20 of 924 permutations.
+    pairs = np.arange(12) ^ 1
+    halves = [np.isin(np.arange(12), one) for one in itertools.combinations(range(12), 6)]
+    assert np.quantile([np.mean(one[pairs] == one) for one in halves], 0.995) == 1
+    assert recall_by_chance(pairs, np.arange(12), np.arange(12) // 2 % 2)[1] == 1
+
+
+@pytest.mark.parametrize("labels", [LABELS, np.sort(np.minimum(np.arange(400) % 23, 9))], ids=["even", "one large"])
+def test_noise_is_no_better_than_chance(labels: np.ndarray) -> None:
+    told = 0
+    for seed in range(10):
+        verdicts = diagnose(np.random.default_rng(seed).standard_normal((400, 64)), labels).verdicts
+        told += verdicts[0].kind == "no-better-than-chance"
+        assert len(verdicts) == 1  # and no label is called wrong
+    assert told >= 9  # by chance 1 of 200 is not
+    assert diagnose(clusters(0, 2.5, labels), labels).verdicts[0].kind == "spread-out"  # little is more than nothing
+
+
+def test_the_result_stands_before_the_shape() -> None:
+    kinds = [one.kind for one in diagnose(np.ones((400, 3)), LABELS, clusters(0, 0.5)).verdicts]
+    assert kinds == ["no-better-than-chance", "worse-than-reference", "network-collapse"]
+
+
+def test_each_reference_and_each_level_is_compared() -> None:
+    good, fair = clusters(0, 0.3), clusters(0, 1.5)
+    halves = 2 * LABELS + np.arange(400) % 2
+    apart = good + 3 * (halves % 2)[:, None] * np.eye(16)[0]
+    found = diagnose(fair, LABELS, {"the backbone": apart, "raw inputs": clusters(1, 3.0)}, fine={"half": halves})
+    worse = found.verdicts[0]
+    assert worse.kind == "worse-than-reference"
+    assert worse.rule.startswith("recall@1 ")
+    assert "of the backbone" in worse.rule
+    assert "recall@1 by half" in worse.rule
+    assert "raw inputs" not in worse.rule
+    assert {"recall@1", "recall@1 of the backbone", "half_recall@1", "half_recall@1 of the backbone"} == set(
+        worse.evidence
+    )
+    assert found.good is False
+    both = {(one.reference, one.level) for one in found.measures.comparisons}
+    assert both == {(name, level) for name in ("the backbone", "raw inputs") for level in ("labels", "half")}
+    # The shape is compared with the first.
+    assert found.measures.reference_modes == diagnose(fair, LABELS, apart).measures.reference_modes
+    with pytest.raises(ValueError, match="got 'half' in both"):
+        diagnose(fair, LABELS, level="half", fine={"half": halves})
+
+
+def test_equal_twins_are_not_accused() -> None:
+    """Embeddings with noise of their own on the same items, as good as each other."""
+    accused = 0
+    for seed in range(10):
+        random, base = np.random.default_rng(seed), clusters(seed, 1.0)
+        one, other = (base + random.standard_normal(base.shape) for _ in range(2))
+        accused += any(verdict.kind == "worse-than-reference" for verdict in diagnose(one, LABELS, other).verdicts)
+    assert accused == 0
+
+
+def test_what_is_open_is_not_called_healthy() -> None:
+    few = LABELS[::20]
+    good, worse = clusters(0, 0.4)[::20], clusters(0, 1.2)[::20]
+    (verdict,) = diagnose(worse, few, good).verdicts
+    assert verdict.kind == "spread-out"
+    assert "as good as its references is open: recall@1" in verdict.rule

@@ -1,0 +1,53 @@
+"""A run that did worse than what it began as says why."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from trivet.collapse.result import compare
+from trivet.data import DigitsConfig, load
+from trivet.evaluation import retrieve
+from trivet.models import ModelConfig, build
+from trivet.tasks.causes import name_causes
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed
+
+
+def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_not() -> None:
+    splits = load(DigitsConfig(), None)
+    seen = splits.evaluation["seen"]
+    labels = seen.labels["digit"]
+    config = RunConfig.model_validate({"data": {"name": "digits", "level": "digit"}, "loss": {"name": "triplet"}})
+    before = build(ModelConfig(name="conv2", embedding_dim=8), seen.inputs.shape, 0)
+    after = build(ModelConfig(name="conv2", embedding_dim=8), seen.inputs.shape, 0)
+    lost: dict[str, torch.Tensor] = after.state_dict()
+    for name in lost:
+        if name.endswith("running_var"):
+            lost[name] *= (6 * torch.randn(lost[name].shape, generator=torch.Generator().manual_seed(0))).exp()
+        if name.endswith("running_mean"):
+            lost[name] += 1e7  # more than float32 can hold beside what varies
+
+    def told(statistics: bool) -> dict[str, Any]:
+        hits = [
+            retrieve(embed(network, seen.inputs), labels, measures=("recall@1",)).values[:, 0]
+            for network in (after, before)
+        ]
+        if not statistics:
+            hits[0] = np.zeros(len(labels))
+        row = compare(*hits, labels, reference="untrained network", level="digit")
+        assert row.worse
+        verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
+        section = {"verdicts": [verdict], "measures": {"comparisons": [asdict(row)]}}
+        name_causes({"seen": section}, {"seen": seen, "train": splits.train}, "digit", config, None, after, before)
+        return verdict
+
+    after.load_state_dict(lost)
+    named = told(True)
+    assert named["cause"].startswith("Batch-norm statistics of training batches of 64 items")
+    assert named["changes"][0].startswith("Keep the batch-norm layers")
+    after.load_state_dict(before.state_dict())
+    assert told(False) == {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
