@@ -691,7 +691,8 @@ def page(found: Mapping[str, Any]) -> str:
 def _cases(groups: Mapping[tuple[str, str], list[Any]]) -> list[str]:
     lines = [
         "| set | labels | wrong | verdict | least | interval | inside | AUROC: Trivet | logistic | neighbours "
-        "| Datalab | precision@100: Trivet | logistic | neighbours | Datalab | calibration error | right labels called wrong |",
+        "| Datalab | precision@100: Trivet | logistic | neighbours | Datalab | calibration error "
+        "| right labels called wrong |",
         "|" + "---|" * 17,
     ]
     ahead, cells, inside, told, errors = [], 0, 0, 0, []

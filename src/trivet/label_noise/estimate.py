@@ -214,15 +214,15 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
         verdict, interval = "uninformative", None
         reason = (
-            f"The embedding knows too little of the labels to judge any: {agreement:.1%} of them are the most probable "
-            f"class, and the largest class alone has {chance:.1%}. Bring an embedding that separates the classes, such "
+            f"The embedding knows too little of the labels to judge any: {100 * agreement:.1f} % of them are the most "
+            f"probable class, and the largest class alone has {100 * chance:.1f} %. Bring an embedding that separates the classes, such "
             "as vectors of a pretrained encoder."
         )
     elif apart - least > NEAR:
         verdict = "cannot-tell"
         reason = (
-            f"{apart:.1%} of the labels disagree with the embedding. Of all labels, {least:.1%} must be wrong; the "
-            "others may be wrong, or their classes may not be separable in this embedding. One that separates the "
+            f"{100 * apart:.1f} % of the labels disagree with the embedding. Of all labels, {100 * least:.1f} % must be "
+            "wrong; the others that disagree may be wrong, or their classes may not be separable in this embedding. One that separates the "
             "classes better would tell."
         )
     low_t, high_t = None, None
