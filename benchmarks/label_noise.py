@@ -76,7 +76,7 @@ for line in sys.stdin:
     count = labels.max() + 1
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     scaled = unit / unit.std()
-    logistic = cross_val_predict(LogisticRegression(max_iter=200), scaled, labels, cv=folds, method="predict_proba")
+    logistic = cross_val_predict(LogisticRegression(max_iter=100), scaled, labels, cv=folds, method="predict_proba")
     nearest = NearestNeighbors(n_neighbors=10, metric="cosine").fit(unit).kneighbors(return_distance=False)
     neighbours = np.zeros_like(logistic)
     for column in nearest.T:
