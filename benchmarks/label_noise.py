@@ -69,7 +69,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import NearestNeighbors
 for line in sys.stdin:
-    source, answer = line.rstrip("\n").split("\t")
+    source, answer = line.rstrip("\\n").split("\\t")
     given = np.load(source)
     rows, labels = given["embeddings"].astype(np.float64), np.unique(given["labels"], return_inverse=True)[1]
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
