@@ -1,7 +1,7 @@
 """Draw the pictures of docs/label_noise.md: .venv/bin/python docs/make_label_noise.py FOLDER
 
 FOLDER is where the commands of the page were run: it holds audit.html and runs/noisy, mended, topline and clean. The
-page of the audit is opened in the Chromium of playwright.
+page of the audit is opened in the Chromium of playwright. The calibration is that in the results of the benchmark.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 from playwright.sync_api import sync_playwright
 
 from trivet.files import write_whole
 from trivet.papers.figure import BLUE, ORANGE, encode, panels, style
 
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "label_noise.json"
 PICTURES = Path(__file__).parent / "label_noise"
 RUNS = {
     "noisy": "20 % of the labels wrong",
@@ -53,6 +55,28 @@ def draw(folder: Path) -> None:
         write_whole(PICTURES / "recall.svg", encode(picture, "svg"))
 
 
+def calibrate() -> None:
+    """Share that is wrong among labels of about equal probability: sets that the method was not chosen on."""
+    cells = json.loads(RESULTS.read_text())["cells"]
+    kinds: dict[str, list[dict[str, list[float]]]] = {"noise put in": [], "labels of people (CIFAR-10N)": []}
+    for key, cell in cells.items():
+        if key.startswith("case") and "chosen on" not in key and "known errors" not in key and "calibration" in cell:
+            kind = "labels of people (CIFAR-10N)" if "cifar" in key else "noise put in"
+            kinds[kind].append(cell["calibration"])
+    with style():
+        picture, axes = panels(1, 1, width=4.2, height=3.6)
+        axis = axes[0, 0]
+        axis.plot((0, 1), (0, 1), color="0.7", linewidth=1)
+        for (kind, parts), colour, marker in zip(kinds.items(), (BLUE, ORANGE), "os", strict=True):
+            items, mean, wrong = (np.array([part[name] for part in parts]) for name in ("items", "mean", "wrong"))
+            total = items.sum(axis=0)
+            x, y = ((items * one).sum(axis=0) / np.maximum(total, 1) for one in (mean, wrong))
+            axis.plot(x[total > 0], y[total > 0], marker=marker, color=colour, label=kind)
+        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability that the label is wrong", ylabel="share that is wrong")
+        axis.legend(loc="upper left")
+        write_whole(PICTURES / "calibration.svg", encode(picture, "svg"))
+
+
 def photograph(page: Path) -> None:
     """The rate and the first suspect of the page."""
     with sync_playwright() as playwright:
@@ -69,5 +93,6 @@ def photograph(page: Path) -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
+    calibrate()
     draw(Path(sys.argv[1]))
     photograph(Path(sys.argv[1]) / "audit.html")

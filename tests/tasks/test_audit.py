@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ def settings(root: Path, steps: int = 4, **data: Any) -> RunConfig:
         },
         source="test",
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def networks() -> Iterator[None]:
+    """These pictures are so easy that their pixels would be the judge of every run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_items, "RAW", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +280,24 @@ def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch:
         same = sum(near["label"] == one["label"] for near in one["neighbours"])
         assert one["evidence"][0].startswith(f"{same} of 4 neighbours")
         assert suspect["neighbour_agreement"] == same / 4
+
+
+def test_raw_inputs_judge_where_networks_know_no_more(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_items, "RAW", 64)
+    train = load(settings(pictures).data, None).train
+    (labels,), folds = train.labels.values(), np.arange(120) % 2
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(120, 8)).astype(np.float32)
+    raw, (note,) = audit_items._raw_if_better(train, "class", noise, folds, "euclidean", seed=0)
+    assert raw is not None
+    assert raw.shape == (120, 64)
+    assert "100.0 % with the raw inputs" in note
+    better = noise.copy()
+    better[np.arange(120), labels] += 20
+    monkeypatch.setattr(audit_items, "raw_inputs", lambda inputs: noise)
+    assert audit_items._raw_if_better(train, "class", better, folds, "euclidean", seed=0) == (None, [])
+    monkeypatch.setattr(audit_items, "RAW", 63)
+    assert audit_items._raw_if_better(train, "class", noise, folds, "euclidean", seed=0) == (None, [])
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     told += ", measured on the cleaned labels" if cleaned else ""
     if noise is None:
         return [f"{told}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
-    if noise["topline"] or noise["rate"] is None:
+    if noise["topline"] or not noise["rate"]:
         return [f"{told}."]
     lines = [f"{told}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}were made wrong on purpose."]
     if not cleaned and (more := _more(noise["rate"], tolerated)):

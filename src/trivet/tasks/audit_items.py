@@ -16,16 +16,19 @@ from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Integers
+from trivet.label_noise import estimate_noise
 from trivet.models import Embedder, encoder_vectors, ngram_vectors
 from trivet.tables import Vectors, read_texts, read_vectors
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed, label_names
+from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.run_folder import RunFolder, trained_model
+from trivet.training.sample import class_sample
 
 FOLDS, FEWER = 3, 2  # where none are asked for
 TYPICAL = 10  # items of the median class from which on a label can be judged by its neighbours
 FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
+RAW, SAMPLED = 4096, 5000  # numbers of an input, and items, on which the raw inputs are compared with the networks
 PIXELS = 2**24  # values of pictures that are compared at once
 
 Progress = Callable[[str, int, int], None]
@@ -227,6 +230,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         raise ValueError(
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
+    distance = request.distance or config.evaluation.distance
     notes = []
     fold: Integers | None = None
     typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
@@ -240,6 +244,10 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
                 "items: the estimate may be too high."
             )
         embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed, progress=progress)
+        raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=request.seed)
+        if raw is not None:
+            embeddings, fold = raw, None
+        notes += note
     else:
         model = trained_model(run)
         embeddings = embed(
@@ -261,11 +269,37 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         labels=np.array(label_names(train)[level]),
         embeddings=embeddings,
         fold=fold,
-        distance=request.distance or config.evaluation.distance,
+        distance=distance,
         show=train.show,
         content=_pictures(train, progress),
         notes=tuple(notes),
     )
+
+
+def _raw_if_better(
+    items: Dataset, level: str, embeddings: npt.NDArray[Any], fold: Integers, distance: Metric, *, seed: int
+) -> tuple[npt.NDArray[Any] | None, list[str]]:
+    """The raw inputs and a note, if the labels agree with them at least as often as with the embeddings.
+
+    An embedding that knows hardly more of the labels than the raw inputs is no judge of them. The agreement of both is
+    that of `estimate_noise`, on at most 5,000 items. Inputs of over 4,096 numbers are not tried.
+    """
+    if items.inputs.batch(np.arange(1)).numel() > RAW:
+        return None, []
+    labels = items.labels[level]
+    some = class_sample(labels, SAMPLED, least=FEW, seed=seed)
+    raw = raw_inputs(items.inputs)
+    if len(np.unique(labels[some])) < 2 or np.bincount(fold[some]).min() < 2:
+        return None, []
+    ours = estimate_noise(embeddings[some], labels[some], folds=fold[some], seed=seed, distance=distance).agreement
+    theirs = estimate_noise(raw[some], labels[some], seed=seed, distance=distance).agreement
+    if theirs < ours:
+        return None, []
+    return raw, [
+        f"The networks of this run know the labels no better than the raw inputs do: {100 * ours:.1f} % of the labels "
+        f"agree with the networks, {100 * theirs:.1f} % with the raw inputs, which judge the labels here. Vectors of a "
+        "pretrained encoder may judge better."
+    ]
 
 
 def _pictures(items: Dataset, progress: Progress | None) -> list[Hashable]:
