@@ -21,7 +21,7 @@ DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked
 NEAR = 0.03  # how far the upper end may be from the lower one for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
-FLOOR = 0.02  # a lower end up to which right labels reach as well, in embeddings whose classes overlap
+FLOOR = 0.02  # a lower end up to which right labels reach as well, where classes overlap; it counts as 0
 QUANTILE, SURELY = 1.96, 3.0  # standard deviations: of the intervals, and by which the agreement must exceed chance
 TABLES = 100  # classes; of more, as_json leaves the matrices out
 
@@ -64,7 +64,7 @@ class NoiseEstimate:
     @property
     def accuses(self) -> bool:
         """Whether single labels may be changed by their probability alone: some must be wrong, or a rate is told."""
-        return self.rate is not None or (self.interval is not None and self.interval[0] > FLOOR)
+        return self.rate is not None or (self.interval is not None and self.interval[0] > 0)
 
     def as_json(self, *, largest: int = 20) -> dict[str, Any]:
         """All of it as plain values; for more than 100 classes the matrices are None.
@@ -136,7 +136,8 @@ def estimate_noise(
     of the next, the share whose label is another one. An item's own label has no part in that choice. If of a larger
     share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond a standard error of the difference,
     that is taken, for its sampling error is smaller. The upper end is the share of all items whose label is not the
-    most probable class, as if nothing were overlap. Sampling error is added to both (Wilson).
+    most probable class, as if nothing were overlap. Sampling error is added to both (Wilson);
+    a lower end of 2 % or less then counts as 0, for embeddings put as many right labels deep into another class.
 
     If the ends lie within 3 points of each other, the lower one is told as the rate; else the verdict is "cannot-tell".
     It is "uninformative" if the most probable class agrees with the labels hardly more often than the largest class
@@ -208,7 +209,8 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     chance = float(np.bincount(setting.classes).max() / items)
     least, anchors = _deep(disagrees[np.argsort(-first.depth, kind="stable")])
     least = min(least, apart)
-    interval: tuple[float, float] | None = (float(_wilson(least, anchors)[0]), float(_wilson(apart, items)[1]))
+    low = float(_wilson(least, anchors)[0])
+    interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, float(_wilson(apart, items)[1]))
     verdict: Answer = "estimated"
     reason = ""
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
@@ -222,8 +224,8 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
         verdict = "cannot-tell"
         reason = (
             f"{100 * apart:.1f} % of the labels disagree with the embedding; where it is surest, {100 * least:.1f} % "
-            "do, so about that many are wrong at least. The others may be wrong, or their classes may not be separable "
-            "in this embedding; one that separates them better would tell."
+            f"do{', so about that many are wrong at least' if low > FLOOR else ''}. The others may be wrong, or their "
+            "classes may not be separable in this embedding; one that separates them better would tell."
         )
     low_t, high_t = None, None
     priors = np.bincount(views.candidates.ravel(), model.given.ravel(), count) / items
