@@ -234,7 +234,7 @@ def _notes(record: EvaluationRecord) -> list[str]:
         notes.append(f"{protocol['junk']} junk items excluded from the gallery")
     if index := protocol["approximate"]:
         notes.append(
-            f"approximate search ({index['kind']}): recall@{index['recall_at']} {100 * index['recall']:.1f} % "
+            f"approximate search ({index['kind']}): recall@{index['recall_at']} {per_cent(index['recall'])} % "
             "relative to exact search"
         )
     for level, measures in record["folds"].items():
@@ -253,9 +253,9 @@ def _notes(record: EvaluationRecord) -> list[str]:
         }
         notes.append(
             f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC "
-            f"{100 * rejection['auroc']:.1f} %{both['auroc']}"
-            f"{'' if macro is None else f', mean of classes {100 * macro:.1f} %'}, "
-            f"{100 * rejection['fpr_at_95_tpr']:.1f} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
+            f"{per_cent(rejection['auroc'])} %{both['auroc']}"
+            f"{'' if macro is None else f', mean of classes {per_cent(macro)} %'}, "
+            f"{per_cent(rejection['fpr_at_95_tpr'])} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
             f"95 % of the {rejection['in_scope']} in scope"
         )
     return notes
