@@ -74,7 +74,7 @@ def test_an_approximate_index_says_its_parameters_and_recall(
     assert code == 0
     assert "50 items of dimension 4 in made, euclidean distance" in out
     assert (
-        "ivf: nlist = 1, nprobe = 1, training_rows = 50; recall@10 100.0% relative to exact search, measured on 50"
+        "ivf: nlist = 1, nprobe = 1, training_rows = 50; recall@10 100.0 % relative to exact search, measured on 50"
     ) in out
     saved = json.loads(Path("made/index.json").read_text())
     assert (saved["seed"], saved["recall"], saved["recall_at"], saved["recall_queries"]) == (3, 1.0, 10, 50)

@@ -119,4 +119,4 @@ def test_commands_on_files(
         found[width] = shown(width, capsys)
     assert sorted(numbers(found[80])) == sorted(numbers(found[60])) == sorted(numbers(found[200])) != []
     if "--approximate" in command:
-        assert "recall@8 100.0%" in " ".join(found[200].split())
+        assert "recall@8 100.0 %" in " ".join(found[200].split())

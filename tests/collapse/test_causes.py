@@ -21,19 +21,19 @@ def test_statistics_are_named_if_they_alone_lose_half_or_the_first_ones_bring_it
     cause = moved_statistics(LOST, beside(0.30, 0.52), SAME, batch=32)
     assert cause is not None
     assert "training batches of 32 items" in cause.said
-    assert "recall@1 of the zero-shot backbone is 30.0% instead of 52.0%" in cause.said
+    assert "recall@1 of the zero-shot backbone is 30.0 % instead of 52.0 %" in cause.said
     assert moved_statistics(LOST, beside(0.40, 0.52), SAME, batch=32) is None  # less than half
     assert moved_statistics(beside(0.50, 0.52), beside(0.49, 0.52, 0.05), SAME, batch=32) is None  # may be chance
     back = moved_statistics(LOST, beside(0.52, 0.52), beside(0.50, 0.22), batch=32)
     assert back is not None
-    assert "recall@1 50.0% instead of 22.0%" in back.said
+    assert "recall@1 50.0 % instead of 22.0 %" in back.said
 
 
 def test_what_was_learned_by_heart_rose_on_training_items_and_fell_on_other_classes() -> None:
     cause = learned_by_heart(beside(0.98, 0.60), LOST)
     assert cause is not None
-    assert "rose from 60.0% to 98.0%" in cause.said
-    assert "fell from 52.0% to 22.0%" in cause.said
+    assert "rose from 60.0 % to 98.0 %" in cause.said
+    assert "fell from 52.0 % to 22.0 %" in cause.said
     assert learned_by_heart(beside(0.61, 0.60), LOST) is None
     assert learned_by_heart(beside(0.98, 0.60), beside(0.51, 0.52)) is None
 
@@ -54,4 +54,4 @@ def test_a_rate_is_too_high_if_recall_fell_at_once_for_good(recalls: list[float 
     assert (cause is not None) == named
     if cause is not None:
         assert "learning rate of 0.1 is too high" in cause.said
-        assert f"ended at {recalls[-1]:.1%}" in cause.said
+        assert f"ended at {100 * recalls[-1]:.1f} %" in cause.said

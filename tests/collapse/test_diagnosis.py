@@ -38,7 +38,7 @@ def test_clusters_are_spread_out_and_healthy_beside_a_reference() -> None:
     assert "--reference FILE" in verdict.cause
     compared = diagnose(clusters(), LABELS, clusters(within=2.0))
     assert [one.kind for one in compared.verdicts] == ["healthy"]
-    assert "at least as good as every reference: recall@1 100.0%, against" in compared.verdicts[0].rule
+    assert "at least as good as every reference: recall@1 100.0 %, against" in compared.verdicts[0].rule
     assert (compared.good, diagnose(clusters(), LABELS).good) == (True, None)
 
 

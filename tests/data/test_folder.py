@@ -107,7 +107,7 @@ def test_broken_images_are_skipped_and_listed_up_to_a_share(tmp_path: Path) -> N
     assert len(splits.train) == len(splits.evaluation["unseen"]) == 9
     assert splits.evaluation["unseen"].skipped == ()
     assert (splits.train.inputs.batch(np.array([8])) * 255).unique().round().tolist() == [4]
-    with pytest.raises(ValueError, match=r"at most 9\.00% .*: 2 of 20 .* first b/03\.png .*; d/00\.png"):
+    with pytest.raises(ValueError, match=r"at most 9\.00 % .*: 2 of 20 .* first b/03\.png .*; d/00\.png"):
         read(tmp_path, allow_corrupt=0.09)
 
 

@@ -178,7 +178,7 @@ def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], sa
 
 
 def test_nothing_is_green_where_something_is_red(tmp_path: Path) -> None:
-    worse = {"kind": "worse-than-reference", "rule": "recall@1 22.0%, against 52.2% of the zero-shot backbone"}
+    worse = {"kind": "worse-than-reference", "rule": "recall@1 22.0 %, against 52.2 % of the zero-shot backbone"}
     good = compared(0.9, untrained=(0.5, "better")) | {"status": "finished"}
     sections = {"train": {"verdicts": [{"kind": "healthy"}]}, "unseen": {"verdicts": [worse]}}
     write_run_report(good | {"diagnosis": sections}, tmp_path / "report.html")
@@ -341,7 +341,7 @@ def event(step: int, kind: str = "network-collapse") -> dict[str, Any]:
         "step": step,
         "kind": kind,
         "evidence": {"relative_spread": 0.012, "norm": None},
-        "rule": "forecast of 89%",
+        "rule": "forecast of 89 %",
         "changes": ["Use semi-hard negatives."],
         "forecast": 0.887,
         "healthy": 20,
@@ -378,7 +378,7 @@ def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
 
 def test_an_event_is_a_card(tmp_path: Path) -> None:
     text = page_text(watched([event(30), event(40, "dead-sampler")]), tmp_path)
-    assert "Network collapse At step 30: forecast of 89%." in text
+    assert "Network collapse At step 30: forecast of 89 %." in text
     assert "Use semi-hard negatives." in text
     assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
     assert "forecast probability that the network collapses 88.7 %" in text
@@ -387,9 +387,9 @@ def test_an_event_is_a_card(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
-    record = watched([event(30)], action="stop", stopped_by="network collapse detected at step 30: forecast of 89%")
+    record = watched([event(30)], action="stop", stopped_by="network collapse detected at step 30: forecast of 89 %")
     text = page_text(record | {"status": "stopped"}, tmp_path)
-    top = "The guard stopped this training: network collapse detected at step 30: forecast of 89%."
+    top = "The guard stopped this training: network collapse detected at step 30: forecast of 89 %."
     assert text.index(top) < text.index("Events and repairs")
     assert "The guard stopped the training here." in text
 

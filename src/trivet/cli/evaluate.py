@@ -234,8 +234,8 @@ def _notes(record: EvaluationRecord) -> list[str]:
         notes.append(f"{protocol['junk']} junk items excluded from the gallery")
     if index := protocol["approximate"]:
         notes.append(
-            f"approximate search ({index['kind']}): recall@{index['recall_at']} {index['recall']:.1%} relative to "
-            "exact search"
+            f"approximate search ({index['kind']}): recall@{index['recall_at']} {per_cent(index['recall'])} % "
+            "relative to exact search"
         )
     for level, measures in record["folds"].items():
         for name, fold in measures.items():
@@ -253,8 +253,9 @@ def _notes(record: EvaluationRecord) -> list[str]:
         }
         notes.append(
             f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC "
-            f"{rejection['auroc']:.1%}{both['auroc']}{'' if macro is None else f', mean of classes {macro:.1%}'}, "
-            f"{rejection['fpr_at_95_tpr']:.1%}{both['fpr_at_95_tpr']} accepted at the threshold that accepts 95 % of "
-            f"the {rejection['in_scope']} in scope"
+            f"{per_cent(rejection['auroc'])} %{both['auroc']}"
+            f"{'' if macro is None else f', mean of classes {per_cent(macro)} %'}, "
+            f"{per_cent(rejection['fpr_at_95_tpr'])} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
+            f"95 % of the {rejection['in_scope']} in scope"
         )
     return notes

@@ -65,7 +65,7 @@ def index(
         typer.echo("exact search")
     else:
         typer.echo(
-            f"{made['kind']}: {chosen}; recall@{made['recall_at']} {made['recall']:.1%} relative to exact search, "
-            f"measured on {made['recall_queries']} items"
+            f"{made['kind']}: {chosen}; recall@{made['recall_at']} {100 * made['recall']:.1f} % relative to exact "
+            f"search, measured on {made['recall_queries']} items"
         )
     return 0

@@ -32,13 +32,13 @@ def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, 
     """
     if restored.better:
         found = (
-            f"with the statistics it began with, the trained network has recall@1 {restored.recall:.1%} instead of "
-            f"{restored.reference_recall:.1%}"
+            f"with the statistics it began with, the trained network has recall@1 {100 * restored.recall:.1f} % "
+            f"instead of {100 * restored.reference_recall:.1f} %"
         )
     elif moved.worse and moved.difference <= HALF * lost.difference:
         found = (
-            f"with them and its own weights, recall@1 of {in_words(lost.reference)} is {moved.recall:.1%} instead of "
-            f"{moved.reference_recall:.1%}"
+            f"with them and its own weights, recall@1 of {in_words(lost.reference)} is {100 * moved.recall:.1f} % "
+            f"instead of {100 * moved.reference_recall:.1f} %"
         )
     else:
         return None
@@ -58,8 +58,8 @@ def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
         return None
     return Cause(
         f"The training classes were learned by heart: beside {in_words(unseen.reference)}, recall@1 of training items "
-        f"rose from {train.reference_recall:.1%} to {train.recall:.1%}, while that of classes not trained on fell from "
-        f"{unseen.reference_recall:.1%} to {unseen.recall:.1%}.",
+        f"rose from {100 * train.reference_recall:.1f} % to {100 * train.recall:.1f} %, while that of "
+        f"classes not trained on fell from {100 * unseen.reference_recall:.1f} % to {100 * unseen.recall:.1f} %.",
         (
             "Stop at the step with the best recall on classes held out: --folds trains without each part once.",
             "Train fewer steps, or only a new last layer, or on more classes.",
@@ -89,6 +89,6 @@ def rate_too_high(steps: Sequence[int], recalls: Sequence[float | None], *, item
         return None
     return Cause(
         f"The learning rate of {rate:g} is too high: within {step} steps recall@1 of a fixed sample of training items "
-        f"fell from {first:.1%} to {least:.1%}, and it ended at {known[-1][1]:.1%}.",
+        f"fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at {100 * known[-1][1]:.1f} %.",
         ("Lower the learning rate tenfold.", "Warm it up: training.warmup_steps."),
     )

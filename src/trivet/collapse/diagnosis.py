@@ -255,8 +255,8 @@ def _result(measures: Measures, level: str, *, collapsed: bool) -> list[Verdict]
                 "no-better-than-chance",
                 None,
                 {"recall@1": measures.recall, "chance": measures.chance, "chance_high": measures.chance_high},
-                f"recall@1 {measures.recall:.1%}; with permuted labels it is {measures.chance:.1%} on average, up to "
-                f"{measures.chance_high:.1%}",
+                f"recall@1 {100 * measures.recall:.1f} %; with permuted labels it is "
+                f"{100 * measures.chance:.1f} % on average, up to {100 * measures.chance_high:.1f} %",
                 "The verdicts below say how it came to this."
                 if collapsed
                 else "The embedding knows nothing of these labels: training destroyed it or was on other labels, or "
@@ -298,8 +298,8 @@ def _said(one: Comparison, level: str) -> str:
     by = "" if one.level == level else f" by {one.level}"
     change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
     return (
-        f"recall@1{by} {one.recall:.1%}, against {one.reference_recall:.1%} of {in_words(one.reference)}: {change} "
-        f"(interval {100 * one.low:+.1f} to {100 * one.high:+.1f})"
+        f"recall@1{by} {100 * one.recall:.1f} %, against {100 * one.reference_recall:.1f} % of "
+        f"{in_words(one.reference)}: {change} (interval {100 * one.low:+.1f} to {100 * one.high:+.1f})"
     )
 
 
@@ -391,7 +391,7 @@ def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> l
         (
             whole and low and measures.first_axis > t["line"] and measures.dimension >= 3 and measures.classes >= 3,
             "partial",
-            f"{measures.first_axis:.1%} of the variance along one line, over {t['line']:.0%}",
+            f"{100 * measures.first_axis:.1f} % of the variance along one line, over {100 * t['line']:.0f} %",
         ),
         (
             whole and spots < t["spots"],
@@ -463,8 +463,8 @@ def _noisy(measures: Measures) -> list[Verdict]:
             "noisy-labels",
             None,
             {"strangers": measures.strangers, "recall@1": measures.recall},
-            f"{measures.strangers:.1%} of the items are surrounded by items that share one other label, "
-            f"over {most:.0%}",
+            f"{100 * measures.strangers:.1f} % of the items are surrounded by items that share one other label, "
+            f"over {100 * most:.0f} %",
             "So many labels disagree with their neighbours that they are probably wrong, or describe what the inputs "
             "do not show.",
             (
@@ -490,9 +490,9 @@ def _dead(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
             "dead-sampler",
             None,
             {"dropped": sampled.dropped, "active_fraction": sampled.active_fraction, "recall@1": measures.recall},
-            f"{sampled.dropped:.1%} of the anchors dropped, over {dropped:.0%}"
+            f"{100 * sampled.dropped:.1f} % of the anchors dropped, over {100 * dropped:.0f} %"
             if sampled.dropped > dropped
-            else f"{sampled.active_fraction:.2%} of the terms active, under {active:.0%}",
+            else f"{100 * sampled.active_fraction:.2f} % of the terms active, under {100 * active:.0f} %",
             "The batches contain nothing the loss can still learn from, although the classes are not separated.",
             (
                 'Use harder negatives (negatives = "semihard-hardest" or "distance-weighted").',
@@ -533,12 +533,12 @@ def _sound(measures: Measures) -> Verdict:
             )
         return Verdict("spread-out", None, evidence, rule, cause)
     own = [one for one in measures.comparisons if one.level == level]
-    against = " and ".join(f"{one.reference_recall:.1%} of {in_words(one.reference)}" for one in own)
+    against = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
     return Verdict(
         "healthy",
         None,
         evidence | {f"recall@1 of {one.reference}": one.reference_recall for one in own},
-        f"spread out, and at least as good as every reference: recall@1 {own[0].recall:.1%}, against {against}",
+        f"spread out, and at least as good as every reference: recall@1 {100 * own[0].recall:.1f} %, against {against}",
         "Items and classes are well spread." if informed else _UNINFORMED,
     )
 

@@ -330,9 +330,10 @@ class CollapseMonitor:
                 step,
                 "network-collapse",
                 ahead.evidence,
-                f"forecast of {risk[-1]:.0%}, at least {limit:.0%} at two consecutive checks: items are "
-                f"{ahead.evidence['relative_spread']:.2g} times as far from their centre as from 0, and items of the "
-                f"same class {ahead.evidence['within_between']:.2f} times as far apart as items of different classes",
+                f"forecast of {100 * risk[-1]:.0f} %, at least {100 * limit:.0f} % at two consecutive checks: items "
+                f"are {ahead.evidence['relative_spread']:.2g} times as far from their centre as from 0, and items of "
+                "the same class "
+                f"{ahead.evidence['within_between']:.2f} times as far apart as items of different classes",
                 network_advice(None)[1],
             )
         if not any(event.kind == "network-collapse" for event in self.events):
@@ -359,9 +360,9 @@ class CollapseMonitor:
             step,
             "class-collapse",
             {"fine_recall": kept, "best_fine_recall": best, "within_between": within / between},
-            f"the nearest positive has the same finer class for {kept:.1%} of the items, down from {best:.1%} (limit: "
-            f"{100 * most:.0f} points), and items of the same class are {within / between:.2f} times as far apart as "
-            "items of different classes",
+            f"the nearest positive has the same finer class for {100 * kept:.1f} % of the items, down from "
+            f"{100 * best:.1f} % (limit: {100 * most:.0f} points), and items of the same class are "
+            f"{within / between:.2f} times as far apart as items of different classes",
             class_advice(None)[1],
             healthy=int(healthy),
         )
@@ -377,8 +378,8 @@ class CollapseMonitor:
             step,
             "dead-sampler",
             {"active": last["active"], "recall": last["recall"]},
-            f"under {THRESHOLDS['active'].value:.0%} of the terms had a gradient at the last {looks} checks, although "
-            f"the nearest item has the same class for only {last['recall']:.1%}",
+            f"under {100 * THRESHOLDS['active'].value:.0f} % of the terms had a gradient at the last {looks} checks, "
+            f"although the nearest item has the same class for only {100 * last['recall']:.1f} %",
             ("Use harder negatives, or a larger margin.", "Use all positives and negatives of a batch."),
             healthy=int(([0.0] + self.series["step"])[-looks - 1]),
         )

@@ -96,8 +96,8 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     if len(broken) > config.allow_corrupt * len(images):
         first = "; ".join(f"{images[i]} ({reason})" for i, reason in list(broken.items())[:3])
         raise ValueError(
-            f"at most {config.allow_corrupt:.2%} of the images may be unreadable: {len(broken)} of {len(images)} in "
-            f"{config.root} are, first {first}; repair or remove them, or raise data.allow_corrupt."
+            f"at most {100 * config.allow_corrupt:.2f} % of the images may be unreadable: {len(broken)} of "
+            f"{len(images)} in {config.root} are, first {first}; repair or remove them, or raise data.allow_corrupt."
         )
     kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
     ids = [images[i] for i in kept.tolist()]

@@ -83,10 +83,10 @@ class Journal:
         done = self._parts.loss.last
         assert done is not None
         note = (
-            f"loss {task.value:.4f}  active {done.active_fraction:.0%}  "
+            f"loss {task.value:.4f}  active {100 * done.active_fraction:.0f} %  "
             f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}"
         )
-        return note + "".join(f"  R@1 {level} {share:.1%}" for level, share in self._recall.items())
+        return note + "".join(f"  R@1 {level} {100 * share:.1f} %" for level, share in self._recall.items())
 
     def write(self, **known: Any) -> None:
         """Write the record with what is known by now, such as `status`."""

@@ -45,7 +45,7 @@ def test_words_follow_from_the_numbers(shown: tuple[dict[str, object], Path]) ->
         row = next(
             row for row in record["results"] if (row["positives"], row["split"], row["level"]) == (arm, "seen", "digit")
         )
-        assert f"{row['recall@1']['mean']:.1%}" in text
+        assert f"{100 * row['recall@1']['mean']:.1f} %" in text
     for gain in record["gains"]["unseen"]:
         assert f"{100 * gain:+.1f}" in text
 

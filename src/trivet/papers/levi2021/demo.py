@@ -253,8 +253,8 @@ def sentences(record: dict[str, Any]) -> list[str]:
     index = {arm: record["collapse"][arm]["mean"] for arm in ARMS}
     text = [
         "Trained on odd or even only: with random positives the nearest neighbour is the same digit for "
-        f"{recall('random', 'seen'):.1%} of the held-out images of 0 to 5, with easy positives for "
-        f"{recall('easy', 'seen'):.1%}.",
+        f"{100 * recall('random', 'seen'):.1f} % of the held-out images of 0 to 5, with easy positives for "
+        f"{100 * recall('easy', 'seen'):.1f} %.",
         f"Gain in each of the {len(gains['seen'])} seeds: {_points(gains['seen'])} points on the digits 0 to 5 that "
         f"were seen, {_points(gains['unseen'])} on the digits 6 to 9 that were not.",
         f"With random positives, digits of the same parity are {index['random']:.2f} times as far apart as the two "
@@ -264,13 +264,13 @@ def sentences(record: dict[str, Any]) -> list[str]:
             if index["easy"] > 3 * index["random"]
             else "no collapse is seen here."
         ),
-        f"Parity, the trained label, is correct for {recall('random', 'seen', COARSE):.1%} and "
-        f"{recall('easy', 'seen', COARSE):.1%} of the nearest neighbours.",
+        f"Parity, the trained label, is correct for {100 * recall('random', 'seen', COARSE):.1f} % and "
+        f"{100 * recall('easy', 'seen', COARSE):.1f} % of the nearest neighbours.",
     ]
     if pixels("seen") > recall("easy", "seen"):
         text.append(
-            f"Raw pixels find the digit for {pixels('seen'):.1%}, more often than any network here: on images this "
-            "small, the demo shows what a loss forgets, not what a network adds."
+            f"Raw pixels find the digit for {100 * pixels('seen'):.1f} %, more often than any network here: on images "
+            "this small, the demo shows what a loss forgets, not what a network adds."
         )
     return text
 
