@@ -31,7 +31,7 @@ class CleaningConfig(Config):
         None,
         ge=1,
         description="The step at which cleaning ends and all labels are used as given. With after = 0 and drop: a "
-        "warm-up on items that agree with their neighbours. Default: never.",
+        "warm-up on items whose labels look right. Default: never.",
     )
     above: float = Field(
         0.5, gt=0, lt=1, description="A label counts as wrong if its probability of being wrong is above this."
