@@ -75,6 +75,7 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert first.keys() == {
         "id", "label", "proposed_label", "probability_wrong", "evidence", "neighbour_agreement", "positive_margin",
         "mode_share", "duplicate", "duplicate_of", "duplicate_label", "outlier", "text",
+        "probability_not_separable", "probability_proposed",
     }  # fmt: skip
     assert {one["id"] for one in found["suspects"][:2]} == {"[red]item 3", "[red]item 40"}
     labels = {"[red]item 3": ("dog", "cat"), "[red]item 40": ("cat", "dog")}

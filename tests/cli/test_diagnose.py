@@ -104,11 +104,15 @@ def test_a_bad_result_fails_if_asked_to(
     random = np.random.default_rng(0)
     with np.load("good.npz") as good:
         np.savez("noise.npz", embeddings=random.normal(size=(120, 6)), label=good["label"])
+        np.savez("turned.npz", embeddings=good["embeddings"][:, ::-1], label=good["label"])
     asked = ("--reference", "good.npz", "--fail-on", "worse")
     code, out, _ = run(capsys, monkeypatch, "noise.npz", *asked)
     assert code == 1
     assert out.index("noise.npz: worse than reference: recall@1") < out.index("Change 1: Use good.npz until training")
-    assert run(capsys, monkeypatch, "good.npz", *asked)[0] == 0
+    assert run(capsys, monkeypatch, "turned.npz", *asked)[0] == 0
+    code, _, err = run(capsys, monkeypatch, "good.npz", *asked)
+    assert code == 2
+    assert "a reference must be another embedding" in err
     assert run(capsys, monkeypatch, "noise.npz", "--fail-on", "collapse")[0] == 0
     assert run(capsys, monkeypatch, "noise.npz", "--fail-on", "collapse", "--fail-on", "chance")[0] == 1
     code, out, err = run(capsys, monkeypatch, "good.npz", "--fail-on", "worse")

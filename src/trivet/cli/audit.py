@@ -71,8 +71,8 @@ def audit(
     relabel_above: Annotated[
         float | None,
         typer.Option(
-            help="Fill in decisions: relabel if the label is wrong with a probability above this, else keep. Default: "
-            "leave them empty."
+            help="Fill in decisions: relabel if another label is proposed, right with a probability above this, else "
+            "keep. Default: leave them empty."
         ),
     ] = None,
     apply: Annotated[
@@ -197,12 +197,13 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
     )
     if top and suspects:
         rows = []
+        told = "probability_wrong" if rate["verdict"] == "estimated" else "probability_not_separable"
         for one in suspects[:top]:
             margin = one["positive_margin"]
             rows.append(
                 (
                     *(one[column] for column in ("id", "label", "proposed_label")),
-                    _cents(one["probability_wrong"]),
+                    _cents(one[told]),
                     f"{round(one['neighbour_agreement'] * result['neighbours'])} of {result['neighbours']}",
                     "–" if margin is None else f"{margin:.3f}",
                     f"{100 * one['mode_share']:.0f}",

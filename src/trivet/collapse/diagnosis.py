@@ -103,9 +103,6 @@ THRESHOLDS: dict[str, Threshold] = {
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
 
 
-_UNINFORMED = "Items are well spread, but hardly by class: the embedding carries little information about these labels."
-
-
 @dataclass(frozen=True)
 class Verdict:
     """One finding.
@@ -514,9 +511,11 @@ def _sound(measures: Measures) -> Verdict:
         "recall@1": measures.recall,
     }
     doubts = _doubts(measures)
-    if not measures.comparisons or doubts or not _known(measures):
+    if not measures.comparisons or doubts or not informed or not _known(measures):
         if not _known(measures):
             rule = "there are too few items to tell whether recall@1 is above chance"
+        elif not informed and not doubts and measures.comparisons:
+            rule = "it is no worse than its references, but knows hardly more of the labels than chance"
         elif doubts:
             rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
         else:
@@ -539,7 +538,7 @@ def _sound(measures: Measures) -> Verdict:
         None,
         evidence | {f"recall@1 of {one.reference}": one.reference_recall for one in own},
         f"spread out, and at least as good as every reference: recall@1 {100 * own[0].recall:.1f} %, against {against}",
-        "Items and classes are well spread." if informed else _UNINFORMED,
+        "Items and classes are well spread.",
     )
 
 

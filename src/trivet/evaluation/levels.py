@@ -31,7 +31,7 @@ def standard(ks: Sequence[int] = (1, 2, 4, 8)) -> tuple[str, ...]:
 
 
 def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) -> list[str]:
-    """Why some of the measures say nothing, a sentence each: they are 1 whatever the embedding.
+    """Why some of the measures say nothing, a sentence each: they are the same for every embedding.
 
     Args:
         classes: level -> number of classes among what may be retrieved.
@@ -40,14 +40,14 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
     """
     ranked = [name for name in measures if name not in CLUSTERING and name not in VERIFICATION]
     found = [
-        f"{level} has one class, so every neighbour is right: retrieval at this level is 100 % whatever the embedding."
+        f"{level} has one class, so every neighbour is right: retrieval at this level is the same for every embedding."
         for level, count in classes.items()
         if count == 1 and ranked
     ]
     beyond = [name for name in ranked if name.startswith("recall@") and int(name[7:]) >= retrievable]
     if beyond:
         found.append(
-            f"{', '.join(beyond)}: a query can retrieve {retrievable} items in all, so this is 100 % whatever the "
+            f"{', '.join(beyond)}: a query can retrieve {retrievable} items in all, so this is the same for every "
             "embedding."
         )
     return found

@@ -216,16 +216,17 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
         verdict, interval = "uninformative", None
         reason = (
-            f"The embedding knows too little of the labels to judge any: {100 * agreement:.1f} % of them are the most "
-            f"probable class, and the largest class alone has {100 * chance:.1f} %. Bring an embedding that separates "
-            "the classes, such as vectors of a pretrained encoder."
+            f"The embedding knows too little of the labels to judge any: it tells {100 * agreement:.1f} % of them, and "
+            f"always naming the largest class would tell {100 * chance:.1f} %. Bring an embedding that separates the "
+            "classes, such as vectors of a pretrained encoder."
         )
     elif apart - least > NEAR:
         verdict = "cannot-tell"
+        where = f"where it is surest, {100 * least:.1f} % do"
         reason = (
-            f"{100 * apart:.1f} % of the labels disagree with the embedding; where it is surest, {100 * least:.1f} % "
-            f"do{', so about that many are wrong at least' if low > FLOOR else ''}. The others may be wrong, or their "
-            "classes may not be separable in this embedding; one that separates them better would tell."
+            f"{100 * apart:.1f} % of the labels disagree with the embedding; {where}"
+            f"{', which overlap does not explain' if low > FLOOR else ''}. The others may be wrong, or their classes "
+            "may not be separable in this embedding; one that separates them better would tell."
         )
     low_t, high_t = None, None
     priors = np.bincount(views.candidates.ravel(), model.given.ravel(), count) / items

@@ -21,7 +21,11 @@ class Suspects:
     """The labels of N items, judged; all in the order of the items.
 
     Attributes:
-        probability_wrong: `(N,)` in [0, 1]; NaN everywhere if the embedding is uninformative (`noise.verdict`).
+        probability_wrong: `(N,)` in [0, 1]; NaN everywhere if the embedding is uninformative (`noise.verdict`), as the
+            next two.
+        probability_not_separable: `(N,)` that it is wrong or classes overlap there: the same odds, multiplied so that
+            the mean is the share of all labels that disagree, the upper end.
+        probability_proposed: `(N,)` that the proposed label is right.
         proposed: `(N,)` the label value of the most probable class, which may be the item's own.
         order: `(N,)` positions, most suspect first; equal ones by position.
         neighbour_agreement: `(N,)` share of the k neighbours that have the item's label.
@@ -38,6 +42,8 @@ class Suspects:
     """
 
     probability_wrong: Floats
+    probability_not_separable: Floats
+    probability_proposed: Floats
     proposed: Integers
     order: Integers
     neighbour_agreement: Floats
@@ -106,13 +112,15 @@ def find_suspects(
         raise ValueError(f"least must lie in [0, 1): got {least}; give a share of the labels, not %.")
     setting = Setting.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
     found = judge(setting, k, seed)
-    wrong, proposed, doubt = _probabilities(setting, found, least)
+    judged = _probabilities(setting, found, least)
     indices = found.around.indices
     same = setting.classes[indices] == setting.classes[:, None]
     return Suspects(
-        probability_wrong=wrong,
-        proposed=setting.values[proposed].astype(np.int64),
-        order=np.argsort(-doubt, kind="stable"),
+        probability_wrong=judged.wrong,
+        probability_not_separable=judged.not_separable,
+        probability_proposed=judged.of_proposed,
+        proposed=setting.values[judged.proposed].astype(np.int64),
+        order=np.argsort(-judged.doubt, kind="stable"),
         neighbour_agreement=same.mean(axis=1),
         positive_margin=_margin(found.around, distance),
         mode_share=_mode_share(indices, same, setting),
@@ -122,25 +130,38 @@ def find_suspects(
     )
 
 
-def _probabilities(setting: Setting, found: Judgement, least: float) -> tuple[Floats, Integers, Floats]:
-    """Probability `(N,)` that the label is wrong, the most probable class, and what the items are ordered by."""
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """Probabilities of N items, the most probable classes, and what the items are ordered by."""
+
+    wrong: Floats
+    not_separable: Floats
+    proposed: Integers
+    of_proposed: Floats
+    doubt: Floats
+
+
+def _probabilities(setting: Setting, found: Judgement, least: float) -> _Judged:
     noise, lone = found.noise, setting.lone
     mean = max(least, noise.least if noise.rate is None else noise.rate)
     doubt = np.where(lone, -np.inf, found.model.doubt)
     if noise.verdict == "uninformative" or lone.all():
-        return np.full(len(lone), np.nan), setting.classes.copy(), np.zeros(len(lone))
-    shift = _shift(doubt[~lone], mean)
+        nothing = np.full(len(lone), np.nan)
+        return _Judged(nothing, nothing, setting.classes.copy(), nothing, np.zeros(len(lone)))
+    shift, most = _shift(doubt[~lone], mean), max(mean, 1 - noise.agreement)
     wrong = np.where(lone, mean, _sigmoid(doubt + shift))
+    disagrees = np.where(lone, most, _sigmoid(doubt + _shift(doubt[~lone], most)))
     given = found.model.given.copy()
     given[:, 0] = -1.0
     other = found.views.candidates[np.arange(len(given)), given.argmax(axis=1)]
-    # The other class is proposed where it alone outweighs the own one.
     with np.errstate(divide="ignore"):
         share = np.log(given.max(axis=1)) - np.log(np.maximum(1 - found.model.given[:, 0], 1e-300))
-    beyond = ~lone & (doubt + shift + np.minimum(share, 0.0) > 0)
+    share = np.minimum(share, 0.0)
+    beyond = ~lone & (doubt + shift + share > 0)  # the other class alone outweighs the own one
+    of_proposed = np.where(beyond, wrong * np.exp(share), 1 - wrong)
     if lone.any():
         doubt = np.where(lone, np.log(max(mean, 1e-12)) - shift, doubt)
-    return wrong, np.where(beyond, other, setting.classes), doubt
+    return _Judged(wrong, disagrees, np.where(beyond, other, setting.classes), of_proposed, doubt)
 
 
 def _sigmoid(logits: Floats) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 import trivet
 from trivet.data.shown import as_json
 from trivet.files import write_whole
-from trivet.geometry.arrays import Booleans, Integers
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.label_noise import Duplicates, Suspects, find_duplicates, find_outliers, find_suspects
 from trivet.records import AuditRecord, complete
 from trivet.tables import class_numbers, write_decisions
@@ -26,7 +26,15 @@ FACES = 12_000_000  # characters of pictures and texts that a page may take
 LONGEST = 1000  # characters of a text on a page
 MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
 COLUMNS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
-FURTHER = ("duplicate", "duplicate_of", "duplicate_label", "outlier", "text")
+FURTHER = (
+    "probability_not_separable",
+    "probability_proposed",
+    "duplicate",
+    "duplicate_of",
+    "duplicate_label",
+    "outlier",
+    "text",
+)
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,10 @@ class Outputs:
 
     Attributes:
         out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`, then
-            `duplicate,duplicate_of,duplicate_label,outlier,text`.
+            `probability_not_separable,probability_proposed,duplicate,duplicate_of,duplicate_label,outlier,text`.
         decisions: a csv file `id,decision,label` to be filled in, the label being the proposed one.
-        relabel_above: in it, items with a higher probability are to be relabelled, if another label is proposed, and
-            the others kept; None leaves all decisions empty.
+        relabel_above: in it, items whose proposed label is another one and right with a higher probability are to be
+            relabelled, and the others kept; None leaves all decisions empty.
         report: a page.
         force: replace files that an earlier audit wrote.
     """
@@ -79,7 +87,8 @@ def audit_path(
 
     Returns:
         {"noise_rate": {"verdict", "estimate", "interval" (95 %), "reason"}, "suspects": [{"id", "label",
-        "proposed_label", "probability_wrong", "evidence", "neighbour_agreement", "positive_margin", "mode_share",
+        "proposed_label", "probability_wrong", "probability_not_separable",
+        "probability_proposed", "evidence", "neighbour_agreement", "positive_margin", "mode_share",
         "duplicate", "duplicate_of", "duplicate_label", "outlier", "text"}], most suspect first, "above_half": how many
         have a probability above 1/2, "duplicates": {"exact", "near", "other_label"}, how many items, "outliers",
         "name", "split", "level", "items", "classes", "distance", "folds", "neighbours", "method", "transition":
@@ -210,7 +219,7 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
             "reason": noise.reason,
         },
         "suspects": _rows(items, judged) if told else [],
-        "above_half": int((found.probability_wrong > 0.5).sum()) if told else None,
+        "above_half": int((_told(found) > 0.5).sum()) if told else None,
         "duplicates": {
             "exact": int(duplicates.exact.sum()),
             "near": int(duplicates.near.sum()),
@@ -252,6 +261,8 @@ def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
         suspect = {
             "proposed_label": names[found.proposed[i]],
             "probability_wrong": round(float(found.probability_wrong[i]), 6),
+            "probability_not_separable": round(float(found.probability_not_separable[i]), 6),
+            "probability_proposed": round(float(found.probability_proposed[i]), 6),
             "evidence": "; ".join(evidence(i)),
             "neighbour_agreement": _short(found.neighbour_agreement[i]),
             "positive_margin": _short(found.positive_margin[i]),
@@ -269,6 +280,11 @@ def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
         }
 
     return [row(i) for i in (found.order.tolist() if told else range(len(classes)))]
+
+
+def _told(found: Suspects) -> Floats:
+    """The probability that is told first: wrong, or where that cannot be told apart, wrong or not separable."""
+    return found.probability_wrong if found.noise.verdict == "estimated" else found.probability_not_separable
 
 
 def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
@@ -306,8 +322,8 @@ def _cell(value: Any) -> Any:
 
 def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iterable[tuple[str, str, str]]:
     for one in suspects:
-        wrong = above is not None and one["probability_wrong"] > above and one["proposed_label"] != one["label"]
-        yield one["id"], "" if above is None else "relabel" if wrong else "keep", one["proposed_label"]
+        sure = above is not None and one["probability_proposed"] > above and one["proposed_label"] != one["label"]
+        yield one["id"], "" if above is None else "relabel" if sure else "keep", one["proposed_label"]
 
 
 def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -317,7 +333,7 @@ def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) 
     """
     (classes,), names = class_numbers(items.labels)
     found = judged.suspects
-    evidence = _evidence(found, classes, names)
+    evidence, estimated = _evidence(found, classes, names), found.noise.verdict == "estimated"
     faces: dict[int, dict[str, str | None]] = {}
     spent = 0
 
@@ -344,7 +360,7 @@ def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) 
         item(i)
         | {
             "proposed": one["proposed_label"],
-            "probability": one["probability_wrong"],
+            "probability": one["probability_wrong" if estimated else "probability_not_separable"],
             "evidence": evidence(i),
             "duplicate": one["duplicate"],
             "duplicate_of": one["duplicate_of"],

@@ -238,6 +238,11 @@ def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt
             f"a reference must embed the same items: {subject.level} differs in {len(wrong)} of {len(vectors)} rows of "
             f"{other.name}, first in row {wrong[0]}; give a file made from the same data."
         )
+    if other.embeddings.shape == vectors.embeddings.shape and np.array_equal(other.embeddings, vectors.embeddings):
+        raise ValueError(
+            f"a reference must be another embedding of the same items: {other.name} holds the very rows of "
+            f"{subject.name}; give the embedding before training, or the raw inputs."
+        )
     return other.embeddings, notes
 
 
