@@ -673,9 +673,10 @@ def page(found: Mapping[str, Any]) -> str:
         f"{found['written'][:10]}; one thread of a shared {machine['cpu']} server, no GPU; Python {machine['python']}, "
         f"torch {machine['torch']}, numpy {machine['numpy']}, cleanlab {machine['cleanlab']}.",
         "",
-        f"Seeds {', '.join(map(str, SEEDS))} of noise and training; right labels, labels of people and MNIST once. "
-        "Means over seeds. Logistic and neighbours: cleanlab's `get_label_quality_scores` with out-of-fold "
-        "probabilities. Inside: cells whose interval contains the true share; random vectors have none.",
+        f"Seeds of noise and training: {_seeds(found['cells'], 'case')} for the cases, of which right labels, labels of "
+        f"people and MNIST once, {_seeds(found['cells'], 'retrain')} for the rest. Means over seeds. Logistic and "
+        "neighbours: cleanlab's `get_label_quality_scores` with out-of-fold probabilities. Inside: cells whose interval "
+        "contains the true share; random vectors have none.",
         "",
     ]
     groups: dict[tuple[str, str], list[Any]] = {}
@@ -783,6 +784,10 @@ def _retrained(cells: Mapping[str, Any]) -> list[str]:
             told.append(f"{np.mean(one):.4f} ± {np.std(one, ddof=min(1, len(one) - 1)):.4f}")
         lines.append(f"| {name} | {' | '.join(told)} |")
     return lines
+
+
+def _seeds(cells: Mapping[str, Any], part: str) -> str:
+    return ", ".join(sorted({key.split(" | ")[-1] for key in cells if key.startswith(part)}))
 
 
 def _mean(values: Sequence[float]) -> str:
