@@ -673,10 +673,10 @@ def page(found: Mapping[str, Any]) -> str:
         f"{found['written'][:10]}; one thread of a shared {machine['cpu']} server, no GPU; Python {machine['python']}, "
         f"torch {machine['torch']}, numpy {machine['numpy']}, cleanlab {machine['cleanlab']}.",
         "",
-        f"Seeds of noise and training: {_seeds(found['cells'], 'case')} for the cases, of which right labels, labels of "
-        f"people and MNIST once, {_seeds(found['cells'], 'retrain')} for the rest. Means over seeds. Logistic and "
-        "neighbours: cleanlab's `get_label_quality_scores` with out-of-fold probabilities. Inside: cells whose interval "
-        "contains the true share; random vectors have none.",
+        f"Seeds of noise and training: {_seeds(found['cells'], 'case')} for the cases, of which right labels, labels "
+        f"of people and MNIST once, {_seeds(found['cells'], 'retrain')} for the rest. Means over seeds. Logistic and "
+        "neighbours: cleanlab's `get_label_quality_scores` with out-of-fold probabilities. Inside: cells whose "
+        "interval contains the true share; random vectors have none.",
         "",
     ]
     groups: dict[tuple[str, str], list[Any]] = {}
