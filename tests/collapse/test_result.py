@@ -125,3 +125,20 @@ def test_what_is_open_is_not_called_healthy() -> None:
     (verdict,) = diagnose(worse, few, good).verdicts
     assert verdict.kind == "spread-out"
     assert "as good as its references is open: recall@1" in verdict.rule
+
+
+def test_a_reference_that_knows_nothing_makes_nobody_healthy() -> None:
+    little = clusters(0, 4.5, np.repeat(np.arange(10), 200))
+    noise = np.random.default_rng(1).standard_normal((2000, 16))
+    found = diagnose(little, np.repeat(np.arange(10), 200), reference=noise)
+    (verdict,) = found.verdicts
+    assert 0.1 < found.measures.recall < 0.18  # above chance, but hardly
+    assert verdict.kind == "spread-out"
+    assert "hardly more of the labels than chance" in verdict.rule
+
+
+def test_labels_of_one_item_each_say_nothing_of_an_embedding() -> None:
+    (verdict,) = diagnose(np.random.default_rng(0).standard_normal((60, 8)), np.arange(60)).verdicts
+    assert verdict.kind == "spread-out"
+    assert verdict.rule == "no class has two items, so recall@1 cannot be measured"
+    assert "little information" not in verdict.cause

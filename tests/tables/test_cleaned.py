@@ -45,6 +45,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("decisions.csv").write_text(DECISIONS)
 
 
+def test_nothing_decided_is_told_and_writes_nothing() -> None:
+    path = written(".npz")
+    Path("empty.csv").write_text("id,decision,label\na,,7\nb,,12\n")
+    with pytest.raises(ValueError, match=r"decide on at least one item: empty\.csv holds none"):
+        write_cleaned(path, Path("empty.csv"), Path("clean.npz"), level="kind")
+    assert not Path("clean.npz").exists()
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
 def test_embeddings_of_every_format(suffix: str) -> None:
     path = written(suffix)

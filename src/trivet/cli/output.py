@@ -92,5 +92,5 @@ def per_cent(value: float | str | Sequence[float] | None) -> str:
 
 
 def digits(value: float | None) -> str:
-    """A number to three digits."""
-    return "–" if value is None else f"{value:.3g}"
+    """A number to three digits, or more where it is a thousand or more."""
+    return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -512,7 +512,9 @@ def _sound(measures: Measures) -> Verdict:
     }
     doubts = _doubts(measures)
     if not measures.comparisons or doubts or not informed or not _known(measures):
-        if not _known(measures):
+        if measures.per_class.items.max() == 1:
+            rule = "no class has two items, so recall@1 cannot be measured"
+        elif not _known(measures):
             rule = "there are too few items to tell whether recall@1 is above chance"
         elif not informed and not doubts and measures.comparisons:
             rule = "it is no worse than its references, but knows hardly more of the labels than chance"
@@ -521,7 +523,7 @@ def _sound(measures: Measures) -> Verdict:
         else:
             rule = "whether it is good was not asked"
         cause = "Items and classes are well spread, which says nothing of how good the embedding is."
-        if not informed:
+        if not informed and measures.per_class.items.max() > 1:
             cause = (
                 "Items are well spread, but hardly by class: the embedding carries little information on these labels."
             )

@@ -46,8 +46,8 @@ def write_cleaned(
         are "undecided".
 
     Raises:
-        ValueError: if a file is broken or of another format, the output exists, an id is no row's, or a label no class
-            of the file or the one that the row has.
+        ValueError: if a file is broken or of another format, the output exists, nothing was decided, an id is no row's,
+            or a label no class of the file or the one that the row has.
         OSError: if the output cannot be written.
     """
     _check_paths(path, out)
@@ -59,6 +59,11 @@ def write_cleaned(
             "--level."
         )
     source, kept, counts = _decided(path, vectors, level, decisions)
+    if not any(counts[name] for name in DECISIONS):
+        raise ValueError(
+            f"decisions must decide on at least one item: {decisions} holds none; fill in its column decision with "
+            "keep, relabel or drop."
+        )
     rows = np.flatnonzero(kept)
     # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
     {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()](
