@@ -224,7 +224,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
             if metrics.exists() and metrics.read_text().count("\n") > 3:
                 os.kill(os.getpid(), number)
                 return
-            time.sleep(0.1)
+            time.sleep(0.1)  # short: a signal that reaches another thread ends no longer sleep
 
     steps = ("--set", "training.steps=100000", "--set", "training.log_every=1")
     sender = threading.Thread(target=send)
@@ -259,7 +259,7 @@ def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
         assert json.loads((folder / "record.json").read_text())["status"] == "running"
         os.kill(os.getpid(), number)
         for _ in range(600):  # the signal may reach another thread, and then interrupts no long sleep of this one
-            time.sleep(0.1)
+            time.sleep(0.1)  # short: a signal that reaches another thread ends no longer sleep
 
     with monkeypatch.context() as patch:
         patch.setattr("trivet.tasks.evaluate_run.measure_splits", measured)
