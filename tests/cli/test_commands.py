@@ -224,7 +224,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
             if metrics.exists() and metrics.read_text().count("\n") > 3:
                 os.kill(os.getpid(), number)
                 return
-            time.sleep(0.1)  # short: a signal that reaches another thread ends no longer sleep
+            time.sleep(0.1)  # until the run has written its rows
 
     steps = ("--set", "training.steps=100000", "--set", "training.log_every=1")
     sender = threading.Thread(target=send)
