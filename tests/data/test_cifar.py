@@ -105,7 +105,6 @@ def test_image_files_in_class_folders_with_their_published_place(tmp_path: Path)
     assert [splits.train.names["worse"][label] for label in splits.noise.true_labels] == ["airplane"] * 4 + ["bird"] * 4
     assert splits.train.labels["worse"].tolist() == [0, 0, 0, 0, 2, 2, 0, 0]
     assert "was read from image files" in splits.warnings[1]
-    labels = tmp_path / "cifar-n" / "cifar_n_labels.npz"
     archive.unlink()
     (tmp_path / "made" / "train_index.csv").unlink()
     with pytest.raises(ValueError, match="whose place is not known"):
