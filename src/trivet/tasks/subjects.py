@@ -159,8 +159,14 @@ def of_dataset(
 
 
 def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
-    """Positions of at most 5,000 items, at least 20 of each finest class that is there if it has so many."""
-    return class_sample(list(dataset.labels.values())[-1], ITEMS, least=20, seed=seed)
+    """Positions of at most 5,000 items, at least 20 of each finest class that is there if it has so many.
+
+    Of a split with queries and a gallery, those of the finest classes that are asked for.
+    """
+    level, labels = list(dataset.labels.items())[-1]
+    rows = dataset.related(level)
+    some: npt.NDArray[Any] = rows[class_sample(labels[rows], ITEMS, least=20, seed=seed)]
+    return some
 
 
 def _read(path: Path, request: Request, split: str | None) -> Vectors:

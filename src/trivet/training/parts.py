@@ -21,6 +21,7 @@ from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.picks import PickLog
+from trivet.training.sample import evaluation_sample
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
@@ -124,8 +125,7 @@ class Parts:
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=size)
         self.put_in_force(config)
         self.split, held_out = next(iter(splits.evaluation.items()))
-        order = np.random.default_rng(config.seed).permutation(len(held_out))
-        self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+        self.sample = evaluation_sample(held_out, config.evaluation.sample, seed=config.seed)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
