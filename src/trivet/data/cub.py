@@ -12,8 +12,8 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
+from trivet.data.image_files import Listing, numbered
 from trivet.data.images import Progress
-from trivet.data.listed import Listing, numbered
 from trivet.data.published import SPLIT, BoxedConfig, Facts, OrPublished, by_id, find_published, load_published, numbers
 
 FACTS = Facts(

@@ -11,11 +11,11 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
+from trivet.data.image_files import Listing, numbered
 from trivet.data.images import Progress
-from trivet.data.listed import Listing, numbered
 from trivet.data.mat import Mat
-from trivet.data.protocol import QueryGallery
 from trivet.data.published import LEVEL, Facts, GivenConfig, find_published, load_published
+from trivet.evaluation.query_gallery import QueryGallery
 
 PUBLISHED = (
     "https://www.ee.cuhk.edu.hk/~xgwang/CUHK_identification.html, lists from "

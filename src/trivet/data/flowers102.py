@@ -11,8 +11,8 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
+from trivet.data.image_files import Listing, numbered
 from trivet.data.images import Progress
-from trivet.data.listed import Listing, numbered
 from trivet.data.mat import Mat
 from trivet.data.published import SPLIT, Facts, OrPublished, PublishedConfig, find_published, load_published
 

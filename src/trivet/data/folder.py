@@ -12,15 +12,15 @@ from pydantic import Field, model_validator
 
 from trivet.data.config import Entry
 from trivet.data.dataset import Dataset, Skipped, Splits
+from trivet.data.image_files import ImageFilesConfig, Listing, Split, load_listing, numbered
 from trivet.data.images import Progress
 from trivet.data.inputs import FileInputs, check_square
-from trivet.data.listed import ListedConfig, Listing, Split, load_listing, numbered
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
 
 
-class FolderConfig(ListedConfig):
+class FolderConfig(ImageFilesConfig):
     """Your own images."""
 
     name: Literal["folder"] = "folder"

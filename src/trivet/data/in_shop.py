@@ -11,10 +11,10 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
+from trivet.data.image_files import Listing, numbered
 from trivet.data.images import Progress
-from trivet.data.listed import Listing, numbered
-from trivet.data.protocol import QueryGallery
 from trivet.data.published import LEVEL, Facts, GivenConfig, by_id, find_published, load_published, numbers
+from trivet.evaluation.query_gallery import QueryGallery
 
 FACTS = Facts(
     "in-shop",

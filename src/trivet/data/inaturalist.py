@@ -14,8 +14,8 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
+from trivet.data.image_files import Listing, Split, numbered
 from trivet.data.images import Progress
-from trivet.data.listed import Listing, Split, numbered
 from trivet.data.published import LEVEL, SPLIT, Facts, PublishedConfig, find_published, load_published
 
 PUBLISHED = "https://github.com/visipedia/inat_comp (non-commercial research and education)"

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from trivet.data.archives import Tree, find_tree
 from trivet.data.dataset import Splits
+from trivet.data.image_files import ImageFilesConfig, Listing, load_listing
 from trivet.data.images import Progress
-from trivet.data.listed import ListedConfig, Listing, load_listing
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp")
 OrPublished = Literal["auto", "published", "class-disjoint", "in-class"]
@@ -24,7 +24,7 @@ SPLIT = (
 )
 
 
-class PublishedConfig(ListedConfig):
+class PublishedConfig(ImageFilesConfig):
     """Of a published data set, read as it was downloaded."""
 
     level: str | None = Field("class", description=LEVEL)

@@ -14,12 +14,12 @@ from trivet.data.config import Channels, ImagesConfig, Side, divided
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Progress, Source
 from trivet.data.inputs import FileInputs
-from trivet.data.protocol import QueryGallery
+from trivet.evaluation.query_gallery import QueryGallery
 
 Split = Literal["auto", "class-disjoint", "in-class"]
 
 
-class ListedConfig(ImagesConfig):
+class ImageFilesConfig(ImagesConfig):
     """Of a data set of image files with labels."""
 
     image_size: Side = 64
@@ -77,7 +77,7 @@ class Listing:
     rows: Sequence[str] | None = None
 
 
-def load_listing(config: ListedConfig, listing: Listing, progress: Progress | None) -> Splits:
+def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress | None) -> Splits:
     """The images of a list, split as it says or as `config.split` says.
 
     The main evaluation split is "test" (or "val" without it), called "seen" if all its classes are trained on, "unseen"
@@ -126,7 +126,7 @@ def _check_there(listing: Listing) -> None:
         )
 
 
-def _arranged(config: ListedConfig, listing: Listing, inputs: Inputs, kept: np.ndarray) -> Splits:
+def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: np.ndarray) -> Splits:
     """The items at the positions `kept` of the list, split."""
     whole = Dataset(
         listing.name,
@@ -156,7 +156,7 @@ def _relation(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> str:
     return "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
 
 
-def _divided_parts(config: ListedConfig, listing: Listing, level: str) -> dict[str, np.ndarray]:
+def _divided_parts(config: ImageFilesConfig, listing: Listing, level: str) -> dict[str, np.ndarray]:
     """The parts of a list that gives none."""
     if config.split == "in-class":
         return _hold_out(config, listing)
@@ -174,7 +174,7 @@ def _divided_parts(config: ListedConfig, listing: Listing, level: str) -> dict[s
     return {"train": np.flatnonzero(trained), "test": np.flatnonzero(~trained)}
 
 
-def _hold_out(config: ListedConfig, listing: Listing) -> dict[str, np.ndarray]:
+def _hold_out(config: ImageFilesConfig, listing: Listing) -> dict[str, np.ndarray]:
     """Hold out a share of every finest class, at least two images, leaving two; a class of two or three stays whole."""
     fine = list(listing.labels.values())[-1]
     generator = np.random.default_rng(config.seed)
