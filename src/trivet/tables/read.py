@@ -24,7 +24,7 @@ def read_vectors(
 
     * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors"; every
       one-dimensional array of length N is a column.
-    * `.npy`: the embeddings; the columns are in a csv file with a header and N rows, see `csv_form`. A csv holds texts, kept as
+    * `.npy`: the embeddings; the columns are in a csv file with a header and N rows. A csv holds texts, kept as
       written; an empty field is a missing value, and so is "nan" in a column of numbers.
     * `.parquet`: the embeddings are a list column of one of the names above, else floating-point columns with one
       prefix, numbered from 0 or 1 (e0, e1, ...); all others that are not nested or binary are columns.
