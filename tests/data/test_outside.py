@@ -52,7 +52,7 @@ def test_the_example_trains_goes_on_and_is_evaluated_and_embedded_from_anywhere(
     config = RunConfig.read(folder / "stripes.toml", FEW)
     whole = train(config, folder / "whole")
     assert whole["status"] == "finished"
-        assert (whole["data"]["train"]["items"], whole["data"]["train"]["classes"]) == (36, {"direction": 6})
+    assert (whole["data"]["train"]["items"], whole["data"]["train"]["classes"]) == (36, {"direction": 6})
     assert whole["settings"]["model"]["hidden"] == 24
     assert whole["settings"]["data"]["grain"] == 40  # a default of the function
 
