@@ -14,6 +14,8 @@ from trivet.data.shown import Shown
 from trivet.evaluation import QueryGallery
 from trivet.evaluation.folds import class_folds
 
+DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
+
 
 class Inputs(Protocol):
     """The inputs of a data set, such as images, in memory or on disk."""
@@ -214,6 +216,34 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
                 f"each class of a query needs an item in the gallery of {split!r}: {shown} ({len(lacking)} of "
                 f"{len(np.unique(labels[data.protocol.query]))} classes at level {level!r}) has none; add one, or "
                 "leave its queries out."
+            )
+
+
+def trained_classes(splits: Splits, split: str) -> dict[str, int]:
+    """Level -> how many classes of an evaluation split the training items have as well."""
+    held_out = splits.evaluation[split].labels
+    return {level: len(np.intersect1d(labels, held_out[level])) for level, labels in splits.train.labels.items()}
+
+
+def check_apart(splits: Splits) -> None:
+    """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
+
+    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
+    """
+    trained = set(splits.train.ids)
+    for split, data in splits.evaluation.items():
+        both = [id for id in data.ids if id in trained]
+        if both:
+            raise ValueError(
+                f"no item may be both trained on and evaluated: {len(both)} of {split!r} are, first {both[0]!r}; "
+                "remove them from one."
+            )
+        shared = trained_classes(splits, split)
+        if split in DISJOINT and all(shared.values()):
+            level, count = list(shared.items())[-1]
+            raise ValueError(
+                f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
+                '"seen" or "mixed", or leave these classes out.'
             )
 
 
