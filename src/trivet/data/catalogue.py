@@ -6,7 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from trivet.config import nearest
-from trivet.data import digits, folder, mnist, omniglot, outside
+from trivet.data import (
+    cars196,
+    cifar,
+    cub,
+    cuhk03,
+    digits,
+    flowers102,
+    folder,
+    in_shop,
+    inaturalist,
+    market1501,
+    mnist,
+    omniglot,
+    outside,
+    sop,
+)
 from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
 from trivet.data.dataset import Splits
 from trivet.data.decisions import apply_decisions
@@ -21,6 +36,16 @@ DATA_SETS: dict[str, Entry] = {
     "mnist": mnist.MNIST,
     "fashion-mnist": mnist.FASHION_MNIST,
     "omniglot": omniglot.ENTRY,
+    "cifar10": cifar.CIFAR10_ENTRY,
+    "cifar100": cifar.CIFAR100_ENTRY,
+    "cub": cub.ENTRY,
+    "cars196": cars196.ENTRY,
+    "sop": sop.ENTRY,
+    "in-shop": in_shop.ENTRY,
+    "market1501": market1501.ENTRY,
+    "cuhk03": cuhk03.ENTRY,
+    "flowers102": flowers102.ENTRY,
+    "inaturalist": inaturalist.ENTRY,
     "folder": folder.ENTRY,
 }
 

@@ -28,7 +28,10 @@ class DataConfig(NamedConfig):
         description='A data set of docs/data.md; "folder" is your own images, one folder per class; '
         '"python:FILE.py:NAME" is a function of your own.'
     )
-    level: str | None = Field(None, description="The label level trained on; the coarsest one if not given.")
+    level: str | None = Field(
+        None,
+        description="The label level trained on; if not given the coarsest one, of a published set that of its papers.",
+    )
     augment: Literal["none", "crop-flip"] = Field(
         "none",
         description="crop-flip: shift each training image by up to 1/8 of its side; those of a folder or of your own "
@@ -95,7 +98,8 @@ class DataConfig(NamedConfig):
             if values[key] in owners.values():
                 del kept[key]
             elif owners:
-                names = " or ".join(f'"{name}"' for name in owners)
+                names = " or ".join(f'"{name}"' for name in sorted(owners, key="folder".__ne__)[:3])
+                names += ", for instance," if len(owners) > 3 else ""
                 raise ValueError(f"{key} is for name = {names} only: remove it for {values.get('name')}.")
         return kept
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from trivet.data.images import decode_files, to_thumbnail
+from trivet.data.images import Progress, Source, decode_files, to_thumbnail
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +56,19 @@ def in_memory(pixels: np.ndarray, *, white: float = 255, channels: int | None = 
 
 @dataclass(frozen=True, eq=False)
 class FileInputs:
-    """Images decoded anew for each batch, with threads: for data that do not fit in memory."""
+    """Images decoded anew for each batch, with threads: for data that do not fit in memory.
 
-    paths: Sequence[Path]
+    Attributes:
+        sources: M files, shared by all subsets.
+        rows: `(N,)` the sources that these inputs are.
+        boxes: `(M, 4)`, what each image is cut to; see `decode_image`.
+    """
+
+    sources: Sequence[Source]
     size: int
     channels: int
     rows: np.ndarray
+    boxes: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,16 +86,34 @@ class FileInputs:
     def subset(self, index: np.ndarray) -> FileInputs:
         return replace(self, rows=self.rows[index])
 
+    def decode_all(
+        self, memory_gb: float, progress: Progress | None
+    ) -> tuple[ArrayInputs | FileInputs, dict[int, str]]:
+        """All of these inputs, in memory if there is room for them, and why some cannot be decoded, by position."""
+        shape = (len(self), *self.shape)
+        pixels = None if math.prod(shape) > memory_gb * 1e9 else np.empty(shape, np.uint8)
+        broken = self._decode_into(np.arange(len(self)), pixels, progress)
+        return self if pixels is None else in_memory(pixels), broken
+
     def _decode(self, index: np.ndarray) -> np.ndarray:
-        paths = [self.paths[row] for row in self.rows[index].tolist()]
-        pixels = np.empty((len(paths), *self.shape), np.uint8)
-        broken = decode_files(paths, size=self.size, channels=self.channels, into=pixels)
-        for position, reason in broken.items():
+        pixels = np.empty((len(index), *self.shape), np.uint8)
+        for position, reason in self._decode_into(index, pixels, None).items():
             raise ValueError(
-                f"{paths[position]} could be decoded when the run began and no longer can ({reason}); "
-                "restore the file and resume the run."
+                f"{self.sources[self.rows[index[position]]]} could be decoded when the run began and no longer can "
+                f"({reason}); restore the file and resume the run."
             )
         return pixels
+
+    def _decode_into(self, index: np.ndarray, pixels: np.ndarray | None, progress: Progress | None) -> dict[int, str]:
+        rows = self.rows[index]
+        return decode_files(
+            [self.sources[row] for row in rows.tolist()],
+            size=self.size,
+            channels=self.channels,
+            into=pixels,
+            boxes=None if self.boxes is None else self.boxes[rows],
+            progress=progress,
+        )
 
 
 def image_file(path: Path, shape: tuple[int, ...]) -> FileInputs:
