@@ -17,7 +17,8 @@ from trivet.evaluation import recall_at_k
 from trivet.evaluation.intervals import across_folds
 from trivet.tasks.embed import embed_data
 from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.train import cross_validate, resume, train
+from trivet.tasks.folds import cross_validate
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
