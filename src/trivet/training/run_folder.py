@@ -132,7 +132,7 @@ class RunFolder:
         """What is known of the run so far; None where nothing, or nothing readable, was written."""
         try:
             record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, IsADirectoryError, ValueError):
             return None
         return read_run(record) if isinstance(record, dict) else None
 
