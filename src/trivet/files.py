@@ -3,7 +3,7 @@
 The names that a killed process may leave, which only this file knows:
 
     .NAME.PROCESS.trivet      beside a file NAME: what was being written
-    .NAME.trivet-new          beside a folder NAME: what was being built to take its place
+    .NAME.trivet-new          beside a folder NAME: what was being built to take its place, or to be moved into it
     .NAME.trivet-old          beside it: what it takes the place of, until that is done
     .NAME.trivet-lock         beside it: locked by the process that builds it
     .lock                     in a folder that is filled in place: locked by the process that fills it
@@ -100,6 +100,26 @@ def whole_folder(path: Path, names: frozenset[str], *, mark: str, what: str, for
             if path.exists():
                 path.rename(old)
             new.rename(path)
+        finally:
+            _recover_beside(path)
+            lock.unlink()
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path` for the block, which is gone after it.
+
+    Raises:
+        ValueError: if another process has one.
+    """
+    path = path.resolve()
+    new, _, lock = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(lock, f"only one process may write a folder: {path} is in use; wait for it to end."):
+        try:
+            _say(_recover_beside(path))
+            new.mkdir()
+            yield new
         finally:
             _recover_beside(path)
             lock.unlink()
