@@ -35,7 +35,11 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", callback=exists, help="Continue the run in this folder from its last checkpoint."),
+        typer.Option(
+            "--resume",
+            callback=exists,
+            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation.",
+        ),
     ] = None,
     repair: Annotated[
         bool,
