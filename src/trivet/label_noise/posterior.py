@@ -102,7 +102,7 @@ class _Counts:
 
     def transition(self, fold: int | None, rate: float, pseudo: float) -> Floats:
         counts = self.others(fold)
-        even = _even(rate, len(counts))
+        even = even_transition(rate, len(counts))
         return np.asarray((counts + pseudo * even) / (counts.sum(axis=1, keepdims=True) + pseudo))
 
 
@@ -176,15 +176,13 @@ def _posterior(part: _Part, state: _State) -> Posterior:
     first = np.partition(views, -2, axis=1)
     with np.errstate(divide="ignore"):
         logs = views + np.log(explained)
-    highest = logs[:, 1:].max(axis=1)
-    rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
     return Posterior(
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
         depth=first[:, -1] - first[:, -2],
         given=joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300),
-        doubt=rest - logs[:, 0],
+        doubt=odds_against(logs),
     )
 
 
@@ -203,7 +201,13 @@ def _sure(part: _Part) -> Floats:
     return np.asarray(math.exp(low) / np.array(gaps))
 
 
-def _even(rate: float, count: int) -> Floats:
+def odds_against(logs: Floats) -> Floats:
+    """Log odds `(N,)` against the first candidate, given logarithms of what speaks for each `(N, M)`."""
+    highest = logs[:, 1:].max(axis=1)
+    return np.asarray(highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1)) - logs[:, 0])
+
+
+def even_transition(rate: float, count: int) -> Floats:
     """The transition of symmetric noise."""
     even = np.full((count, count), rate / (count - 1))
     np.fill_diagonal(even, 1 - rate)
