@@ -707,7 +707,8 @@ def page(found: Mapping[str, Any]) -> str:
         f"Seeds of noise and training: {_seeds(found['cells'], 'case')} for the cases, of which right labels, labels "
         f"of people and MNIST once, {_seeds(found['cells'], 'retrain')} for the rest. Means over seeds. Logistic and "
         "neighbours: cleanlab's `get_label_quality_scores` with out-of-fold probabilities. Confidence: of a "
-        "linear head trained on these labels, in sample. Inside: cells whose interval contains the true share; random vectors have none.",
+        "linear head trained on these labels, in sample. Inside: cells whose interval contains the true share; random "
+        "vectors have none.",
         "",
     ]
     groups: dict[tuple[str, str], list[Any]] = {}
