@@ -73,7 +73,7 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     """
     values: dict[str, Any] = {"name": name}
     if issubclass(entry(name).config, ImagesConfig):
-        values |= {"channels": shape[0], "image_size": shape[-1]}
+        values |= {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
     return DataConfig.parse(values, source=f"{name} as this network takes it")
 
 
@@ -94,7 +94,7 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
     splits = entry(config.name).load(config, find_root(data_root), progress)
     splits = divided(splits, config)
-    if config.augment != "none" and len(splits.train.inputs.shape) != 3:
+    if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
             f"{splits.train.inputs.shape}; remove it."

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from trivet.data.config import Entry
 from trivet.data.dataset import Dataset, Skipped, Splits
 from trivet.data.image_files import ImageFilesConfig, Listing, Split, load_listing, numbered
-from trivet.data.images import Progress
-from trivet.data.inputs import FileInputs, check_square
+from trivet.data.images import Frame, Progress
+from trivet.data.inputs import FileInputs
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
@@ -84,20 +84,19 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     return load_listing(config, listing, progress)
 
 
-def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = None) -> Dataset:
+def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> Dataset:
     """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
 
     The unreadable ones are listed in `skipped`.
 
     Args:
-        shape: (C, H, H), that they are given.
+        frame: what they are brought to.
 
     Raises:
-        ValueError: if `root` is no folder, or holds no readable image, or inputs of that shape are no images.
+        ValueError: if `root` is no folder, or holds no readable image.
     """
-    size, channels = check_square(shape)
     images = find_images(root)
-    inputs = FileInputs([root / path for path in images], size, channels, np.arange(len(images)))
+    inputs = FileInputs([root / path for path in images], frame, np.arange(len(images)))
     broken = inputs.decode_all(0, progress)[1]
     kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
     if not len(kept):

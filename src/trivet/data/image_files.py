@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from trivet.data.config import Channels, ImagesConfig, Side, divided
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
-from trivet.data.images import Progress, Source
+from trivet.data.images import Frame, Progress, Source
 from trivet.data.inputs import FileInputs
 from trivet.evaluation.query_gallery import QueryGallery
 
@@ -22,7 +22,15 @@ Split = Literal["auto", "class-disjoint", "in-class"]
 class ImageFilesConfig(ImagesConfig):
     """Of a data set of image files with labels."""
 
-    image_size: Side = 64
+    image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
+        64, description="Side of the images in pixels, or [height, width]."
+    )
+    resize: Side | None = Field(
+        None,
+        description="Resize images so that their shorter side has so many pixels before they are cut to image_size, as "
+        "256 before 224: evaluation takes the centre, and augment other places. By default nothing more is cut off "
+        "than the shape asks for.",
+    )
     channels: Channels = 3
     split: str = "auto"  # narrowed to what each data set offers
     holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
@@ -35,6 +43,25 @@ class ImageFilesConfig(ImagesConfig):
     )
 
     mirrored = True
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape (C, H, W) of an image."""
+        size = self.image_size
+        return (self.channels, *((size, size) if isinstance(size, int) else size))
+
+    def frame(self, shape: tuple[int, ...]) -> Frame:
+        """Of images of that shape: resized as these settings say."""
+        return Frame.of(shape, self.resize)
+
+    @model_validator(mode="after")
+    def _check_resize(self) -> Self:
+        least = min(self.input_shape[1:])
+        if self.resize is not None and self.resize < least:
+            raise ValueError(
+                f"resize must be at least the shorter side of image_size, {least}: got {self.resize}; raise it."
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_held_out(self) -> Self:
@@ -88,7 +115,13 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     """
     _check_there(listing)
     everything = np.arange(len(listing.ids))
-    files = FileInputs(listing.sources, config.image_size, config.channels, everything, listing.boxes)
+    files = FileInputs(
+        listing.sources,
+        config.frame(config.input_shape),
+        everything,
+        listing.boxes,
+        whole=config.augment == "random-resized-crop",
+    )
     divided(_arranged(config, listing, files, everything), config)  # before it takes time to decode them
 
     inputs, broken = files.decode_all(config.memory_gb, progress)
