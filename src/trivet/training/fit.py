@@ -53,9 +53,11 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-            images = self.dataset.inputs.batch(index)
-            if self.augment is not None:
-                images = self.augment(images, torch.Generator().manual_seed(step_seed(self.seed, step, 1)))
+            if self.augment is None:
+                images = self.dataset.inputs.batch(index)
+            else:
+                generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
+                images = self.augment(self.dataset.inputs, index, generator)
             yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
 
 
