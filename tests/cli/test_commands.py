@@ -215,6 +215,20 @@ def test_several_processes_are_refused(
     assert ("gone does not exist" in err) == (variable == "WORLD_SIZE=1")
 
 
+def test_a_cross_validation_is_resumed_as_a_whole(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("runs").mkdir()
+    Path("runs/folds.toml").touch()
+    ended = {"folds": 2, "runs": ["runs/fold-0"], "status": "interrupted"}
+    monkeypatch.setattr("trivet.tasks.folds.resume_folds", lambda path, **_: ended)
+    code, out, err = call("train", "--resume", "runs", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, json.loads(out)) == (1, ended)
+    assert err == "trivet: stopped; continue with trivet train --resume runs\n"
+    code, _, err = call("train", "--resume", "runs", "--repair", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, "leave out --repair" in err) == (2, True)
+
+
 @pytest.fixture
 def signals_arrive() -> Iterator[None]:
     """Also where the tests run in the background of a shell, which has such processes ignore Ctrl-C."""
