@@ -21,6 +21,7 @@ from trivet.data import (
     omniglot,
     outside,
     sop,
+    table,
 )
 from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
 from trivet.data.dataset import Splits
@@ -47,6 +48,7 @@ DATA_SETS: dict[str, Entry] = {
     "flowers102": flowers102.ENTRY,
     "inaturalist": inaturalist.ENTRY,
     "folder": folder.ENTRY,
+    "table": table.ENTRY,
 }
 
 

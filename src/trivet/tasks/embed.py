@@ -32,7 +32,7 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run)
-    names = [name for name in DATA_SETS if name != "folder"]
+    names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
     with Display(show=progress) as display:
 
         def reading(done: int, total: int) -> None:
