@@ -11,6 +11,7 @@ import typer
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
 from trivet.cli.output import command_line, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
+from trivet.progress import shown
 
 if TYPE_CHECKING:
     from trivet.records.evaluation import EvaluationRecord
@@ -106,7 +107,6 @@ def evaluate(
 
     from trivet.evaluation import ALL
     from trivet.tasks import evaluate as files  # here: it loads the evaluation
-    from trivet.tasks.display import Display
 
     request = files.Request(
         levels=tuple(labels) if labels else None,
@@ -127,13 +127,13 @@ def evaluate(
         resamples=resamples,
         seed=seed,
     )
-    with files.processes() as (rank, count), Display(show=not rank) as display:
+    with files.processes() as (rank, count), shown("evaluation", show=not rank):
         if count > 1:
             request = replace(files.only_retrieval(request) if rank else request, distributed=True)
         if paths:
-            results = [files.evaluate_file(path, request, display.update) for path in paths]
+            results = [files.evaluate_file(path, request) for path in paths]
         else:
-            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request, display.update)]
+            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request)]
     if rank:
         return 0
     result = files.summary(results, request) | {"command": command_line()}

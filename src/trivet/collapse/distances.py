@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_rows
+from trivet.progress import report
 
 HELD = 1024  # rows up to which all distances are held at once
 WHOLE = 20_000  # rows up to which all arithmetic is float64
@@ -156,7 +157,7 @@ def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
     ones = torch.ones_like(squares)
     # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
     left, right = torch.cat([-2 * points, squares, ones], dim=1), torch.cat([points, ones, squares], dim=1).T
-    held = points.new_empty(BLOCK)
+    held, blocks = points.new_empty(BLOCK), -(-(len(points) - 1) // BLOCK[0])
     for start in range(0, len(points) - 1, BLOCK[0]):  # a last row has no row after it
         rows = left[start : start + BLOCK[0]]
         for first in range(start, len(points), BLOCK[1]):
@@ -164,6 +165,7 @@ def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
             whole = len(rows) == BLOCK[0] and columns.shape[1] == BLOCK[1]
             squared = torch.mm(rows, columns, out=held) if whole else rows @ columns
             distances = squared.clamp_min_(0).sqrt_()
+            report("distances of all pairs, in blocks of rows", start // BLOCK[0], blocks)
             if first == start:
                 yield distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
             else:

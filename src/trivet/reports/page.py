@@ -17,6 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from trivet.progress import work
+
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
 _PLOTLY = "plotly/plotly-basic-4.1.1.min.js"
@@ -63,13 +65,14 @@ def write_page(
         ]
     )
     page = _environment().get_template(template)
-    text = page.render(
-        **context,
-        plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
-        policy=policy,
-        style=Markup(_source("templates/style.css")),
-        scripts=[Markup(script) for script in scripts],
-    )
+    with work(f"writing {path.name}"):
+        text = page.render(
+            **context,
+            plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
+            policy=policy,
+            style=Markup(_source("templates/style.css")),
+            scripts=[Markup(script) for script in scripts],
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

@@ -11,10 +11,10 @@ from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import write_json, write_whole
 from trivet.models import save
+from trivet.progress import report, reporter, shown
 from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tables import write_decisions
-from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
@@ -57,8 +57,8 @@ def train(
     """
     config = resolved(config)
     check_before_data(config)
-    with Display(show=progress) as display:
-        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+    with shown("training", show=progress):
+        splits = load(config.data, data_root, reporter("reading images"))
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -66,8 +66,8 @@ def train(
         with run.new(config, force=force):
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
-            job = Job(run, parts, display.update, command)
-            return _finish(job, job.fit(), display)
+            job = Job(run, parts, report, command)
+            return _finish(job, job.fit())
 
 
 def cross_validate(
@@ -156,16 +156,16 @@ def resume(
     run = RunFolder.open(path)
     config = run.given()
     check_before_data(config)
-    with Display(show=progress) as display:
-        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+    with shown("training", show=progress):
+        splits = load(config.data, data_root, reporter("reading images"))
         parts = Parts(config, splits)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
-            job = Job(run, parts, display.update, command, checkpoint=checkpoint, repair=repair)
-            return _finish(job, job.fit(), display)
+            job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
+            return _finish(job, job.fit())
 
 
-def _finish(job: Job, status: Status, display: Display) -> RunRecord:
+def _finish(job: Job, status: Status) -> RunRecord:
     """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
@@ -179,7 +179,7 @@ def _finish(job: Job, status: Status, display: Display) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained, display)
+            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
         except KeyboardInterrupt:  # a second one ends at once
             pass
     whole = run.write_record(record | {"status": "interrupted"})
