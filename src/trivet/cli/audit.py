@@ -138,22 +138,22 @@ def audit(
         refuse(context, "--json holds all items", "top")
     if not embeddings.is_dir():
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
-    from trivet.tasks.audit_items import Request
-
-    request = Request(
-        level=level,
-        split=split,
-        text=text,
-        encoder=encoder,
-        distance=distance,
-        neighbours=neighbours,
-        folds=folds,
-        seed=seed,
-        data_root=data_root,
-    )
-    outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
     with shown("audit"):
+        from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
+        from trivet.tasks.audit_items import Request
+
+        request = Request(
+            level=level,
+            split=split,
+            text=text,
+            encoder=encoder,
+            distance=distance,
+            neighbours=neighbours,
+            folds=folds,
+            seed=seed,
+            data_root=data_root,
+        )
+        outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
         result = audit_path(embeddings, request, outputs, command=command_line())
     if json:
         print_json(result)

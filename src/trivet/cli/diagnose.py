@@ -77,19 +77,19 @@ def diagnose(
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(path.is_dir() for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
-    from trivet.tasks.subjects import Request
-
-    request = Request(
-        level=labels,
-        fine=tuple(fine) if fine else None,
-        references=tuple(reference or ()),
-        distance=distance,
-        split=split,
-        seed=seed,
-        data_root=data_root,
-    )
     with shown("diagnosis"):
+        from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
+        from trivet.tasks.subjects import Request
+
+        request = Request(
+            level=labels,
+            fine=tuple(fine) if fine else None,
+            references=tuple(reference or ()),
+            distance=distance,
+            split=split,
+            seed=seed,
+            data_root=data_root,
+        )
         result, kinds = diagnose_paths(embeddings, request, report=report, command=command_line())
     if json:
         print_json(result)

@@ -83,7 +83,8 @@ def evaluate(
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
     if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
-        from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
+        with shown("loading what trains"):
+            from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
         if json:
@@ -105,8 +106,9 @@ def evaluate(
         check_output(out)
     from dataclasses import replace
 
-    from trivet.evaluation import ALL
-    from trivet.tasks import evaluate as files  # here: it loads the evaluation
+    with shown("loading the evaluation"):
+        from trivet.evaluation import ALL
+        from trivet.tasks import evaluate as files  # here: it loads the evaluation
 
     request = files.Request(
         levels=tuple(labels) if labels else None,

@@ -64,9 +64,10 @@ def forecast(
     from trivet.training.config import RunConfig
 
     settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
-    from trivet.records import ForecastRecord, complete
-    from trivet.reports import write_forecast_report
-    from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
+    with shown("loading what trains"):
+        from trivet.records import ForecastRecord, complete
+        from trivet.reports import write_forecast_report
+        from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
 
     folder = None
     if settings is None:
