@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -123,6 +124,11 @@ class Shown:
                 self._put("\r" + " " * self._wide + "\r")
             self._wide = 0
 
+    def make_way(self, record: logging.LogRecord) -> bool:
+        """Leave an empty line for a message, as a filter of the logger."""
+        self.clear()
+        return True
+
     def _write(self, text: str) -> None:
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         if not self._terminal:
@@ -164,6 +170,8 @@ def shown(title: str, *, show: bool = True) -> Iterator[None]:
 
     heart = threading.Thread(target=beat, name="progress", daemon=True)
     token = _shown.set(line)
+    said = logging.getLogger("trivet")
+    said.addFilter(line.make_way)
     line.open(title)
     heart.start()
     try:
@@ -172,6 +180,7 @@ def shown(title: str, *, show: bool = True) -> Iterator[None]:
         over.set()
         heart.join()
         _shown.reset(token)
+        said.removeFilter(line.make_way)
         line.clear()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from trivet.cli.stopped import Named
 from trivet.extras import missing
 
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
@@ -25,7 +26,7 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a termination is treated as Ctrl-C
-    before = _outputs(arguments)
+    named = Named(arguments)
     try:
         import typer
 
@@ -44,30 +45,8 @@ def _run(arguments: list[str]) -> int:
             raise
         return _say(*_explained(error))
     if code == 130:  # what typer makes of Ctrl-C
-        return _say(_stopped(arguments, before), 1)
+        return _say(named.stopped(), 1)
     return code if isinstance(code, int) else 0
-
-
-def _outputs(arguments: list[str]) -> dict[str, tuple[int, int]]:
-    """The files and folders that are named, with what changes when one is written."""
-    found = {}
-    for text in (argument.rpartition("=")[2] for argument in arguments):
-        try:
-            state = os.stat(text)
-        except (OSError, ValueError):  # no path at all, or nothing there
-            continue
-        found[text] = (state.st_ino, state.st_mtime_ns)
-    return found
-
-
-def _stopped(arguments: list[str], before: dict[str, tuple[int, int]]) -> str:
-    """A sentence on what is there of a command that was stopped."""
-    if arguments[:1] == ["train"]:
-        return "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
-    written = [name for name, state in _outputs(arguments).items() if before.get(name) != state]
-    if not written:
-        return "stopped; nothing that the command names was written or changed."
-    return f"stopped; written before that: {', '.join(written)}. Nothing else that the command names was changed."
 
 
 def _explained(error: Exception) -> tuple[str, int]:

@@ -157,7 +157,8 @@ def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
     ones = torch.ones_like(squares)
     # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
     left, right = torch.cat([-2 * points, squares, ones], dim=1), torch.cat([points, ones, squares], dim=1).T
-    held, blocks = points.new_empty(BLOCK), -(-(len(points) - 1) // BLOCK[0])
+    held, count = points.new_empty(BLOCK), len(points)
+    report("distances of pairs", 0, count * (count - 1) // 2)
     for start in range(0, len(points) - 1, BLOCK[0]):  # a last row has no row after it
         rows = left[start : start + BLOCK[0]]
         for first in range(start, len(points), BLOCK[1]):
@@ -165,8 +166,9 @@ def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
             whole = len(rows) == BLOCK[0] and columns.shape[1] == BLOCK[1]
             squared = torch.mm(rows, columns, out=held) if whole else rows @ columns
             distances = squared.clamp_min_(0).sqrt_()
-            report("distances of all pairs, in blocks of rows", start // BLOCK[0], blocks)
             if first == start:
                 yield distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
             else:
                 yield distances
+        after = max(0, count - start - BLOCK[0])  # rows whose pairs are still to come
+        report("distances of pairs", (count * (count - 1) - after * (after - 1)) // 2, count * (count - 1) // 2)

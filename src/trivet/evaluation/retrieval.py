@@ -190,6 +190,7 @@ def retrieve_levels(
         if progress:
             progress(min(done * step, queries), queries)
 
+    report("queries", 0, queries)
     search.stand_all(blocks, measured, take)
     if distributed and step > 1:
         values, counts = sum_over_processes(values), sum_over_processes(counts)  # each value is one number and zeros

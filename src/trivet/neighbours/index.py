@@ -318,6 +318,7 @@ def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
             inner.train(index._inside(points.rows(torch.from_numpy(rows))))
         inner.nprobe = min(NPROBE, lists)
         parameters = {"nlist": lists, "nprobe": inner.nprobe, "training_rows": len(rows)}
+    report("indexing", 0, items)
     for start, stop in spans(items, min(points.piece, LINKED if kind == "hnsw" else items)):
         inner.add(index._inside(points.rows(slice(start, stop))))
         report("indexing", stop, items)

@@ -19,7 +19,7 @@ from trivet.data.shown import as_json
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import as_points, spans
 from trivet.geometry.arrays import Floats, Integers
-from trivet.progress import steps
+from trivet.progress import steps, work
 from trivet.records import DiagnosisRecord, RunRecord, complete
 from trivet.tables import class_numbers
 from trivet.tasks.measure import plane_coordinates
@@ -66,7 +66,8 @@ def diagnose_paths(
         results.append(section)
         kinds |= {verdict.kind for verdict in diagnosis.verdicts}
         if report is not None:
-            sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
+            with work("tables and map of the page"):
+                sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
     warnings = unpaired(diagnosed)
     result: dict[str, Any] = (
         results[0] if len(results) == 1 else {"results": results} | ({"warnings": warnings} if warnings else {})
