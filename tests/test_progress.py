@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -132,6 +133,21 @@ def test_names_reach_a_terminal_harmless_and_in_its_letters() -> None:
     clock.now += 4
     line.report("reading \x1b[31mfröhlich\n\r.npz", 1, 2)
     assert raw.getvalue() == b"reading ?[31mfr?hlich??.npz 1/2, 0 s so far\n"
+
+
+def test_a_message_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "SILENT", 0.0)
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    told = logging.getLogger("trivet")
+    handler = logging.StreamHandler(stream)
+    told.addHandler(handler)
+    with shown("training"):
+        told.warning("detected")
+    told.removeHandler(handler)
+    assert stream.getvalue() == "\rtraining, 0 s so far\r                    \rdetected\n"
+    assert told.filters == []
 
 
 def test_a_reader_that_has_gone_ends_no_work() -> None:

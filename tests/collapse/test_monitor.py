@@ -71,7 +71,8 @@ def test_series_hold_the_measures_of_each_look() -> None:
     assert monitor.series["active"] == [0.5] * 4
     for at, name in enumerate(RUNNING):
         if name != "fine_index":
-            assert monitor.series[name][-1] == float(running_measures(batches[5], LABELS)[at])
+            between = [float(running_measures(batch, LABELS)[at]) for batch in batches[3:6]]
+            assert monitor.series[name][-1] == sorted(between)[1]
 
 
 def test_the_loss_of_a_look_is_the_median_of_the_updates_since_the_last() -> None:
@@ -85,7 +86,7 @@ def test_looks_grow_rarer_by_the_updates_alone() -> None:
     monitor = CollapseMonitor(every=10)
     for _ in range(1000):
         monitor.update(points(), LABELS, 0.2)
-    looks = [*range(10), *range(19, 320, 10), *range(339, 630, 20), *range(659, 1000, 30)]
+    looks = [*range(10), *range(19, 300, 10), *range(319, 600, 20), *range(629, 1000, 30)]
     assert monitor.series["step"] == looks
 
 
@@ -93,7 +94,7 @@ def test_one_odd_batch_is_no_explosion() -> None:
     monitor = CollapseMonitor(every=5)
     for step in range(40):
         batch = points(step)
-        batch[3] *= 1e4 if step == 24 else 1
+        batch[3] *= 1e4 if step == 3 else 1
         monitor.update(batch, LABELS, 0.2)
     assert max(monitor.series["norm_tail"]) > 100
     assert monitor.events == []

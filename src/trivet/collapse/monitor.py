@@ -37,7 +37,8 @@ ALARMS: dict[str, Threshold] = {
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
-RARER = 320  # updates after which looks are rarer by `every`, up to three times: what comes late comes slowly
+MEASURED = 3  # updates whose median a look is
+RARER = 300  # updates after which looks are rarer by `every`, up to three times: what comes late comes slowly
 CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
 ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many looks are asked
 FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
@@ -76,13 +77,13 @@ class Event:
 class CollapseMonitor:
     """Watch the batches of a training loop, with any loss, and say when they begin to collapse.
 
-    An update only notes the loss, and whether all numbers are finite, on the device. At a look the batch is measured,
-    in O(N d) and by the distances of at most 256 rows, and the rules of `ALARMS` are asked. The looks depend on the
-    number of updates alone, so a run that is repeated or resumed has the same.
+    An update notes the loss, and whether all numbers are finite, on the device. The last three before a look are
+    measured in O(N d); a look reads that back, with what needs the distances of at most 256 rows, and asks the rules of
+    `ALARMS`. The looks depend on the number of updates alone, so a run that is repeated or resumed has the same.
 
     Args:
-        every: updates between two looks, of the first 320; then twice, and beyond 640 three times as many. The first
-            `every` updates are all looked at.
+        every: updates between two looks, up to the 300th; then twice, and from the 600th on three times as many. The
+            first `every` updates are all looked at.
         on_event: called with each event.
         log: called at each look with (measures, step), as the `log_metrics` of a logger.
 
@@ -117,6 +118,7 @@ class CollapseMonitor:
         self._on_event, self._log = on_event, log
         self._updates = 0
         self._pending: list[Tensor] = []  # (2,) each: the loss of an update, and what is as finite as it
+        self._measured: list[Tensor] = []  # running measures of the updates just before a look
         self._width: int | None = None
         self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
         self._said: set[str] = set()
@@ -148,10 +150,13 @@ class CollapseMonitor:
         try:
             if self._usable(embeddings, labels, fine, step):
                 self._note(embeddings, loss)
-                if self._due():
+                left = self._left()
+                if left < MEASURED:
                     with torch.autocast(embeddings.device.type, enabled=False):  # distances need all their digits
-                        self._look(embeddings, labels, fine, active, step)
-                    looked = True
+                        self._measure(embeddings, labels, fine)
+                        if not left:
+                            self._look(embeddings, labels, fine, active, step)
+                            looked = True
         except Exception as error:  # a fault of the monitor must not end the training that it watches
             self._say(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
         if looked and self._log is not None:
@@ -208,6 +213,7 @@ class CollapseMonitor:
             "said": sorted(self._said),
             "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
             "pending": [[_finite(value) for value in row.tolist()] for row in self._pending],
+            "measured": [[_finite(value) for value in row.tolist()] for row in self._measured],
             "events": [event.as_json() for event in self.events],
         }
 
@@ -218,6 +224,7 @@ class CollapseMonitor:
         self._said = set(state["said"])
         self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
         self._pending = [torch.tensor([_number(value) for value in row]) for row in state["pending"] if len(row) == 2]
+        self._measured = [torch.tensor([_number(value) for value in row]) for row in state.get("measured", [])]
         self.events = [
             Event(
                 **{
@@ -255,7 +262,7 @@ class CollapseMonitor:
                 f"{self._width}; the monitor starts over."
             )
             self.series = {name: [] for name in SERIES}
-            self._pending, self._best = [], (0.0, 0.0, 0.0)
+            self._pending, self._measured, self._best = [], [], (0.0, 0.0, 0.0)
         self._width = embeddings.shape[1]
         return True
 
@@ -267,10 +274,14 @@ class CollapseMonitor:
             total = torch.add(total, value.reshape(()), alpha=0)  # nor where the loss is not
         self._pending.append(torch.stack([value.reshape(()), total]))
 
-    def _due(self) -> bool:
-        """Whether this update is looked at."""
+    def _left(self) -> int:
+        """Updates until the next look; 0 for one that is looked at."""
         gap = self.every * min(3, 1 + self._updates // RARER)
-        return len(self.series["step"]) < self.every or not self._updates % gap
+        return 0 if len(self.series["step"]) < self.every else -self._updates % gap
+
+    def _measure(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None) -> None:
+        labels, fine = (None if values is None else values.to(embeddings.device) for values in (labels, fine))
+        self._measured.append(running_measures(embeddings, labels, fine))
 
     def _look(
         self,
@@ -283,26 +294,24 @@ class CollapseMonitor:
         """Measure a batch, and judge."""
         device = embeddings.device
         labels, fine = (None if values is None else values.to(device) for values in (labels, fine))
-        measured = [running_measures(embeddings, labels, fine)]
-        if labels is not None:
-            measured.append(compared_measures(embeddings, labels, fine))
-        noted = torch.stack([row.to(device) for row in self._pending])
-        self._pending = []
-        numbers = torch.cat([*measured, noted.flatten()]).cpu().double()  # read back once
-        noted = numbers[-noted.numel() :].reshape(noted.shape)
-        running = numbers[: len(RUNNING)].tolist()
+        running, noted = (
+            torch.stack([row.to(device) for row in rows]).cpu().double() for rows in (self._measured, self._pending)
+        )
+        self._measured, self._pending = [], []
         compared = [math.nan] * len(COMPARED)
         if labels is not None:
-            compared = numbers[len(RUNNING) : len(RUNNING) + len(COMPARED)].tolist()
+            compared = compared_measures(embeddings, labels, fine).tolist()
         share = active() if callable(active) else active
         last = math.nan if share is None else float(share)
-        # Of the losses the median: a single odd batch is no news.
-        row = [float(step), *running, float(noted[:, 0].nanmedian()), *compared, last]
+        # Of some updates the median: a single odd batch is no news.
+        seen, loss = running.nanmedian(dim=0).values.tolist(), float(noted[:, 0].nanmedian())
+        row = [float(step), *seen, loss, *compared, last]
         for name, number in zip(SERIES, row, strict=False):
             self.series[name].append(number)
         ahead = self.forecast()
         self.series["risk"].append(math.nan if ahead is None else ahead.probability)
-        finite = bool(noted[:, 1].isfinite().all()) and math.isfinite(running[RUNNING.index("norm")])
+        # The norm is not finite where an embedding is not.
+        finite = bool(noted[:, 1].isfinite().all() and running[:, RUNNING.index("norm")].isfinite().all())
         self._judge(step, not_finite=not finite)
 
     def _judge(self, step: int, *, not_finite: bool) -> None:

@@ -68,7 +68,7 @@ class GuardConfig(Config):
     every: int = Field(
         10,
         ge=1,
-        description="Steps between checks of the monitor, of the first 320; twice as many up to step 640, then three times.",
+        description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600.",
     )
     max_repairs: int = Field(3, ge=1, le=3, description="Maximum number of repairs of a run.")
 
