@@ -273,4 +273,4 @@ def test_no_gradient_is_kept() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         monitor.update(points() * weight, LABELS, (weight * 2).sum())
-    assert all(not row.requires_grad for row in monitor._pending)
+    assert not any(kept.requires_grad for kept in (*monitor._losses, *monitor._totals, *monitor._measured))

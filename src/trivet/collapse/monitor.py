@@ -117,7 +117,8 @@ class CollapseMonitor:
         self.series: dict[str, list[float]] = {name: [] for name in SERIES}
         self._on_event, self._log = on_event, log
         self._updates = 0
-        self._pending: list[Tensor] = []  # (2,) each: the loss of an update, and what is as finite as it
+        self._losses: list[Tensor] = []  # of the updates since the last look
+        self._totals: list[Tensor] = []  # of their embeddings: not finite where one of these is not
         self._measured: list[Tensor] = []  # running measures of the updates just before a look
         self._width: int | None = None
         self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
@@ -212,7 +213,8 @@ class CollapseMonitor:
             "best": list(self._best),
             "said": sorted(self._said),
             "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
-            "pending": [[_finite(value) for value in row.tolist()] for row in self._pending],
+            "losses": [_finite(float(value)) for value in self._losses],
+            "totals": [_finite(float(value)) for value in self._totals],
             "measured": [[_finite(value) for value in row.tolist()] for row in self._measured],
             "events": [event.as_json() for event in self.events],
         }
@@ -223,7 +225,9 @@ class CollapseMonitor:
         self._best = (state["best"][0], state["best"][1], state["best"][2])
         self._said = set(state["said"])
         self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
-        self._pending = [torch.tensor([_number(value) for value in row]) for row in state["pending"] if len(row) == 2]
+        self._losses, self._totals = (
+            [torch.tensor(_number(value)) for value in state.get(name, [])] for name in ("losses", "totals")
+        )
         self._measured = [torch.tensor([_number(value) for value in row]) for row in state.get("measured", [])]
         self.events = [
             Event(
@@ -262,17 +266,15 @@ class CollapseMonitor:
                 f"{self._width}; the monitor starts over."
             )
             self.series = {name: [] for name in SERIES}
-            self._pending, self._measured, self._best = [], [], (0.0, 0.0, 0.0)
+            self._losses, self._totals, self._measured, self._best = [], [], [], (0.0, 0.0, 0.0)
         self._width = embeddings.shape[1]
         return True
 
     def _note(self, embeddings: Tensor, loss: Tensor | float | None) -> None:
         """Keep what is needed of a batch without a look, on its device."""
-        value = torch.as_tensor(math.nan if loss is None else loss, device=embeddings.device).detach().float()
-        total = embeddings.detach().sum(dtype=torch.float32)  # not finite where an embedding is not
+        self._totals.append(embeddings.detach().sum(dtype=torch.float32))
         if loss is not None:
-            total = torch.add(total, value.reshape(()), alpha=0)  # nor where the loss is not
-        self._pending.append(torch.stack([value.reshape(()), total]))
+            self._losses.append(loss.detach().clone() if isinstance(loss, Tensor) else torch.tensor(loss))
 
     def _left(self) -> int:
         """Updates until the next look; 0 for one that is looked at."""
@@ -294,24 +296,24 @@ class CollapseMonitor:
         """Measure a batch, and judge."""
         device = embeddings.device
         labels, fine = (None if values is None else values.to(device) for values in (labels, fine))
-        running, noted = (
-            torch.stack([row.to(device) for row in rows]).cpu().double() for rows in (self._measured, self._pending)
-        )
-        self._measured, self._pending = [], []
+        running = torch.stack([row.to(device) for row in self._measured]).cpu().double()
+        losses, totals = _read(self._losses, device), _read(self._totals, device)
+        self._measured, self._losses, self._totals = [], [], []
         compared = [math.nan] * len(COMPARED)
         if labels is not None:
             compared = compared_measures(embeddings, labels, fine).tolist()
         share = active() if callable(active) else active
         last = math.nan if share is None else float(share)
         # Of some updates the median: a single odd batch is no news.
-        seen, loss = running.nanmedian(dim=0).values.tolist(), float(noted[:, 0].nanmedian())
+        seen, loss = running.nanmedian(dim=0).values.tolist(), float(losses.nanmedian())
         row = [float(step), *seen, loss, *compared, last]
         for name, number in zip(SERIES, row, strict=False):
             self.series[name].append(number)
         ahead = self.forecast()
         self.series["risk"].append(math.nan if ahead is None else ahead.probability)
         # The norm is not finite where an embedding is not.
-        finite = bool(noted[:, 1].isfinite().all() and running[:, RUNNING.index("norm")].isfinite().all())
+        norms = running[:, RUNNING.index("norm")]
+        finite = all(bool(values.isfinite().all()) for values in (losses, totals, norms))
         self._judge(step, not_finite=not finite)
 
     def _judge(self, step: int, *, not_finite: bool) -> None:
@@ -446,6 +448,13 @@ class CollapseMonitor:
         if kind not in self._said:
             self._said.add(kind)
             warnings.warn(sentence, stacklevel=4)
+
+
+def _read(values: list[Tensor], device: torch.device) -> Tensor:
+    """Numbers `(n,)` from a device, at once."""
+    if not values:
+        return torch.zeros(0, dtype=torch.float64)
+    return torch.stack([value.to(device).float().reshape(()) for value in values]).cpu().double()
 
 
 def _finite(value: float) -> float | None:
