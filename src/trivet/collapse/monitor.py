@@ -37,7 +37,7 @@ ALARMS: dict[str, Threshold] = {
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
-MEASURED = 3  # updates whose median a look is
+MEASURED = 5  # updates whose median a look is
 RARER = 300  # updates after which looks are rarer by `every`, up to three times: what comes late comes slowly
 CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
 ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many looks are asked
@@ -77,7 +77,7 @@ class Event:
 class CollapseMonitor:
     """Watch the batches of a training loop, with any loss, and say when they begin to collapse.
 
-    An update notes the loss, and whether all numbers are finite, on the device. The last three before a look are
+    An update notes the loss, and whether all numbers are finite, on the device. The last five before a look are
     measured in O(N d); a look reads that back, with what needs the distances of at most 256 rows, and asks the rules of
     `ALARMS`. The looks depend on the number of updates alone, so a run that is repeated or resumed has the same.
 
