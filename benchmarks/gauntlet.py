@@ -37,7 +37,6 @@ from trivet.evaluation import recall_at_k
 from trivet.geometry import as_classes
 from trivet.losses import TripletLoss
 from trivet.models import build
-from trivet.tasks.display import Display
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.fit import Batches, make_optimizer, step_seed
@@ -509,8 +508,8 @@ def repair(run: Run, folder: Path) -> dict[str, Any]:
     splits = _loaded(run.task.data["name"], run.task.data["level"])
     train, held_out, finest = _items(run, config.seed)
     path = folder / f"repair-{run.number:03d}"
-    with Display(show=False) as display, RunFolder(path).new(config, force=True):
-        job = Job(RunFolder(path), config, replace(splits, train=train), display)
+    with RunFolder(path).new(config, force=True):
+        job = Job(RunFolder(path), config, replace(splits, train=train), lambda *_: None)
         shrink_last(job.model, run.setting.shrink)
         job.start("")
         job.fit()

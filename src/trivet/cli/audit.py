@@ -12,6 +12,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
 from trivet.cli.output import command_line, print_json, print_table, say
+from trivet.progress import shown
 
 # What --apply does not do.
 JUDGING = (
@@ -137,24 +138,23 @@ def audit(
         refuse(context, "--json holds all items", "top")
     if not embeddings.is_dir():
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
-    from trivet.tasks.audit_items import Request
-    from trivet.tasks.display import Display
+    with shown("audit"):
+        from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
+        from trivet.tasks.audit_items import Request
 
-    request = Request(
-        level=level,
-        split=split,
-        text=text,
-        encoder=encoder,
-        distance=distance,
-        neighbours=neighbours,
-        folds=folds,
-        seed=seed,
-        data_root=data_root,
-    )
-    outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
-    with Display() as display:
-        result = audit_path(embeddings, request, outputs, command=command_line(), progress=display.update)
+        request = Request(
+            level=level,
+            split=split,
+            text=text,
+            encoder=encoder,
+            distance=distance,
+            neighbours=neighbours,
+            folds=folds,
+            seed=seed,
+            data_root=data_root,
+        )
+        outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
+        result = audit_path(embeddings, request, outputs, command=command_line())
     if json:
         print_json(result)
     else:
@@ -165,7 +165,8 @@ def audit(
 def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text: str | None, json: bool) -> int:
     from trivet.tables import write_cleaned  # here: `--help` reads no tables
 
-    counts = write_cleaned(path, decisions, output, level=level, text=text)
+    with shown("applying decisions"):
+        counts = write_cleaned(path, decisions, output, level=level, text=text)
     if json:
         print_json(counts | {"output": str(output)})
     else:

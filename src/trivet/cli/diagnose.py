@@ -11,6 +11,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, refuse
 from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.progress import shown
 
 
 class Failure(StrEnum):
@@ -76,23 +77,20 @@ def diagnose(
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(path.is_dir() for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
-    from trivet.tasks.display import Display
-    from trivet.tasks.subjects import Request
+    with shown("diagnosis"):
+        from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
+        from trivet.tasks.subjects import Request
 
-    request = Request(
-        level=labels,
-        fine=tuple(fine) if fine else None,
-        references=tuple(reference or ()),
-        distance=distance,
-        split=split,
-        seed=seed,
-        data_root=data_root,
-    )
-    with Display() as display:
-        result, kinds = diagnose_paths(
-            embeddings, request, report=report, command=command_line(), progress=display.update
+        request = Request(
+            level=labels,
+            fine=tuple(fine) if fine else None,
+            references=tuple(reference or ()),
+            distance=distance,
+            split=split,
+            seed=seed,
+            data_root=data_root,
         )
+        result, kinds = diagnose_paths(embeddings, request, report=report, command=command_line())
     if json:
         print_json(result)
     else:

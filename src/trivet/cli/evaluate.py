@@ -11,6 +11,7 @@ import typer
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
 from trivet.cli.output import command_line, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
+from trivet.progress import shown
 
 if TYPE_CHECKING:
     from trivet.records.evaluation import EvaluationRecord
@@ -82,7 +83,8 @@ def evaluate(
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
     if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
-        from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
+        with shown("loading what trains"):
+            from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
         if json:
@@ -104,9 +106,9 @@ def evaluate(
         check_output(out)
     from dataclasses import replace
 
-    from trivet.evaluation import ALL
-    from trivet.tasks import evaluate as files  # here: it loads the evaluation
-    from trivet.tasks.display import Display
+    with shown("loading the evaluation"):
+        from trivet.evaluation import ALL
+        from trivet.tasks import evaluate as files  # here: it loads the evaluation
 
     request = files.Request(
         levels=tuple(labels) if labels else None,
@@ -127,13 +129,13 @@ def evaluate(
         resamples=resamples,
         seed=seed,
     )
-    with files.processes() as (rank, count), Display(show=not rank) as display:
+    with files.processes() as (rank, count), shown("evaluation", show=not rank):
         if count > 1:
             request = replace(files.only_retrieval(request) if rank else request, distributed=True)
         if paths:
-            results = [files.evaluate_file(path, request, display.update) for path in paths]
+            results = [files.evaluate_file(path, request) for path in paths]
         else:
-            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request, display.update)]
+            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request)]
     if rank:
         return 0
     result = files.summary(results, request) | {"command": command_line()}

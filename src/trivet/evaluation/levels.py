@@ -18,6 +18,7 @@ from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive, ret
 from trivet.evaluation.verification import Verification, verify
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import work
 
 CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
 VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
@@ -334,7 +335,8 @@ def _verified(
     if len(sizes) < 2 or int(sizes.max()) < 2:
         missing |= dict.fromkeys(VERIFICATION, "verification needs a same-class pair and a different-class pair.")
         return None
-    verified = verify(embeddings, classes, distance=distance, seed=seed)
+    with work("verification"):
+        verified = verify(embeddings, classes, distance=distance, seed=seed)
     if verified.accuracy is None:
         missing["verification-accuracy"] = "too few classes to choose a threshold on half of them."
     for far, share in verified.tar_at_far.items():

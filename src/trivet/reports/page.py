@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trivet.files import write_whole
+from trivet.progress import work
 
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
@@ -64,13 +65,14 @@ def write_page(
         ]
     )
     page = _environment().get_template(template)
-    text = page.render(
-        **context,
-        plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
-        policy=policy,
-        style=Markup(_source("templates/style.css")),
-        scripts=[Markup(script) for script in scripts],
-    )
+    with work(f"writing {path.name}"):
+        text = page.render(
+            **context,
+            plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
+            policy=policy,
+            style=Markup(_source("templates/style.css")),
+            scripts=[Markup(script) for script in scripts],
+        )
     # A file name that was not Unicode on disk carries lone surrogates; they become question marks.
     write_whole(path, text.encode("utf-8", errors="replace"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +24,12 @@ from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
 from trivet.neighbours.approximate import retrieve_approximately
+from trivet.progress import steps
 from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.csv import csv_text
 from trivet.training.run_folder import RunFolder
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class _Sets:
     junk: int | None = None  # gallery items that were left out, as the file marks them
 
 
-def evaluate_file(path: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+def evaluate_file(path: Path, request: Request) -> Evaluated:
     """Evaluate the embeddings of a file or a run folder.
 
     Raises:
@@ -107,13 +106,13 @@ def evaluate_file(path: Path, request: Request, progress: Progress | None = None
     if request.query is None:
         vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
         if vectors.protocol is None:
-            return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
-        return _evaluate(*_as_marked(vectors, request), progress)
+            return _evaluate(_Sets(vectors.name, vectors, None, None), request)
+        return _evaluate(*_as_marked(vectors, request))
     if request.split is not None:
         raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
     queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
     gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
-    return _evaluate(_Sets(path.name, queries, gallery, None), request, progress)
+    return _evaluate(_Sets(path.name, queries, gallery, None), request)
 
 
 def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
@@ -127,7 +126,7 @@ def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
     return _Sets(vectors.name, queries, gallery, None, junk), replace(request, cameras=protocol.cameras is not None)
 
 
-def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+def evaluate_pair(query: Path, gallery: Path, request: Request) -> Evaluated:
     """Evaluate the embeddings of one file against those of another; a query does not retrieve the item of its id.
 
     Raises:
@@ -143,7 +142,7 @@ def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progre
             queries = read_vectors(query, levels=levels, table=request.table, split=request.split)
         if lacking or any(level in others.passed_over for level in levels):
             others = read_vectors(gallery, levels=levels)
-    return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request, progress)
+    return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request)
 
 
 def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
@@ -258,7 +257,7 @@ def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:
     ]
 
 
-def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evaluated:
+def _evaluate(sets: _Sets, request: Request) -> Evaluated:
     began = time.perf_counter()
     assert request.distance is not None
     sets = _scoped(sets, request)
@@ -361,7 +360,6 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
             without_positive=request.without_positive,
             seed=request.seed,
             distributed=request.distributed,
-            progress=None if progress is None else lambda done, total: progress("queries", done, total),
             **options,
         )
     else:
@@ -387,7 +385,7 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         record["macro"] = {level: result.mean("macro") for level, result in results.items()}
         if request.resamples:
             averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
-            for key, average in averages.items():
+            for key, average in steps(averages.items(), "intervals"):
                 record[key] = {
                     level: intervals_json(result.intervals(average, resamples=request.resamples, seed=request.seed))
                     for level, result in results.items()
@@ -442,7 +440,7 @@ def _rejection(measured: Rejection, request: Request) -> dict[str, Any]:
     }
     if request.resamples:
         averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
-        for key, average in averages.items():
+        for key, average in steps(averages.items(), "intervals"):
             record[key] = intervals_json(measured.intervals(average, resamples=request.resamples, seed=request.seed))
     return record
 
