@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
 from trivet.config import nearest
+from trivet.data.protocol import QueryGallery
 from trivet.data.shown import Shown
 from trivet.evaluation.folds import class_folds
 
@@ -52,6 +53,9 @@ class Dataset:
         names: level -> class names; some may have no item here.
         ids: N different strings that stay the same from run to run.
         skipped: images that could not be decoded; they are not among the items.
+        protocol: of an evaluation split, which items are queries and which are retrieved; None: each item is a query
+            and retrieves from all others.
+        columns: other columns of the items, `(N,)` texts each, which a table of embeddings keeps.
 
     Raises:
         ValueError: if these do not go together.
@@ -63,6 +67,8 @@ class Dataset:
     names: Mapping[str, tuple[str, ...]]
     ids: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
+    protocol: QueryGallery | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.ids)
@@ -79,6 +85,12 @@ class Dataset:
                     f"the labels of level {level!r} must be int64 of shape ({count},) from 0 to {classes - 1}, the "
                     f"places of its names: got {values.dtype} of shape {values.shape} from {low} to {high}."
                 )
+        others = {name: len(column) for name, column in self.columns.items()}
+        if self.protocol is not None:
+            others["protocol"] = len(self.protocol.query)
+        for name, length in others.items():
+            if length != count:
+                raise ValueError(f"{name} must have a value for each of the {count} items: got {length}.")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -94,6 +106,8 @@ class Dataset:
             inputs=self.inputs.subset(index),
             labels={level: values[index] for level, values in self.labels.items()},
             ids=tuple(self.ids[i] for i in index.tolist()),
+            protocol=None if self.protocol is None else self.protocol.subset(index),
+            columns={name: tuple(column[i] for i in index.tolist()) for name, column in self.columns.items()},
         )
 
 
