@@ -837,12 +837,12 @@ def _run_tables(found: Row) -> list[str]:
         return f"{100 * one['recall']:.1f} / {100 * one['reference_recall']:.1f} ({ends})"
 
     return [
-        f"{sum(row['right'] for row in rows)} of {len(rows)} runs judged right; the cause that was provoked is named in "
-        f"{sum(row['cause_right'] for row in provoked)} of {len(provoked)}. The fate is what recall@1 lost on items that "
-        "were kept out of the run, in points, against the reference and at the level where it lost most: worse from 10 "
-        "points, slightly worse from 1 if that is more than two standard errors, else good. Right is as above. Recall@1 "
-        "of the run and of a reference is that of the largest loss in its record, in per cent, with the interval of the "
-        "difference.",
+        f"{sum(row['right'] for row in rows)} of {len(rows)} runs judged right; the cause that was provoked is named "
+        f"in {sum(row['cause_right'] for row in provoked)} of {len(provoked)}. The fate is what recall@1 lost on items "
+        "that were kept out of the run, in points, against the reference and at the level where it lost most: worse "
+        "from 10 points, slightly worse from 1 if that is more than two standard errors, else good. Right is as above. "
+        "Recall@1 of the run and of a reference is that of the largest loss in its record, in per cent, with the "
+        "interval of the difference.",
         "",
         *table(
             ["data", "run", "fate", "lost elsewhere", "against", "recall@1", "verdicts", "right"],

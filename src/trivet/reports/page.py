@@ -17,6 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from trivet.wording import noun
+
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
 _PLOTLY = "plotly/plotly-basic-4.1.1.min.js"
@@ -180,7 +182,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (percent, points, decimal, number, duration, moment, words, value, image):
+    for show in (percent, points, decimal, number, noun, duration, moment, words, value, image):
         environment.filters[show.__name__] = show
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment

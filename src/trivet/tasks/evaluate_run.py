@@ -17,7 +17,7 @@ from trivet.models import Embedder, build
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
-from trivet.tasks.causes import name_causes
+from trivet.tasks.causes import Trained, name_causes
 from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.display import Display
 from trivet.tasks.measure import measure_splits, run_references
@@ -124,7 +124,7 @@ def write_evaluation(
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
-    name_causes(diagnosed, datasets, splits.level, config, record["history"], model, untrained)
+    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained))
     record["diagnosis"] = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
