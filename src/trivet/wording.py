@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 
-def noun(count: float, one: str) -> str:
+def noun(count: object, one: str) -> str:
     """The noun, in the plural unless there is exactly one: 0 queries, 1 query, 2 queries.
 
     Example:
@@ -19,6 +19,6 @@ def noun(count: float, one: str) -> str:
     return f"{one[:-1]}ies" if re.search("[^aeiou]y$", one) else f"{one}s"
 
 
-def counted(count: int, one: str) -> str:
+def counted(count: object, one: str) -> str:
     """A number and what it counts: 1 item, 2 items."""
     return f"{count} {noun(count, one)}"

@@ -449,7 +449,7 @@ def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
     single = audited(points, np.arange(60))
     assert single["noise_rate"]["reason"].startswith("Every class has a single item, so nothing tells")
     assert "The median class has only 1 item, too few to judge labels by their neighbours." in single["notes"]
-    few = audited(apart[:6], labels[:6])
+    few = audited(points[:15], labels[:15])
     assert few["noise_rate"]["reason"].startswith("There are too few items to tell")
     unknowing = audited(points, labels)
     assert unknowing["noise_rate"]["reason"].startswith("The embedding knows too little")

@@ -224,7 +224,8 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
         elif agreement - chance >= KNOWS * (1 - chance):
             reason = (
                 f"There are too few items to tell whether the embedding knows the labels: it tells "
-                f"{100 * agreement:.1f} % of {items}, and {named}. Bring more items."
+                f"{100 * agreement:.1f} % of {items}, and {named}. Bring more items, or "
+                "vectors of a pretrained encoder."
             )
         else:
             reason = (
