@@ -451,7 +451,7 @@ def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
     assert "The median class has only 1 item, too few to judge labels by their neighbours." in single["notes"]
     few = audited(points[:15], labels[:15])
     assert few["noise_rate"]["reason"].startswith("There are too few items to tell")
-    unknowing = audited(points, labels)
+    unknowing = audited(random.normal(size=(400, 4)), np.arange(400) % 3)
     assert unknowing["noise_rate"]["reason"].startswith("The embedding knows too little")
     assert not any("may be too high" in note for one in (single, few, unknowing) for note in one["notes"])
     lone = audited(apart, np.array([*labels[:-1], 9]))

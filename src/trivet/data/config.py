@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from trivet.config import NamedConfig
-from trivet.data.dataset import Splits, check_evaluable, check_trainable, choose_level, hold_out_fold
+from trivet.data.dataset import Splits, check_apart, check_evaluable, check_trainable, choose_level, hold_out_fold
 from trivet.data.images import Progress
 from trivet.data.noise import NoiseConfig, superclass
 from trivet.plugins import is_reference
@@ -173,4 +173,5 @@ def divided(splits: Splits, config: DataConfig) -> Splits:
         splits = hold_out_fold(splits, config.folds, config.fold)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
+    check_apart(splits)
     return splits

@@ -28,7 +28,7 @@ from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.csv import csv_text
-from trivet.tasks.same_items import check_same_items, same_labels, same_queries, share_a_level
+from trivet.tasks.same_items import check_same_items, own_rows, same_labels, same_queries, share_a_level
 from trivet.training.run_folder import RunFolder
 
 Progress = Callable[[str, int, int], None]
@@ -93,6 +93,7 @@ class _Sets:
     queries: Vectors
     gallery: Vectors | None
     rejected: Vectors | None  # queries out of scope
+    junk: int | None = None  # gallery items that were left out, as the file marks them
 
 
 def evaluate_file(path: Path, request: Request, progress: Progress | None = None) -> Evaluated:
@@ -111,28 +112,39 @@ def evaluate_files(paths: Sequence[Path], request: Request, progress: Progress |
     Raises:
         ValueError: if a file cannot be used, what is asked does not fit it, or the files cannot be compared.
     """
-    sets = [_sets(path, request) for path in paths]
-    if len(sets) > 1:
-        first, *others = ((one.name, _scoped(one, request).queries) for one in sets)
+    asked = [_sets(path, request) for path in paths]
+    if len(asked) > 1:
+        first, *others = ((one.name, _scoped(one, each).queries) for one, each in asked)
         for other in others:
             check_same_items(first, other)
-    return [
-        _evaluate(one, replace(request, distance=request.distance or _distance_of(path)), progress)
-        for path, one in zip(paths, sets, strict=True)
-    ]
+    return [_evaluate(one, each, progress) for one, each in asked]
 
 
-def _sets(path: Path, request: Request) -> _Sets:
+def _sets(path: Path, request: Request) -> tuple[_Sets, Request]:
+    request = replace(request, distance=request.distance or _distance_of(path))
     if (request.query is None) != (request.gallery is None):
         raise ValueError("--query and --gallery go together: got one of them; give both.")
     if request.query is None:
         vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
-        return _Sets(vectors.name, vectors, None, None)
+        if vectors.protocol is None:
+            return _Sets(vectors.name, vectors, None, None), request
+        return _as_marked(vectors, request)
     if request.split is not None:
         raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
     queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
     gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
-    return _Sets(path.name, queries, gallery, None)
+    return _Sets(path.name, queries, gallery, None), request
+
+
+def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
+    """The queries and the gallery that the file marks, without junk; cameras count if the file names them."""
+    protocol = vectors.protocol
+    assert protocol is not None
+    queries, gallery = vectors.select(protocol.query), vectors.select(protocol.retrieved)
+    if vectors.ids is None:  # then the row tells that a query is in the gallery itself
+        queries, gallery = (replace(one, ids=one.rows.astype(np.str_)) for one in (queries, gallery))
+    junk = protocol.counts()["junk"] or None
+    return _Sets(vectors.name, queries, gallery, None, junk), replace(request, cameras=protocol.cameras is not None)
 
 
 def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progress | None = None) -> Evaluated:
@@ -301,9 +313,10 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
     options: dict[str, Any] = {}
     if gallery is not None:
         options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
-        own = _own_rows(queries, gallery)
+        own = own_rows(queries, gallery)
         options |= {} if own is None else {"own": own}
         protocol["queries_in_gallery"] = 0 if own is None else int((own >= 0).sum())
+        protocol["junk"] = sets.junk
     if request.cameras:
         options |= _cameras(sets)
     if request.junk is not None:
@@ -469,15 +482,6 @@ def _scoped(sets: _Sets, request: Request) -> _Sets:
         )
     known = sets.gallery.labels[level] != request.out_of_scope
     return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
-
-
-def _own_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
-    if queries.ids is None or gallery.ids is None:
-        return None
-    order = np.argsort(gallery.ids)
-    place = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
-    rows: np.ndarray = np.where(gallery.ids[order[place]] == queries.ids, order[place], -1)
-    return rows
 
 
 def _cameras(sets: _Sets) -> dict[str, np.ndarray]:

@@ -61,3 +61,13 @@ def same_labels(names: tuple[str, str], level: str, own: np.ndarray, others: np.
             f"compared embeddings must have the same labels: {level} differs between {names[0]} and {names[1]}; give "
             "files made from one data set."
         )
+
+
+def own_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
+    """Where the item of each query stands in the gallery, -1 where it is not there; None where not both have ids."""
+    if queries.ids is None or gallery.ids is None:
+        return None
+    order = np.argsort(gallery.ids)
+    place = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
+    rows: np.ndarray = np.where(gallery.ids[order[place]] == queries.ids, order[place], -1)
+    return rows
