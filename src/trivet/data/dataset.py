@@ -151,6 +151,8 @@ class Splits:
         level: the label level trained on.
         noise: what was done to the labels of `train` at that level; None if they are as they were found.
         decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
+        found: what was found of a published set or a file, in a sentence; may be empty.
+        warnings: what is wrong with it, such as other counts than were published, in sentences.
     """
 
     train: Dataset
@@ -158,6 +160,8 @@ class Splits:
     level: str
     noise: TrainingNoise | None = None
     decisions: Mapping[str, int] | None = None
+    found: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
@@ -260,8 +264,10 @@ def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
             "fewer folds, or train on a finer level."
         ) from None
     kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[kept])
     return replace(
         splits,
+        noise=noise,
         train=splits.train.subset(kept),
         evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
     )

@@ -43,7 +43,7 @@ def embed_data(
             splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
             parts = {"train": splits.train, **splits.evaluation}
         elif Path(data).is_dir():
-            parts = {"": load_images(Path(data), model.input_shape, reading)}
+            parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
         else:
             raise ValueError(
                 f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."

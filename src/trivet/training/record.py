@@ -42,7 +42,7 @@ def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str
             "noise": noise_summary(splits),
             "decisions": splits.decisions,
         },
-        "warnings": easy_positive_warnings(config),
+        "warnings": [*splits.warnings, *easy_positive_warnings(config)],
         "seconds": {},
     }
 
