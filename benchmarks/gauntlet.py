@@ -580,7 +580,7 @@ def overhead(repeats: int = 7, steps: int = 12) -> dict[str, Any]:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / whole:.1%})" if whole else "none"
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
 
 
 def report(results: Mapping[str, Any]) -> str:
@@ -670,7 +670,7 @@ def report(results: Mapping[str, Any]) -> str:
             f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, {found['threads']} threads; "
             f"under a monitor {found['ratio']:.4f} times as long (median of {found['repeats']} alternating runs of "
             f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, checks included: "
-            f"{found['update_share']:.2%} of the step. Goal: 2 %.",
+            f"{100 * found['update_share']:.2f} % of the step. Goal: 2 %.",
             "",
         ]
     if "watch" in results:

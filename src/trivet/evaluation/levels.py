@@ -19,6 +19,7 @@ from trivet.evaluation.verification import Verification, verify
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
 from trivet.progress import work
+from trivet.wording import counted
 
 CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
 VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
@@ -45,11 +46,17 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
         for level, count in classes.items()
         if count == 1 and ranked
     ]
+    found += [
+        f"{level} has a class of its own for each item, so no neighbour is right: retrieval at this level is 0 for "
+        "every embedding."
+        for level, count in classes.items()
+        if count == retrievable + 1 and ranked
+    ]
     beyond = [name for name in ranked if name.startswith("recall@") and int(name[7:]) >= retrievable]
     if beyond:
         found.append(
-            f"{', '.join(beyond)}: a query can retrieve {retrievable} items in all, so this is the same for every "
-            "embedding."
+            f"{', '.join(beyond)}: a query can retrieve {counted(retrievable, 'item')} in all, so this is the same for "
+            "every embedding."
         )
     return found
 

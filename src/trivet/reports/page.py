@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from trivet.files import write_whole
 from trivet.progress import work
+from trivet.wording import noun
 
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
@@ -177,7 +178,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (percent, points, decimal, number, duration, moment, words, value, image):
+    for show in (percent, points, decimal, number, noun, duration, moment, words, value, image):
         environment.filters[show.__name__] = show
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment

@@ -240,8 +240,25 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
                 if part is not None
             },
         },
-        "notes": list(items.notes),
+        "notes": [*items.notes, *_doubts(items, told=told)],
     }
+
+
+def _doubts(items: Items, *, told: bool) -> list[str]:
+    """What a reader must know of classes with few items."""
+    names, sizes = np.unique(items.labels, return_counts=True)
+    lone = names[sizes == 1].tolist()
+    notes = []
+    if items.doubt:
+        notes.append(f"{items.doubt}: the estimate may be too high." if told else f"{items.doubt}.")
+    if told and lone:
+        notes.append(
+            f"The class {lone[0]} has a single item, and no other tells whether its label is right."
+            if len(lone) == 1
+            else f"{len(lone)} classes have a single item, and no other tells whether its label is right; the first is "
+            f"{lone[0]}."
+        )
+    return notes
 
 
 def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.run_folder import RunFolder, trained_model
 from trivet.training.sample import class_sample
+from trivet.wording import counted, noun
 
 FOLDS, FEWER = 3, 2  # where none are asked for
 TYPICAL = 10  # items of the median class from which on a label can be judged by its neighbours
@@ -80,6 +81,7 @@ class Items:
         texts: N texts, where the items are texts or have one.
         content: N values, equal for exact duplicates.
         notes: what a reader must know.
+        doubt: why an estimate may be too high; empty if nothing speaks for that.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Items:
     texts: Sequence[str] | None = None
     content: Sequence[Hashable] | None = None
     notes: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 def items_of(path: Path, request: Request) -> Items:
@@ -127,12 +130,11 @@ def _of_file(path: Path, request: Request) -> Items:
         )
     level = request.level or first_level(vectors, request.text)
     notes = [note, *vectors.notes]
-    typical = np.median(np.unique(vectors.labels[level], return_counts=True)[1])
+    typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
+    doubt = ""
     if typical < TYPICAL:
-        notes.append(
-            f"The median class has only {typical:g} items, too few to judge labels by their neighbours: the estimate "
-            "may be too high."
-        )
+        few = f"{typical:g} {noun(typical, 'item')}"
+        doubt = f"The median class has only {few}, too few to judge labels by their neighbours"
     if vectors.ids is None:
         notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
     return Items(
@@ -148,6 +150,7 @@ def _of_file(path: Path, request: Request) -> Items:
         texts=texts,
         content=_digests(vectors.embeddings) if texts is None else _wordings(texts),
         notes=tuple(notes),
+        doubt=doubt,
     )
 
 
@@ -228,7 +231,7 @@ def _of_run(path: Path, request: Request) -> Items:
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
     distance = request.distance or config.evaluation.distance
-    notes = []
+    notes, doubt = [], ""
     fold: Integers | None = None
     typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
     folds = request.folds
@@ -236,10 +239,8 @@ def _of_run(path: Path, request: Request) -> Items:
         folds = FEWER if typical < FOLDS * FEW else FOLDS
     if folds:
         if typical < folds * FEW:
-            notes.append(
-                f"The median class has only {typical // folds} items per fold, and the networks were trained on few "
-                "items: the estimate may be too high."
-            )
+            few = counted(typical // folds, "item")
+            doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
         embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed)
         raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=request.seed)
         if raw is not None:
@@ -268,6 +269,7 @@ def _of_run(path: Path, request: Request) -> Items:
         show=train.show,
         content=_pictures(train),
         notes=tuple(notes),
+        doubt=doubt,
     )
 
 

@@ -18,7 +18,7 @@ from trivet.progress import reporter, shown
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
-from trivet.tasks.causes import name_causes
+from trivet.tasks.causes import Trained, name_causes
 from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.measure import measure_splits, run_references
 from trivet.tasks.subjects import of_dataset, some_items
@@ -132,7 +132,7 @@ def write_evaluation(
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
-    name_causes(diagnosed, datasets, splits.level, config, record["history"], model, untrained)
+    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained))
     record["diagnosis"] = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
