@@ -174,7 +174,6 @@ def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: 
     level = choose_level(config.level, listing.labels)
     parts = listing.parts or _divided_parts(config, listing, level)
     _check_told(config, listing, level, parts)
-    _check_queries(listing, level)
     kept_parts = {name: part[np.isin(part, kept)] for name, part in parts.items()}
     train, *others = kept_parts
     evaluation: dict[str, Dataset] = {}
@@ -200,20 +199,6 @@ def _check_told(config: ImageFilesConfig, listing: Listing, level: str, parts: M
                 f"of {part!r} in {listing.place}, such as {listing.names[level][wrong[0]]!r}, {told}; correct them, or "
                 "remove data.split."
             )
-
-
-def _check_queries(listing: Listing, level: str) -> None:
-    """ValueError if there is nothing of the class of a query in the gallery."""
-    if listing.protocol is None:
-        return
-    labels = listing.labels[level]
-    alone = np.setdiff1d(labels[listing.protocol.query], labels[listing.protocol.retrieved])
-    if len(alone):
-        row = int(np.flatnonzero(listing.protocol.query & np.isin(labels, alone))[0])
-        raise ValueError(
-            f"every query must have an item of its class in the gallery: {len(alone)} classes have none, first "
-            f"{listing.names[level][alone[0]]!r} of {_where(listing, row)}; add such items, or remove the queries."
-        )
 
 
 def _relation(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> str:
