@@ -8,6 +8,7 @@ from trivet.geometry.distances import (
     check_embeddings,
     distances_between,
     from_squared,
+    row_sums,
     squared_distances,
     unit_rows,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "check_embeddings",
     "distances_between",
     "from_squared",
+    "row_sums",
     "squared_distances",
     "unit_rows",
 ]

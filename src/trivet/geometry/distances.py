@@ -8,6 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from trivet.lazy import lazy
+
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
@@ -53,6 +55,20 @@ def unit_rows(embeddings: Tensor) -> Tensor:
     return embeddings / norms.masked_fill(norms == 0, torch.inf)
 
 
+def row_sums(values: Tensor) -> Tensor:
+    """The sums `(...)` over the last dimension of `values (..., d)`, added up in an order that depends on d alone.
+
+    So the sum of a row has the same bits whatever rows stand beside it.
+    """
+    if values.device.type == "cpu":  # there `sum` takes each row by itself, in one order
+        return values.sum(dim=-1)
+    while values.shape[-1] > 1:
+        half = values.shape[-1] // 2
+        folded, rest = values[..., :half] + values[..., half : 2 * half], values[..., 2 * half :]
+        values = torch.cat([folded, rest], dim=-1) if rest.shape[-1] else folded
+    return values.sum(dim=-1)
+
+
 class Products:
     """Squared distances between N anchors and M references by matrix products, block by block; differentiable.
 
@@ -88,6 +104,25 @@ class Products:
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
+
+    def error(self, start: int, stop: int) -> Tensor:
+        """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`.
+
+        A bound for every order in which a product adds up; below 0 where both are 0 and nothing can be wrong.
+        """
+        kind, terms = self.right.dtype, self.right.shape[1]
+        unit = torch.finfo(kind).eps
+        if kind == torch.float32:  # where products of less than float32 are allowed
+            unit += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()] / terms
+        with torch.no_grad():
+            size = 2 * (self.left[start:stop, -2:-1] + self._largest_square)
+            # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
+            # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
+            return (size * ((terms + 14) * unit)).masked_fill_(size == 0, -1)
+
+    @lazy
+    def _largest_square(self) -> Tensor:
+        return self.right[:, -1].detach().amax()
 
 
 def _centred(rows: Tensor, centre: Tensor) -> Tensor:
@@ -143,7 +178,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 def distances_between(a: Tensor, b: Tensor, *, distance: Distance) -> Tensor:
     """Distance of each row of `a (..., d)` to the same row of `b (..., d)`, by differences; for "cosine", unit rows."""
     # No matrix product here: it loses the digits that separate near-duplicates.
-    return from_squared((a - b).square().sum(dim=-1), distance)
+    return from_squared(row_sums((a - b).square()), distance)
 
 
 def from_squared(squared: Tensor, distance: Distance) -> Tensor:

@@ -32,6 +32,7 @@ class Batch:
         first: place of the first anchor in the whole batch.
         own: how many of the references, the first ones, are the anchors; then these alone have a gradient.
         taken: `(M,)` bool, references that may not be chosen any more; None where all may.
+        exact: whether all distances are computed by differences, which takes many times as long as by products.
         graph: whether gradients are wanted.
     """
 
@@ -47,6 +48,7 @@ class Batch:
     first: int = 0
     own: int = 0
     taken: Tensor | None = None
+    exact: bool = False
     graph: bool = field(default_factory=torch.is_grad_enabled)
 
     @lazy

@@ -6,11 +6,110 @@ of each row is looked at more closely.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A matrix of distances that rounding may have changed, and what they are exactly.
+
+    Matrix products say where to look: entries that rounding may have brought to either side of a limit, or before each
+    other, are computed again one by one, and decide.
+
+    Attributes:
+        values: `(B, M)`; infinite for what is never chosen.
+        error: `(B, 1)`, more than any of them is off; below 0 where none is.
+        exact: gives the exact ones of rows and columns `(K,)`.
+    """
+
+    values: Tensor
+    error: Tensor
+    exact: Callable[[Tensor, Tensor], Tensor]
+
+    def settle(self, limits: Tensor) -> None:
+        """Write the exact values over those that may lie on the wrong side of one of the limits `(B, S)` of the row."""
+        most = torch.finfo(self.values.dtype).max
+        limits = limits.to(self.values.dtype).clamp(-most, most)  # an infinite one would make NaN of infinite entries
+        slots, size = limits.shape[1], self.values.shape[1]
+        if slots == 0 or size == 0:
+            return
+        if slots > 1 and limits.numel() * size <= 2**16:
+            gaps = (self.values[:, None] - limits[:, :, None]).abs_().amin(dim=1)
+        else:
+            gaps = (self.values - limits[:, :1]).abs_()
+            other = torch.empty_like(gaps) if slots > 1 else gaps
+            for slot in range(1, slots):
+                torch.sub(self.values, limits[:, slot : slot + 1], out=other).abs_()
+                torch.minimum(gaps, other, out=gaps)
+        row, column = _at_most(gaps, self.error, None)
+        if len(row):
+            self.values.index_put_((row, column), self.exact(row, column))
+
+    def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
+        """As `nearest_few` of the exact values; with `farthest` from the far end, as infinite entries are none."""
+        values = self.values.neg() if farthest else self.values
+        if farthest:
+            values = torch.threshold_(values, torch.finfo(values.dtype).min, torch.inf)
+        elif number > 1:
+            values = values.clone()
+        return self._nearest(values, number, -1 if farthest else 1)
+
+    def nearest_of(self, values: Tensor, number: int) -> Tensor:
+        """Of the entries that are finite in `values (B, M)`, which has the order of the matrix and is written over."""
+        return self._nearest(values, number, 1)
+
+    def _nearest(self, values: Tensor, number: int, sign: int) -> Tensor:
+        found: list[Tensor] = []
+        for place in range(number):
+            if place:
+                values.scatter_(1, found[-1], torch.inf)
+            found.append(self._first(values, sign))
+        return found[0] if number == 1 else torch.cat(found, dim=1)
+
+    def _first(self, values: Tensor, sign: int) -> Tensor:
+        rows, most = len(values), torch.finfo(values.dtype).max
+        row, column = _at_most(values, 2 * self.error.clamp_min(0), most)
+        index = torch.zeros(rows, dtype=torch.int64, device=values.device)
+        if len(row) > 1 and bool((row[1:] == row[:-1]).any()):
+            several = torch.bincount(row, minlength=rows)[row] > 1
+            close, there = row[several], column[several]
+            exact, rounded = values.new_zeros(len(close)), self.error[close, 0] >= 0
+            exact[rounded] = sign * self.exact(close[rounded], there[rounded])
+            least = exact.new_full((rows,), torch.inf).scatter_reduce_(0, close, exact, "amin")
+            tied = exact == least[close]
+            index.scatter_(0, row, column)
+            index[close] = values.shape[1]
+            index.scatter_reduce_(0, close[tied], there[tied], "amin")
+        else:
+            index.scatter_(0, row, column)
+        return index[:, None]
+
+
+def _at_most(values: Tensor, slack: Tensor, most: float | None) -> tuple[Tensor, Tensor]:
+    """Rows and columns `(K,)` of the entries of `values (B, M)` that are at most `slack (B, 1)`, in order.
+
+    With `most` those that are at most so much above the smallest of their row, and below `most`.
+    """
+
+    def limits(least: Tensor) -> Tensor:
+        return slack if most is None else (least.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
+
+    if values.shape[1] < 2 * CHUNK:
+        row, column = (values <= limits(values)).nonzero(as_tuple=True)
+        return row, column
+    chunks = _chunks(values, torch.inf)
+    least = chunks.amin(dim=2)  # (B, C)
+    limit = limits(least)
+    row, chunk = (least <= limit).nonzero(as_tuple=True)
+    place, lane = (chunks[row, chunk] <= limit[row]).nonzero(as_tuple=True)
+    return row[place], chunk[place] * CHUNK + lane
 
 
 def nearest(values: Tensor) -> Tensor:

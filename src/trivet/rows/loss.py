@@ -6,6 +6,7 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -121,6 +122,11 @@ class RowLoss(nn.Module, ABC):
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the formula holds for each anchor beside the choice, for the size of a block."""
         return 0
+
+    @property
+    def ranks_terms(self) -> bool:
+        """Whether terms are chosen by their size, so that even of a set of negatives all distances must be exact."""
+        return self.trim > 0
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
@@ -253,6 +259,8 @@ class RowLoss(nn.Module, ABC):
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
+        if self.ranks_terms and strategy.listed:
+            batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
             warnings.warn(

@@ -125,12 +125,11 @@ class Notes:
 
 def noted(rows: Rows, result: RowSum) -> Notes:
     """What a step record needs of a block."""
-    to_negative, negatives = rows.to_negative.detach(), rows.selection.negatives
+    nearest, negatives = rows.nearest_negative, rows.selection.negatives
     if isinstance(negatives, Choice):
-        nearest, negative_sum, negative_count = to_negative, to_negative, negatives.chosen
+        negative_sum, negative_count = nearest, negatives.chosen
     else:
         negative_sum, negative_count = rows.negative_total.detach()[:, None], negatives.count
-        nearest = to_negative.amin(dim=1, keepdim=True) if to_negative.shape[1] else negative_sum + torch.inf
     return Notes(
         replace(result, total=result.total.detach()),
         *rows.candidates,
