@@ -16,25 +16,29 @@ SAMPLED = 4096  # rows, about, among which a central one is looked for, and that
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 
 
-def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
+def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> None:
     """Raise ValueError unless `embeddings` is a floating-point `(N, d)` tensor whose squared distances are finite.
 
-    One scalar is read back; under `torch.compile` nothing is, and the error comes from the device.
+    With `pairs`, unless the sum of so many of them is finite. One scalar is read back; under `torch.compile` nothing is, and the error comes from the device.
     """
     if not isinstance(embeddings, Tensor):
         raise ValueError(
             f"{name} must be a tensor: got {type(embeddings).__name__}; convert them with torch.as_tensor({name})."
         )
+    check_dense(embeddings, name=name)
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(
             f"{name} must have shape (N, d) with d >= 1: got {tuple(embeddings.shape)}; flatten each item to one row."
         )
     if not embeddings.is_floating_point():
-        raise ValueError(f"{name} must be floating point: got {embeddings.dtype}; convert them with {name}.float().")
+        raise ValueError(
+            f"{name} must be floating point: got {embeddings.dtype}; "
+            + ("take their real parts." if embeddings.is_complex() else f"convert them with {name}.float().")
+        )
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
-    limit = math.sqrt(torch.finfo(embeddings.dtype).max / 4)
+    limit = math.sqrt(torch.finfo(embeddings.dtype).max / (4 * pairs))
     norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
@@ -49,10 +53,28 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
         )
 
 
+def check_dense(values: Tensor, *, name: str) -> None:
+    """Raise ValueError unless a tensor holds plain numbers side by side: not sparse, nested, quantized or on "meta"."""
+    if values.is_nested:
+        raise ValueError(f"{name} must be one dense tensor: got a nested one; join its rows with torch.stack.")
+    if values.layout != torch.strided:
+        raise ValueError(f"{name} must be dense: got {values.layout}; convert them with {name}.to_dense().")
+    if values.is_quantized:
+        raise ValueError(f"{name} must be plain numbers: got {values.dtype}; convert them with {name}.dequantize().")
+    if values.is_meta:
+        raise ValueError(f"{name} must hold numbers: got a tensor on the meta device; compute them on a real one.")
+
+
 def unit_rows(embeddings: Tensor) -> Tensor:
-    """Rows divided by their Euclidean norm `(N, d)`; a row of zeros stays zero, and so does its gradient."""
-    norms: Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
-    return embeddings / norms.masked_fill(norms == 0, torch.inf)
+    """Rows divided by their Euclidean norm `(N, d)`; a row of zeros stays zero, and so does its gradient.
+
+    Of any size: before they are squared, rows are divided by their largest entry.
+    """
+    if embeddings.shape[-1] == 0:
+        return embeddings
+    largest = embeddings.detach().abs().amax(dim=-1, keepdim=True)
+    rows = embeddings / largest.masked_fill(largest == 0, torch.inf)
+    return rows / row_sums(rows.square()).clamp_min(1).sqrt().unsqueeze(-1)  # below 1 only in a row of zeros
 
 
 def row_sums(values: Tensor) -> Tensor:
@@ -108,17 +130,15 @@ class Products:
     def error(self, start: int, stop: int) -> Tensor:
         """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`.
 
-        A bound for every order in which a product adds up; below 0 where both are 0 and nothing can be wrong.
+        A bound for every order in which a product adds up; 0 where all rows are the same and nothing can be wrong.
         """
+        # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
+        # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
         kind, terms = self.right.dtype, self.right.shape[1]
-        unit = torch.finfo(kind).eps
+        share = 2 * (terms + 14) * torch.finfo(kind).eps
         if kind == torch.float32:  # where products of less than float32 are allowed
-            unit += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()] / terms
-        with torch.no_grad():
-            size = 2 * (self.left[start:stop, -2:-1] + self._largest_square)
-            # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
-            # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
-            return (size * ((terms + 14) * unit)).masked_fill_(size == 0, -1)
+            share += {"highest": 0.0, "high": 2**-8, "medium": 2**-5}[torch.get_float32_matmul_precision()]
+        return (self.left.detach()[start:stop, -2:-1] + self._largest_square).mul_(share)
 
     @lazy
     def _largest_square(self) -> Tensor:

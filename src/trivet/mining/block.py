@@ -165,13 +165,12 @@ class Block:
             distances = torch.threshold(distances.neg(), torch.finfo(distances.dtype).min, torch.inf)
         return nearest_few(distances, number)
 
-    def to_nearest(self, penalty: Tensor | None = None) -> Tensor:
-        """Squared distance `(B, 1)` of the nearest negative, with a penalty of `to_set` of those; infinite if none."""
-        if self.size == 0:
-            return self._rows.new_full((len(self.labels), 1), torch.inf)
-        distances = self.to_negatives if penalty is None else self.to_negatives + penalty
-        column = nearest_few(distances, 1) if self._rounded is None else self._rounded.nearest_of(distances, 1)
-        return self.squared_to(column).where(distances.gather(1, column) < torch.inf, torch.inf)
+    def to_nearest(self) -> Tensor:
+        """Squared distance `(B, 1)` to the nearest negative, by differences; infinite without one.
+
+        There must be a reference.
+        """
+        return self.squared_to(self.nearest_negatives(1)).where(self.negatives > 0, torch.inf)
 
     def settle_nearest(self, penalty: Tensor | None) -> None:
         """Make `to_negatives` exact where rounding might decide which negative of a set is the nearest."""
@@ -357,12 +356,12 @@ class Block:
     @torch.no_grad()
     def _squared_of(self, rows: Tensor, others: Tensor) -> Tensor:
         """Squared distances `(K,)` of these anchors to these columns, by differences."""
-        step, parts = max(1, DIFFERENCES_AT_ONCE // self.dimension), []
-        for start in range(0, len(rows), step):
-            differences = self._batch.references.index_select(0, others[start : start + step])
-            differences.sub_(self._rows.index_select(0, rows[start : start + step]))
-            parts.append(row_sums(differences.square_()))
-        return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else self._rows.new_zeros(0)
+        step = max(1, DIFFERENCES_AT_ONCE // self.dimension)
+        if len(rows) > step:
+            parts = (slice(start, start + step) for start in range(0, len(rows), step))
+            return torch.cat([self._squared_of(rows[part], others[part]) for part in parts])
+        differences = self._batch.references.index_select(0, others).sub_(self._rows.index_select(0, rows))
+        return row_sums(differences.square_())
 
     @lazy
     def _hidden(self) -> tuple[Tensor, Tensor | None]:

@@ -25,7 +25,7 @@ class Rounded:
 
     Attributes:
         values: `(B, M)`; infinite for what is never chosen.
-        error: `(B, 1)`, more than any of them is off; below 0 where none is.
+        error: `(B, 1)`, more than any of them is off; 0 where none is.
         exact: gives the exact ones of rows and columns `(K,)`.
     """
 
@@ -35,11 +35,12 @@ class Rounded:
 
     def settle(self, limits: Tensor) -> None:
         """Write the exact values over those that may lie on the wrong side of one of the limits `(B, S)` of the row."""
-        most = torch.finfo(self.values.dtype).max
-        limits = limits.to(self.values.dtype).clamp(-most, most)  # an infinite one would make NaN of infinite entries
         slots, size = limits.shape[1], self.values.shape[1]
         if slots == 0 or size == 0:
             return
+        if slots > 1:  # the difference of two infinite ones is NaN, which would be the smallest
+            most = torch.finfo(self.values.dtype).max
+            limits = limits.clamp(-most, most)
         if slots > 1 and limits.numel() * size <= 2**16:
             gaps = (self.values[:, None] - limits[:, :, None]).abs_().amin(dim=1)
         else:
@@ -48,9 +49,9 @@ class Rounded:
             for slot in range(1, slots):
                 torch.sub(self.values, limits[:, slot : slot + 1], out=other).abs_()
                 torch.minimum(gaps, other, out=gaps)
-        row, column = _at_most(gaps, self.error, None)
+        row, column = _below(gaps, self.error)
         if len(row):
-            self.values.index_put_((row, column), self.exact(row, column))
+            self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
     def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
         """As `nearest_few` of the exact values; with `farthest` from the far end, as infinite entries are none."""
@@ -74,41 +75,46 @@ class Rounded:
         return found[0] if number == 1 else torch.cat(found, dim=1)
 
     def _first(self, values: Tensor, sign: int) -> Tensor:
-        rows, most = len(values), torch.finfo(values.dtype).max
-        row, column = _at_most(values, 2 * self.error.clamp_min(0), most)
-        index = torch.zeros(rows, dtype=torch.int64, device=values.device)
-        if len(row) > 1 and bool((row[1:] == row[:-1]).any()):
-            several = torch.bincount(row, minlength=rows)[row] > 1
-            close, there = row[several], column[several]
-            exact, rounded = values.new_zeros(len(close)), self.error[close, 0] >= 0
-            exact[rounded] = sign * self.exact(close[rounded], there[rounded])
-            least = exact.new_full((rows,), torch.inf).scatter_reduce_(0, close, exact, "amin")
-            tied = exact == least[close]
-            index.scatter_(0, row, column)
-            index[close] = values.shape[1]
-            index.scatter_reduce_(0, close[tied], there[tied], "amin")
+        row, column = _near_smallest(values, 2 * self.error)
+        if len(row) == len(values) and torch.equal(row, torch.arange(len(row), device=row.device)):
+            return column[:, None]
+        if len(row) > 4 * len(values):  # where rounding cannot matter nothing is computed: all rows may be equal
+            rounded = self.error[row, 0] > 0
+            exact = values.new_zeros(len(row))
+            exact[rounded] = sign * self.exact(row[rounded], column[rounded])
         else:
-            index.scatter_(0, row, column)
-        return index[:, None]
+            exact = sign * self.exact(row, column)
+        if values.shape[1] < 2 * CHUNK:
+            return torch.full_like(values, torch.inf).index_put_((row, column), exact).argmin(dim=1, keepdim=True)
+        least = exact.new_full((len(values),), torch.inf).scatter_reduce_(0, row, exact, "amin")
+        place = column.where(exact == least[row], values.shape[1])
+        index = torch.zeros(len(values), dtype=torch.int64, device=row.device)
+        return index.scatter_reduce_(0, row, place, "amin", include_self=False)[:, None]
 
 
-def _at_most(values: Tensor, slack: Tensor, most: float | None) -> tuple[Tensor, Tensor]:
-    """Rows and columns `(K,)` of the entries of `values (B, M)` that are at most `slack (B, 1)`, in order.
-
-    With `most` those that are at most so much above the smallest of their row, and below `most`.
-    """
-
-    def limits(least: Tensor) -> Tensor:
-        return slack if most is None else (least.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
-
+def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns `(K,)` of the entries of `values (B, M)` below the limits `(B, 1)` of their rows, in order."""
     if values.shape[1] < 2 * CHUNK:
-        row, column = (values <= limits(values)).nonzero(as_tuple=True)
+        row, column = (values < limits).nonzero(as_tuple=True)
+        return row, column
+    chunks = _chunks(values, torch.inf)
+    row, chunk = (chunks.amin(dim=2) < limits).nonzero(as_tuple=True)
+    place, lane = (chunks[row, chunk] < limits[row]).nonzero(as_tuple=True)
+    return row[place], chunk[place] * CHUNK + lane
+
+
+def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns `(K,)`, in order, of the finite entries at most `slack (B, 1)` above the smallest of their row."""
+    most = torch.finfo(values.dtype).max
+    if values.shape[1] < 2 * CHUNK:
+        limits = (values.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
+        row, column = (values <= limits).nonzero(as_tuple=True)
         return row, column
     chunks = _chunks(values, torch.inf)
     least = chunks.amin(dim=2)  # (B, C)
-    limit = limits(least)
-    row, chunk = (least <= limit).nonzero(as_tuple=True)
-    place, lane = (chunks[row, chunk] <= limit[row]).nonzero(as_tuple=True)
+    limits = (least.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
+    row, chunk = (least <= limits).nonzero(as_tuple=True)
+    place, lane = (chunks[row, chunk] <= limits[row]).nonzero(as_tuple=True)
     return row[place], chunk[place] * CHUNK + lane
 
 

@@ -27,6 +27,7 @@ from trivet.rows.record import StepRecord
 from trivet.rows.view import Rows, RowSum, RowTerms
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
+MOST_PAIRS = 2**40  # squared distances whose sum must be finite
 Term = Literal["triplet", "pair", "set", "proxy"]
 Motion = Literal["vanilla", "first-order", "second-order"]
 
@@ -241,11 +242,13 @@ class RowLoss(nn.Module, ABC):
                 with_batch=with_batch and not gather,
                 normalize=self.normalize,
                 unit_rows_for=None if indices is not None else unit_rows_need(self.strategy),
+                pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MOST_PAIRS,
             )
             self.check(batch)
             return batch
 
-        device = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"  # what it is is checked inside
+        usable = isinstance(embeddings, Tensor) and not embeddings.is_meta  # what it is is checked inside
+        device = embeddings.device.type if usable else "cpu"
         with torch.autocast(device_type=device, enabled=False):
             if gather:
                 processes = Processes(None if gather is True else gather)

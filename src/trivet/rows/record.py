@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
@@ -49,14 +48,18 @@ class StepRecord:
 
     "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none. With the
     reduction "max" all of this is about the terms among which the largest was sought, not about that one alone.
+
+    Args:
+        counted: notes of a block that are counted when somebody reads, or the counts of several blocks as a vector.
     """
 
-    def __init__(self, tally: Callable[[], Tensor]) -> None:
-        self._tally = tally
+    def __init__(self, counted: Notes | Tensor) -> None:
+        self._counted = counted
 
     @lazy
     def _read(self) -> Tally[float]:
-        return Tally(*self._tally().tolist())
+        tally = self._counted if isinstance(self._counted, Tensor) else tally_of(self._counted)
+        return Tally(*tally.tolist())
 
     def __repr__(self) -> str:
         shares = ("active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
@@ -125,11 +128,12 @@ class Notes:
 
 def noted(rows: Rows, result: RowSum) -> Notes:
     """What a step record needs of a block."""
-    nearest, negatives = rows.nearest_negative, rows.selection.negatives
+    to_negative, negatives = rows.to_negative.detach(), rows.selection.negatives
     if isinstance(negatives, Choice):
-        negative_sum, negative_count = nearest, negatives.chosen
+        nearest, negative_sum, negative_count = to_negative, to_negative, negatives.chosen
     else:
         negative_sum, negative_count = rows.negative_total.detach()[:, None], negatives.count
+        nearest = to_negative.amin(dim=1, keepdim=True) if to_negative.shape[1] else negative_sum + torch.inf
     return Notes(
         replace(result, total=result.total.detach()),
         *rows.candidates,

@@ -84,14 +84,6 @@ class Rows:
         if not isinstance(self.selection.negatives, Choice):
             self._block.settle_nearest(self.selection.negatives.penalty)
 
-    @property
-    def nearest_negative(self) -> Tensor:
-        """The distance `(B, 1)` to the nearest of a set of negatives, infinite without one; or as `to_negative`."""
-        negatives = self.selection.negatives
-        if isinstance(negatives, Choice):
-            return self.to_negative.detach()
-        return from_squared(self._block.to_nearest(negatives.penalty), self._block.distance)
-
     @lazy
     def _pairs(self) -> Tensor | None:
         """Distances to positives and then negatives in one list `(B, 2 S)`, where both are short."""

@@ -53,19 +53,27 @@ def embed_data(
             for part in parts.values()
         ]
     ids = tuple(id for part in parts.values() for id in part.ids)
+    rows = np.concatenate(embeddings)
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(broken):
+        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            "check these inputs, or train again with a lower learning rate."
+        )
     columns = {
         level: tuple(name for part in parts.values() for name in label_names(part)[level])
         for level in next(iter(parts.values())).labels
     }
     if "" not in parts:
         columns["split"] = tuple(name for name, part in parts.items() for _ in range(len(part)))
-    write_embeddings(output, np.concatenate(embeddings), ids, columns, model=model_hash(run))
+    write_embeddings(output, rows, ids, columns, model=model_hash(run))
     skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]
     return {
         "run": str(path),
         "output": str(output),
         "items": len(ids),
-        "dimension": int(embeddings[0].shape[1]),
+        "dimension": int(rows.shape[1]),
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped,
     }
