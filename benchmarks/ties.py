@@ -209,7 +209,7 @@ def difference(outcome: Outcome, whole: Outcome) -> str | None:
     return None
 
 
-def work(rank: int, cases: range, store: str, results: Any) -> None:
+def work(rank: int, cases: range, minutes: float, store: str, results: Any) -> None:
     """One of four processes: all of a case in blocks on the first, and shares of it on the first two and on all."""
     torch.set_num_threads(1)
     size = max(PROCESSES)
@@ -217,6 +217,10 @@ def work(rank: int, cases: range, store: str, results: Any) -> None:
     groups = {number: dist.new_group(list(range(number))) for number in PROCESSES}
     start = time.perf_counter()
     for seed in cases:
+        late = torch.tensor(time.perf_counter() - start > 60 * minutes)
+        dist.broadcast(late, 0)
+        if late:
+            break
         case = Case.of(seed)
         shares: dict[int, Outcome | None] = {}
         for number, group in groups.items():
@@ -236,24 +240,26 @@ def work(rank: int, cases: range, store: str, results: Any) -> None:
                 found[f"{number} processes"] = difference(joined(parts), whole)
         negatives = type(case.options.get("negatives")).__name__
         results.put((seed, case.kind, case.name, negatives, "error" in whole, found))
-        if seed % 500 == 499:
+        if seed % 250 == 249:
             print(f"{seed + 1} cases, {time.perf_counter() - start:.0f} s", flush=True)
+    if rank == 0:
+        results.put(None)
     dist.destroy_process_group()
 
 
-def measured(cases: range) -> dict[str, Any]:
+def measured(cases: range, minutes: float) -> dict[str, Any]:
     """All cases, counted."""
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         crew = [
-            context.Process(target=work, args=(rank, cases, f"{folder}/store", results))
+            context.Process(target=work, args=(rank, cases, minutes, f"{folder}/store", results))
             for rank in range(max(PROCESSES))
         ]
         for process in crew:
             process.start()
-        rows = [results.get() for _ in cases]
+        rows = list(iter(results.get, None))
         for process in crew:
             process.join()
     compared: Counter[str] = Counter()
@@ -302,9 +308,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further case after so long")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "ties.json")
     options = parser.parse_args()
-    found = measured(range(options.first, options.first + options.cases)) | {
+    found = measured(range(options.first, options.first + options.cases), options.minutes) | {
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "trivet": trivet.__version__,

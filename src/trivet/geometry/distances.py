@@ -19,7 +19,8 @@ Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> None:
     """Raise ValueError unless `embeddings` is a floating-point `(N, d)` tensor whose squared distances are finite.
 
-    With `pairs`, unless the sum of so many of them is finite. One scalar is read back; under `torch.compile` nothing is, and the error comes from the device.
+    With `pairs`, unless the sum of so many of them is finite. One scalar is read back; under `torch.compile` nothing
+    is, and the error comes from the device.
     """
     if not isinstance(embeddings, Tensor):
         raise ValueError(

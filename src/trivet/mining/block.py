@@ -175,8 +175,7 @@ class Block:
     def settle_nearest(self, penalty: Tensor | None) -> None:
         """Make `to_negatives` exact where rounding might decide which negative of a set is the nearest."""
         if self._rounded is not None:
-            distances = self.to_negatives if penalty is None else self.to_negatives + penalty
-            self._rounded.settle(distances.amin(dim=1, keepdim=True) + self._rounded.error)
+            self._rounded.settle_smallest(penalty)
 
     def nearest_beyond(self, low: Tensor, number: int) -> Choice:
         """The `number` nearest negatives strictly beyond each squared distance of `low (B, S)`, `(B, S number)`."""

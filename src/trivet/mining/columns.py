@@ -53,6 +53,12 @@ class Rounded:
         if len(row):
             self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
+    def settle_smallest(self, penalty: Tensor | None) -> None:
+        """Write the exact values over those that may be the smallest of their row once the penalty is added."""
+        values = self.values if penalty is None else self.values + penalty
+        row, column = _near_smallest(values, 2 * self.error)
+        self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+
     def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
         """As `nearest_few` of the exact values; with `farthest` from the far end, as infinite entries are none."""
         values = self.values.neg() if farthest else self.values
@@ -104,7 +110,7 @@ def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns `(K,)`, in order, of the finite entries at most `slack (B, 1)` above the smallest of their row."""
+    """Rows and columns `(K,)`, in order, of finite entries at most `slack (B, 1)` above the smallest of their row."""
     most = torch.finfo(values.dtype).max
     if values.shape[1] < 2 * CHUNK:
         limits = (values.amin(dim=1, keepdim=True) + slack).clamp_max_(most)

@@ -66,6 +66,8 @@ class Rows:
                 exact = from_squared(block.squared_to(negatives.index), block.distance)
                 return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
+        if block.distance == "euclidean":  # a root multiplies what rounding makes of a distance of 0
+            block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
     def settle(self, limits: Tensor) -> None:

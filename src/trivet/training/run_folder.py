@@ -222,6 +222,6 @@ def trained_model(run: RunFolder) -> Embedder:
         shown = ", ".join(broken[:4]) + (", ..." if len(broken) > 4 else "")
         raise ValueError(
             f"the weights of a model must be finite: {shown} in {run.path / 'model'} hold NaN or infinity "
-            f"({len(broken)} of {len(model.state_dict())} tensors); train again, for instance with a lower learning rate."
+            f"({len(broken)} of {len(model.state_dict())} tensors); train again with a lower learning rate."
         )
     return model
