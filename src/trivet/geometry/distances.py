@@ -75,7 +75,8 @@ def unit_rows(embeddings: Tensor) -> Tensor:
         return embeddings
     largest = embeddings.detach().abs().amax(dim=-1, keepdim=True)
     rows = embeddings / largest.masked_fill(largest == 0, torch.inf)
-    return rows / row_sums(rows.square()).clamp_min(1).sqrt().unsqueeze(-1)  # below 1 only in a row of zeros
+    squares = row_sums(rows.square()).unsqueeze(-1)
+    return rows / squares.masked_fill(squares == 0, torch.inf).sqrt()
 
 
 def row_sums(values: Tensor) -> Tensor:
