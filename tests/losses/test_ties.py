@@ -122,3 +122,12 @@ def test_the_case_that_was_found() -> None:
         loss = TripletLoss(positives="easy", negatives="semihard-hardest", block_size=size)
         values.add(round(outcome(loss, embeddings, labels)[0], 5))
     assert len(values) == 1
+
+
+@pytest.mark.parametrize("margin", [1e-3, 1e6])
+def test_a_wide_band_begins_as_sharply_as_a_narrow_one(margin: float) -> None:
+    rows = torch.randn(5, 5, generator=torch.Generator().manual_seed(2)).repeat(3, 1) + 3
+    labels = torch.tensor([0] * 5 + [1] * 5 + [0] * 5)
+    found = mine(rows, labels, positives="hard", negatives=SemihardNegative(margin=margin, otherwise="drop", k=4))
+    near, far = ((rows[found.anchor] - rows[each]).square().sum(1) for each in (found.positive, found.negative))
+    assert bool((far > near).all())

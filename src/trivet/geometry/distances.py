@@ -129,18 +129,20 @@ class Products:
                 squared.clamp_min_(0)
             return squared
 
-    def error(self, start: int, stop: int) -> Tensor:
-        """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`.
+    def bounds(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`,
+        and twice the largest that they can be.
 
-        A bound for every order in which a product adds up; 0 where all rows are the same and nothing can be wrong.
+        The first holds for every order in which a product adds up; 0 where all rows are the same.
         """
         # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
         # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
         kind, terms = self.right.dtype, self.right.shape[1]
-        share = 2 * (terms + 14) * torch.finfo(kind).eps
+        share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
-            share += {"highest": 0.0, "high": 2**-8, "medium": 2**-5}[torch.get_float32_matmul_precision()]
-        return (self.left.detach()[start:stop, -2:-1] + self._largest_square).mul_(share)
+            share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
+        farthest = 4 * (self.left.detach()[start:stop, -2:-1] + self._largest_square)
+        return farthest * share, farthest
 
     @lazy
     def _largest_square(self) -> Tensor:

@@ -333,7 +333,7 @@ class Block:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
         if self._batch.exact or self.size == 0 or torch.compiler.is_compiling():
             return None
-        return Rounded(self.to_negatives, self._batch.products.error(*self._span), self._squared_of)
+        return Rounded(self.to_negatives, *self._batch.products.bounds(*self._span), self._squared_of)
 
     def _product(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""

@@ -26,11 +26,13 @@ class Rounded:
     Attributes:
         values: `(B, M)`; infinite for what is never chosen.
         error: `(B, 1)`, more than any of them is off; 0 where none is.
+        farthest: `(B, 1)`, at least twice any of them that is finite.
         exact: gives the exact ones of rows and columns `(K,)`.
     """
 
     values: Tensor
     error: Tensor
+    farthest: Tensor
     exact: Callable[[Tensor, Tensor], Tensor]
 
     def settle(self, limits: Tensor) -> None:
@@ -38,20 +40,20 @@ class Rounded:
         slots, size = limits.shape[1], self.values.shape[1]
         if slots == 0 or size == 0:
             return
-        if slots > 1:  # the difference of two infinite ones is NaN, which would be the smallest
-            most = torch.finfo(self.values.dtype).max
-            limits = limits.clamp(-most, most)
-        if slots > 1 and limits.numel() * size <= 2**16:
-            gaps = (self.values[:, None] - limits[:, :, None]).abs_().amin(dim=1)
-        else:
-            gaps = (self.values - limits[:, :1]).abs_()
-            other = torch.empty_like(gaps) if slots > 1 else gaps
-            for slot in range(1, slots):
-                torch.sub(self.values, limits[:, slot : slot + 1], out=other).abs_()
-                torch.minimum(gaps, other, out=gaps)
+        limits = limits.clamp(-self.farthest, self.farthest)  # large ones would round more than the values
+        gaps = self._gaps(limits[:, :2])
+        for slot in range(2, slots, 2):
+            torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
         row, column = _below(gaps, self.error)
         if len(row):
             self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+
+    def _gaps(self, limits: Tensor) -> Tensor:
+        """How far the values `(B, M)` are from the nearer of one or two limits `(B, S)`."""
+        if limits.shape[1] == 1:
+            return (self.values - limits).abs_()
+        low, high = limits[:, :1] / 2, limits[:, 1:] / 2
+        return (self.values - (low + high)).abs_().sub_((high - low).abs_()).abs_()
 
     def settle_smallest(self, penalty: Tensor | None) -> None:
         """Write the exact values over those that may be the smallest of their row once the penalty is added."""
