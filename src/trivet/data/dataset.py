@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from trivet.config import nearest
 from trivet.data.shown import Shown
+from trivet.evaluation import QueryGallery
 from trivet.evaluation.folds import class_folds
+
+DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
 
 
 class Inputs(Protocol):
@@ -52,6 +55,9 @@ class Dataset:
         names: level -> class names; some may have no item here.
         ids: N different strings that stay the same from run to run.
         skipped: images that could not be decoded; they are not among the items.
+        protocol: of an evaluation split, which items are queries and which are retrieved; None: each item is a query
+            and retrieves from all others.
+        columns: other columns of the items, `(N,)` texts each, which a table of embeddings keeps.
 
     Raises:
         ValueError: if these do not go together.
@@ -63,6 +69,8 @@ class Dataset:
     names: Mapping[str, tuple[str, ...]]
     ids: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
+    protocol: QueryGallery | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.ids)
@@ -79,6 +87,12 @@ class Dataset:
                     f"the labels of level {level!r} must be int64 of shape ({count},) from 0 to {classes - 1}, the "
                     f"places of its names: got {values.dtype} of shape {values.shape} from {low} to {high}."
                 )
+        others = {name: len(column) for name, column in self.columns.items()}
+        if self.protocol is not None:
+            others["protocol"] = len(self.protocol.query)
+        for name, length in others.items():
+            if length != count:
+                raise ValueError(f"{name} must have a value for each of the {count} items: got {length}.")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,6 +101,16 @@ class Dataset:
         """What a page shows of an item."""
         return self.inputs.show(index)
 
+    def asked(self, embeddings: np.ndarray) -> dict[str, Any]:
+        """What `trivet.evaluation.evaluate` takes for the embeddings `(N, d)` of the items, by their protocol."""
+        if self.protocol is None:
+            return {"embeddings": embeddings, "labels": self.labels}
+        return self.protocol.arguments(embeddings, self.labels)
+
+    def related(self, level: str) -> np.ndarray:
+        """Positions of the items that have a class at a level which some query has: all, without a protocol."""
+        return np.arange(len(self)) if self.protocol is None else self.protocol.related(self.labels[level])
+
     def subset(self, index: np.ndarray) -> Dataset:
         """The items at the positions `index (M,)`, in that order; class names and label values stay."""
         return replace(
@@ -94,6 +118,8 @@ class Dataset:
             inputs=self.inputs.subset(index),
             labels={level: values[index] for level, values in self.labels.items()},
             ids=tuple(self.ids[i] for i in index.tolist()),
+            protocol=None if self.protocol is None else self.protocol.subset(index),
+            columns={name: tuple(column[i] for i in index.tolist()) for name, column in self.columns.items()},
         )
 
 
@@ -125,6 +151,8 @@ class Splits:
         level: the label level trained on.
         noise: what was done to the labels of `train` at that level; None if they are as they were found.
         decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
+        found: what was found of a published set or a file, in a sentence; may be empty.
+        warnings: what is wrong with it, such as other counts than were published, in sentences.
     """
 
     train: Dataset
@@ -132,6 +160,8 @@ class Splits:
     level: str
     noise: TrainingNoise | None = None
     decisions: Mapping[str, int] | None = None
+    found: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
@@ -176,6 +206,45 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
                 f"an evaluation split needs at least two images, so that there is something to retrieve: {split!r} "
                 f"has {len(data)}; add images to its folder (test/ or val/)."
             )
+        if data.protocol is None:
+            continue
+        level, labels = list(data.labels.items())[-1]
+        lacking = data.protocol.unanswered(labels)
+        if len(lacking):
+            shown = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+            raise ValueError(
+                f"each class of a query needs an item in the gallery of {split!r}: {shown} ({len(lacking)} of "
+                f"{len(np.unique(labels[data.protocol.query]))} classes at level {level!r}) has none; add one, or "
+                "leave its queries out."
+            )
+
+
+def trained_classes(splits: Splits, split: str) -> dict[str, int]:
+    """Level -> how many classes of an evaluation split the training items have as well."""
+    held_out = splits.evaluation[split].labels
+    return {level: len(np.intersect1d(labels, held_out[level])) for level, labels in splits.train.labels.items()}
+
+
+def check_apart(splits: Splits) -> None:
+    """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
+
+    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
+    """
+    trained = set(splits.train.ids)
+    for split, data in splits.evaluation.items():
+        both = [id for id in data.ids if id in trained]
+        if both:
+            raise ValueError(
+                f"no item may be both trained on and evaluated: {len(both)} of {split!r} are, first {both[0]!r}; "
+                "remove them from one."
+            )
+        shared = trained_classes(splits, split)
+        if split in DISJOINT and all(shared.values()):
+            level, count = list(shared.items())[-1]
+            raise ValueError(
+                f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
+                '"seen" or "mixed", or leave these classes out.'
+            )
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
@@ -195,8 +264,10 @@ def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
             "fewer folds, or train on a finer level."
         ) from None
     kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[kept])
     return replace(
         splits,
+        noise=noise,
         train=splits.train.subset(kept),
         evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
     )

@@ -22,15 +22,16 @@ def read_vectors(
 ) -> Vectors:
     """Read embeddings and what is known of each row.
 
-    * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors", else the only
-      two-dimensional floating-point one; every one-dimensional array of length N is a column.
+    * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors"; every
+      one-dimensional array of length N is a column.
     * `.npy`: the embeddings; the columns are in a csv file with a header and N rows. A csv holds texts, kept as
       written; an empty field is a missing value, and so is "nan" in a column of numbers.
     * `.parquet`: the embeddings are a list column of one of the names above, else floating-point columns with one
       prefix, numbered from 0 or 1 (e0, e1, ...); all others that are not nested or binary are columns.
     * the folder of a run: its `embeddings/SPLIT.parquet`.
 
-    The column "id" names the rows, "split" their split, "camera" ("cam", "camid") their camera. The others are label
+    The column "id" names the rows, "split" their split, "camera" ("cam", "camid") their camera; "is_query",
+    "is_gallery" and "is_junk" hold true or false and say which rows are asked and which retrieved. The others are label
     levels, apart from the row numbers pandas writes (a csv column without a name, `__index_level_0__`).
     Class names are texts: integers "7", also where stored as 7.0; bools "false" and "true".
 

@@ -111,6 +111,8 @@ class Job:
             fingerprint=self._fingerprint,
             healthy=parts.guard.healthy,
         )
+        if self.task.step:
+            self.run.keep()
 
     def _go_on_from(self, checkpoint: Path) -> float:
         """Restore everything from a checkpoint; returns the seconds of training before it."""
@@ -201,7 +203,7 @@ class Job:
         parts, step, embeddings = self.parts, self.task.step, None
         if parts.cleaning.judges(step):
             embeddings = embed(parts.model, parts.splits.train.inputs)
-        classes = parts.settings.batch.num_classes
+        classes = parts.settings.batch.needed_classes
         log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
         parts.take_items()
 
