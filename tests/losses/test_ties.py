@@ -15,6 +15,7 @@ from trivet import (
     TripletLoss,
     mine,
 )
+from trivet.losses.chosen import log_one_plus_exp
 from trivet.mining import (
     EasyNegative,
     HardNegative,
@@ -131,3 +132,8 @@ def test_a_wide_band_begins_as_sharply_as_a_narrow_one(margin: float) -> None:
     found = mine(rows, labels, positives="hard", negatives=SemihardNegative(margin=margin, otherwise="drop", k=4))
     near, far = ((rows[found.anchor] - rows[each]).square().sum(1) for each in (found.positive, found.negative))
     assert bool((far > near).all())
+
+
+def test_equal_logistic_terms_are_equal_wherever_they_stand() -> None:
+    for number in torch.linspace(-3, 3, 40).tolist():
+        assert len({*log_one_plus_exp(torch.full((7, 9), number)).flatten().tolist()}) == 1
