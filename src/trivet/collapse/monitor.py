@@ -173,24 +173,12 @@ class CollapseMonitor:
 
         Args:
             loss: any module whose first two arguments are `(N, d)` embeddings and `(N,)` labels, and that returns its
-                value. Calls without gradients, as in an evaluation, are not seen.
+                value. Calls without gradients, as in an evaluation, are not seen. Nor are those of a copy of the loss,
+                made by `copy` or `pickle`.
             step: gives the optimiser steps done. Default: the calls so far.
         """
 
-        def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
-            given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
-            if not torch.is_grad_enabled() or not module.training:
-                return
-            record = module.last if isinstance(module, RowLoss) else None
-            self.update(
-                given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
-                given[1] if len(given) > 1 else None,
-                value if isinstance(value, Tensor | float) else None,
-                active=None if record is None else lambda: record.active_fraction,
-                step=None if step is None else step(),
-            )
-
-        return loss.register_forward_hook(see, with_kwargs=True)
+        return loss.register_forward_hook(_Watcher(self, step), with_kwargs=True)
 
     def forecast(self) -> Forecast | None:
         """How the run will end, as far as its steps so far tell; None before there are enough, or without labels."""
@@ -455,6 +443,29 @@ def _read(values: list[Tensor], device: torch.device) -> Tensor:
     if not values:
         return torch.zeros(0, dtype=torch.float64)
     return torch.stack([value.to(device).float().reshape(()) for value in values]).cpu().double()
+
+
+class _Watcher:
+    """The hook of a watched loss. A copy of it does nothing, so that a copied or pickled loss carries no monitor."""
+
+    def __init__(self, monitor: CollapseMonitor | None = None, step: Callable[[], int] | None = None) -> None:
+        self._monitor, self._step = monitor, step
+
+    def __reduce__(self) -> tuple[type[_Watcher], tuple[()]]:
+        return _Watcher, ()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+        if self._monitor is None or not torch.is_grad_enabled() or not module.training:
+            return
+        given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
+        record = module.last if isinstance(module, RowLoss) else None
+        self._monitor.update(
+            given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
+            given[1] if len(given) > 1 else None,
+            value if isinstance(value, Tensor | float) else None,
+            active=None if record is None else lambda: record.active_fraction,
+            step=None if self._step is None else self._step(),
+        )
 
 
 def _finite(value: float) -> float | None:

@@ -45,12 +45,20 @@ def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = 
         )
     embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
     ids = tuple(id for part in parts.values() for id in part.ids)
+    rows = np.concatenate(embeddings)
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(broken):
+        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            "check these inputs, or train again with a lower learning rate."
+        )
     columns = kept_columns(list(parts.values()))
     if "" not in parts:
         columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])
     write_embeddings(
         output,
-        np.concatenate(embeddings),
+        rows,
         ids,
         columns,
         levels=next(iter(parts.values())).labels,
@@ -61,7 +69,7 @@ def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = 
         "run": str(path),
         "output": str(output),
         "items": len(ids),
-        "dimension": int(embeddings[0].shape[1]),
+        "dimension": int(rows.shape[1]),
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped,
     }
