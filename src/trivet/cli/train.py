@@ -12,6 +12,7 @@ import typer
 from trivet.cli.options import Change, DataRoot, Json, exists, refuse
 from trivet.cli.output import command_line, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
+from trivet.progress import shown
 from trivet.signals import check_alone
 
 
@@ -64,8 +65,9 @@ def train(
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
         refuse(context, "--resume takes the settings of the run", "set", "labels", "output", "force", "folds")
-        from trivet.tasks import folds as several  # here: it loads the training stack
-        from trivet.tasks import train as run
+        with shown("loading what trains"):
+            from trivet.tasks import folds as several  # here: it loads the training stack
+            from trivet.tasks import train as run
 
         folder = resume
         if several.is_cross_validation(folder):
@@ -82,7 +84,8 @@ def train(
 
         decisions = [] if labels is None else [f"data.decisions={dumps(str(labels))}"]
         settings = RunConfig.read(config, [*(set or []), *decisions])  # before what takes long to load
-        from trivet.tasks import train as run
+        with shown("loading what trains"):
+            from trivet.tasks import train as run
 
         folder = output or Path("runs") / config.stem
         if folds is not None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from trivet.data import DATA_SETS, load, load_images, settings_for
 from trivet.plugins import absolute, is_reference
+from trivet.progress import reporter
 from trivet.tables import write_embeddings
-from trivet.tasks.display import Display
 from trivet.tasks.index import model_hash
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.run_folder import (
@@ -19,9 +19,7 @@ from trivet.training.run_folder import (
 )
 
 
-def embed_data(
-    path: Path, data: str, output: Path, *, data_root: Path | None = None, progress: bool = False
-) -> dict[str, Any]:
+def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = None) -> dict[str, Any]:
     """Embed a folder of images, or a data set by name, with the model of a run; writes a parquet file.
 
     A data set has a column `split` besides its label levels; a folder has the levels its nesting gives, if any.
@@ -33,32 +31,34 @@ def embed_data(
     config = run.config()
     model = trained_model(run)
     names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
-    with Display(show=progress) as display:
+    reading = reporter("reading images")
 
-        def reading(done: int, total: int) -> None:
-            display.update("reading images", done, total)
-
-        if data in names or is_reference(data):
-            same = config.data.name == absolute(data)
-            splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
-            parts = {"train": splits.train, **splits.evaluation}
-        elif Path(data).is_dir():
-            parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
-        else:
-            raise ValueError(
-                f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
-            )
-        embeddings = [
-            embed(model, part.inputs, lambda done, total: display.update("embedding", done, total))
-            for part in parts.values()
-        ]
+    if data in names or is_reference(data):
+        same = config.data.name == absolute(data)
+        splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
+        parts = {"train": splits.train, **splits.evaluation}
+    elif Path(data).is_dir():
+        parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
+    else:
+        raise ValueError(
+            f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
+        )
+    embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
     ids = tuple(id for part in parts.values() for id in part.ids)
+    rows = np.concatenate(embeddings)
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(broken):
+        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            "check these inputs, or train again with a lower learning rate."
+        )
     columns = kept_columns(list(parts.values()))
     if "" not in parts:
         columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])
     write_embeddings(
         output,
-        np.concatenate(embeddings),
+        rows,
         ids,
         columns,
         levels=next(iter(parts.values())).labels,
@@ -69,7 +69,7 @@ def embed_data(
         "run": str(path),
         "output": str(output),
         "items": len(ids),
-        "dimension": int(embeddings[0].shape[1]),
+        "dimension": int(rows.shape[1]),
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped,
     }
