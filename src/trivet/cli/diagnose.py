@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, refuse
+from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, refuse
 from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.outputs import page
 
 
 class Failure(StrEnum):
@@ -71,7 +72,7 @@ def diagnose(
     json: Json = False,
 ) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
-    check_output(report)
+    check_written(context, own={"report": page("diagnosis")})
     if Failure.WORSE in (fail_on or ()) and not reference and not any(path.is_dir() for path in embeddings):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(path.is_dir() for path in (*embeddings, *(reference or []))):

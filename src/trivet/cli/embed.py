@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.options import DataRoot, Json, check_output, exists, refuse
+from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
 from trivet.cli.output import print_json
+from trivet.outputs import embeddings
 
 
 def embed(
@@ -23,9 +24,7 @@ def embed(
     json: Json = False,
 ) -> int:
     """Embed images with the model of a run, into a parquet file."""
-    check_output(output)
-    if output.exists() and not force:
-        raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")
+    check_written(context, data, own={"output": embeddings}, force=force)
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
     from trivet.tasks.embed import embed_data  # here: it loads the training stack

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.cli.options import Distance, Json, exists
+from trivet.cli.options import Distance, Json, check_folder, exists
 from trivet.cli.output import print_json
 
 
 def index(
+    context: typer.Context,
     source: Annotated[
         Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.", callback=exists)
     ],
@@ -30,7 +31,9 @@ def index(
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None,
-    table: Annotated[Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.", callback=exists)
+    ] = None,
     text_model: Annotated[
         str | None,
         typer.Option(
@@ -41,6 +44,7 @@ def index(
     json: Json = False,
 ) -> int:
     """Make an index of embeddings, for trivet search."""
+    check_folder(context, output)
     from trivet.tasks.index import make_index  # here: it loads the training stack
 
     made = make_index(

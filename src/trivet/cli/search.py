@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import DataRoot, Json, exists, refuse
+from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
 from trivet.cli.output import command_line, print_json, print_table
+from trivet.outputs import page
 
 
 def search(
@@ -36,6 +37,7 @@ def search(
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
+    check_written(context, query, own={"sheet": page("sheet")})
     from trivet.tasks.search import search_folder  # here: it loads the training stack
 
     result = search_folder(

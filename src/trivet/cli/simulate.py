@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.options import Json, given, refuse
+from trivet.cli.options import Json, check_folder, exists, given, refuse
 from trivet.cli.output import command_line, print_json, say
+from trivet.outputs import FIGURE_FOLDER
 
 if TYPE_CHECKING:
     from trivet.papers.simulate import Subject
@@ -91,6 +92,7 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
         refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
+    check_folder(context, output, FIGURE_FOLDER)
     from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
     from trivet.papers.simulate import check as checks_of
 
@@ -148,6 +150,7 @@ def dynamics(
             help="Embeddings for the scatter diagram: .npz, .npy with a .csv beside it, .parquet, or a run folder. "
             "Default: handwritten digits.",
             show_default=False,
+            callback=exists,
         ),
     ] = None,
     labels: Annotated[

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.options import Change, DataRoot, Json, exists, refuse
+from trivet.cli.options import Change, DataRoot, Json, check_folder, exists, refuse
 from trivet.cli.output import command_line, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
+from trivet.outputs import RUN_FOLDER
 
 
 def train(
@@ -73,6 +74,8 @@ def train(
         from trivet.tasks import train as run
 
         folder = output or Path("runs") / config.stem
+        for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
+            check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
         if folds is not None:
             result = run.cross_validate(
                 settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True

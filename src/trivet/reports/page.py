@@ -17,6 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from trivet.outputs import page_start
+
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
 _PLOTLY = "plotly/plotly-basic-4.1.1.min.js"
@@ -66,6 +68,7 @@ def write_page(
     text = page.render(
         **context,
         plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
+        start=Markup(page_start(template.removesuffix(".html")).decode()),
         policy=policy,
         style=Markup(_source("templates/style.css")),
         scripts=[Markup(script) for script in scripts],

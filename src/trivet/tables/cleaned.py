@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from trivet.files import write_whole
 from trivet.geometry.arrays import Integers
+from trivet.outputs import CLEANED, Output, check_outputs
 from trivet.tables.csv import CsvTable, csv_text
 from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
 from trivet.tables.read import read_vectors
@@ -50,7 +51,7 @@ def write_cleaned(
             or a label no class of the file or the one that the row has.
         OSError: if the output cannot be written.
     """
-    _check_paths(path, out)
+    _check_paths(path, decisions, out)
     vectors = _labels(path, level, text)
     level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
     if level is None:
@@ -72,7 +73,7 @@ def write_cleaned(
     return {"rows": len(kept), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
 
 
-def _check_paths(path: Path, out: Path) -> None:
+def _check_paths(path: Path, decisions: Path, out: Path) -> None:
     suffix = path.suffix.lower()
     if path.is_dir() or suffix not in FORMATS:
         raise ValueError(
@@ -82,11 +83,7 @@ def _check_paths(path: Path, out: Path) -> None:
     if out.suffix.lower() != suffix:
         raise ValueError(f"the output must be a {suffix} file, as {path} is: got {out}; choose another --output.")
     files = [out, out.with_suffix(".csv")] if suffix == ".npy" else [out]
-    for file in files:
-        if not file.parent.is_dir():
-            raise ValueError(f"an output must be a file in a folder that exists: got {file}; make the folder first.")
-        if file.exists():
-            raise ValueError(f"decisions are applied to a new file: {file} exists; choose another --output.")
+    check_outputs([Output("--output", file) for file in files], [path, decisions])
 
 
 def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
@@ -175,6 +172,7 @@ def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers
     place = table.schema.get_field_index(level)
     relabelled = table.column(level).take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(place, table.schema.field(place), relabelled)
+    left = left.replace_schema_metadata({**(left.schema.metadata or {}), CLEANED: "applied"})
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(left, sink)
     write_whole(out, sink.getvalue().to_pybytes())

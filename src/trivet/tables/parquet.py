@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from trivet.files import write_whole
+from trivet.outputs import EMBEDDED
 from trivet.tables.source import EMBEDDINGS, Column, Source, arrow_column, check_embeddings, is_text, listed, whole
 
 BATCH = 16384  # rows of a parquet file that are decoded at once
@@ -56,7 +57,7 @@ def write_embeddings(
     columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
     sink = pa.BufferOutputStream()
-    metadata = None if model is None else {"trivet.model": model}
+    metadata = None if model is None else {EMBEDDED: model}
     pa.parquet.write_table(pa.table(columns).replace_schema_metadata(metadata), sink)
     write_whole(path, sink.getvalue().to_pybytes())
 
