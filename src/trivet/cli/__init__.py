@@ -7,6 +7,7 @@ import signal
 import sys
 
 from trivet.extras import missing
+from trivet.terminal import message, prepare
 
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
 COMMANDS = {
@@ -24,6 +25,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    prepare()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a termination is treated as Ctrl-C
     try:
         import typer
@@ -56,12 +58,12 @@ def _explained(error: Exception) -> tuple[str, int]:
             f"{error.filename} must be readable and writable: {error.strerror}; free disk space, change the "
             "permissions or choose another place (files written before are kept)."
         ), 2
-    text = " ".join(str(error).split())
+    text = str(error)
     if isinstance(error, ValueError | OSError):
         return text, 2
     return f"unexpected {type(error).__name__}: {text} (set TRIVET_TRACEBACK=1 to see where)", 1
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"trivet: {sentence}", file=sys.stderr)
+    print(f"trivet: {message(sentence)}", file=sys.stderr)
     return code

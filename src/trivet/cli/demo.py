@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trivet.cli.options import Json, check_folder
-from trivet.cli.output import command_line, print_json
+from trivet.cli.output import command_line, echo, print_json
 
 
 def demo(
@@ -34,6 +34,6 @@ def demo(
         )
     else:
         for sentence in record["text"]:
-            typer.echo(sentence)
-        typer.echo(f"Report: {report}")
+            echo(sentence)
+        echo(f"Report: {report}")
     return 0

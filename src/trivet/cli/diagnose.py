@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, refuse
-from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
 from trivet.outputs import page
 
 
@@ -123,10 +123,10 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
         say(f"Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}", indent=2)
         for note in one["notes"]:
             say(f"Note: {note}", indent=2)
-        typer.echo()
+        echo()
     print_table(None, ("measure",), names, _measured([one["measures"] for one in results]))
     if "report" in result:
-        typer.echo(f"Report: {result['report']}")
+        echo(f"Report: {result['report']}")
 
 
 def _measured(measures: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:

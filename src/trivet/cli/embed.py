@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
-from trivet.cli.output import print_json
+from trivet.cli.output import echo, print_json
 from trivet.outputs import embeddings
 
 
@@ -34,5 +34,5 @@ def embed(
         print_json(result)
     else:
         skipped = f", {len(result['skipped'])} unreadable images skipped" if result["skipped"] else ""
-        typer.echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
+        echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
     return 0

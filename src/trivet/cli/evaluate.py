@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
-from trivet.cli.output import command_line, per_cent, print_json, print_table, say
+from trivet.cli.output import command_line, echo, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
 from trivet.outputs import PER_CLASS, page
 from trivet.outputs import table as csv_table
@@ -172,7 +172,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         for line in _notes(record):
             say(f"{record['embeddings']}: {line}")
     if "report" in result:
-        typer.echo(f"Report: {result['report']}")
+        echo(f"Report: {result['report']}")
 
 
 def _print_measures(record: EvaluationRecord, level: str) -> None:

@@ -12,7 +12,7 @@ import typer
 import trivet
 from trivet.arguments import check_name
 from trivet.cli.options import Change, DataRoot, Json, Report, check_written, exists
-from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
 from trivet.outputs import page
 
 AXES = ("classes", "samples", "dim")
@@ -183,4 +183,4 @@ def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
 
 def _print_end(result: Mapping[str, Any]) -> None:
     if "report" in result:
-        typer.echo(f"Report: {result['report']}")
+        echo(f"Report: {result['report']}")

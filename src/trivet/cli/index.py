@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from trivet.cli.options import Distance, Json, check_folder, exists
-from trivet.cli.output import print_json
+from trivet.cli.output import echo, print_json
 
 
 def index(
@@ -63,12 +63,12 @@ def index(
     if json:
         print_json({"index": str(output), **made})
         return 0
-    typer.echo(f"{made['items']} items of dimension {made['dimension']} in {output}, {made['distance']} distance")
+    echo(f"{made['items']} items of dimension {made['dimension']} in {output}, {made['distance']} distance")
     chosen = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
     if made["kind"] == "exact":
-        typer.echo("exact search")
+        echo("exact search")
     else:
-        typer.echo(
+        echo(
             f"{made['kind']}: {chosen}; recall@{made['recall_at']} {100 * made['recall']:.1f} % relative to exact "
             f"search, measured on {made['recall_queries']} items"
         )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
-from trivet.cli.output import command_line, print_json, print_table
+from trivet.cli.output import command_line, echo, print_json, print_table
 from trivet.outputs import page
 
 
@@ -65,6 +65,6 @@ def print_result(result: Mapping[str, Any]) -> None:
             ],
         )
         if len(query["neighbours"]) < result["k"]:
-            typer.echo(f"Only {len(query['neighbours'])} other items exist; {result['k']} were requested.")
+            echo(f"Only {len(query['neighbours'])} other items exist; {result['k']} were requested.")
     if "sheet" in result:
-        typer.echo(f"Sheet: {result['sheet']}")
+        echo(f"Sheet: {result['sheet']}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trivet.cli.options import Json, check_folder, exists, given, refuse
-from trivet.cli.output import command_line, print_json, say
+from trivet.cli.output import command_line, echo, print_json, say
 from trivet.outputs import FIGURE_FOLDER
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def print_checks(subject: str, checks: Sequence[Any]) -> None:
         say(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
         say(f"expected: {row.expected}", indent=7)
         say(f"found: {row.found}", indent=7)
-    typer.echo()
+    echo()
 
 
 def _checked(subject: Subject | None, json: bool) -> int:
@@ -106,7 +106,7 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
     else:
         if check:
             print_checks(subject, checks)
-        typer.echo(f"Report: {output / PAGE}")
+        echo(f"Report: {output / PAGE}")
     return int(not all(row.holds for row in checks))
 
 

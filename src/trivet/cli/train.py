@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trivet.cli.options import Change, DataRoot, Json, check_folder, exists, refuse
-from trivet.cli.output import command_line, print_json
+from trivet.cli.output import command_line, echo, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
 from trivet.outputs import RUN_FOLDER
 
@@ -85,7 +85,7 @@ def train(
             else:
                 print_folds(result)
             if "stopped_by" in result:
-                typer.echo(f"trivet: the guard stopped {result['runs'][-1]}: {result['stopped_by']}.", err=True)
+                echo(f"trivet: the guard stopped {result['runs'][-1]}: {result['stopped_by']}.", err=True)
             return 0 if result["status"] == "finished" else 1
         record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
     if json:
@@ -96,10 +96,10 @@ def train(
         return 0
     if record["status"] == "stopped":
         why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
-        typer.echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
+        echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
-        typer.echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
+        echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
     return 1

@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from trivet.files import write_whole
 from trivet.geometry.arrays import Integers
-from trivet.outputs import CLEANED, Output, check_outputs
+from trivet.outputs import CLEANED, EMBEDDED, Output, check_outputs
 from trivet.tables.csv import CsvTable, csv_text
 from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
 from trivet.tables.read import read_vectors
@@ -172,7 +172,8 @@ def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers
     place = table.schema.get_field_index(level)
     relabelled = table.column(level).take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(place, table.schema.field(place), relabelled)
-    left = left.replace_schema_metadata({**(left.schema.metadata or {}), CLEANED: "applied"})
+    if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
+        left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(left, sink)
     write_whole(out, sink.getvalue().to_pybytes())

@@ -9,6 +9,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from trivet.terminal import printable
+
 LINES = 10  # for each work in a log
 
 
@@ -47,6 +49,7 @@ class Display:
 
     def update(self, title: str, done: int, total: int, note: str = "") -> None:
         """Show that `done` of `total` parts of the work `title` are done."""
+        note = printable(note)
         if self._on_terminal:
             if title not in self._bars:
                 self._bars[title] = self._bar.add_task(title, total=total, note=note)
