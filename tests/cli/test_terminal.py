@@ -49,7 +49,11 @@ def test_a_message_is_one_line_with_its_beginning_and_end() -> None:
 def write(folder: Path, name: str) -> None:
     embeddings = np.random.default_rng(0).normal(size=(12, 3))
     kinds = np.array([name, "dog"]).repeat(6)
-    np.savez(folder / "e.npz", embeddings=embeddings, kind=kinds, id=np.array([f"{name} {i}" for i in range(12)]))
+    np.savez(
+        folder / "e.npz",
+        **{"embeddings": embeddings, "kind\x1b[2J": kinds},
+        id=np.array([f"{name} {i}" for i in range(12)]),
+    )
 
 
 def call(line: list[str], monkeypatch: pytest.MonkeyPatch, encoding: str = "utf-8") -> tuple[int, str]:

@@ -7,14 +7,33 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps
 
+from trivet.documents import check_regular
+
 Progress = Callable[[int, int], None]
 
 THREADS = min(16, os.cpu_count() or 1)
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # those of the suffixes in `trivet.data.folder`
 CHUNK = 512  # files queued at once: an interrupted run waits for these only
+
+
+def open_image(source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS) -> Image.Image:
+    """An image file, opened but not decoded: every image that Trivet reads is opened here.
+
+    Pillow knows many more formats, some of which start other programs (PostScript) or read other files; under whatever
+    name a file comes, only these are tried.
+
+    Raises:
+        ValueError: if it is a device or a pipe.
+        Exception: whatever Pillow finds wrong with the file.
+    """
+    if isinstance(source, Path):
+        check_regular(source, "an image")
+    return Image.open(source, formats=formats)
 
 
 def decode_image(path: Path, *, size: int, channels: int) -> np.ndarray:
@@ -25,7 +44,7 @@ def decode_image(path: Path, *, size: int, channels: int) -> np.ndarray:
     Raises:
         Exception: whatever Pillow finds wrong with the file.
     """
-    with Image.open(path) as opened:
+    with open_image(path) as opened:
         opened.draft("RGB", (2 * size, 2 * size))  # JPEG only: decode at about the size that is needed
         image: Image.Image = ImageOps.exif_transpose(opened)
         if image.mode.startswith("I;16"):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from trivet.documents import check_regular
 from trivet.tables.source import Column, Source, arrow_column, integral, whole
 
 
@@ -31,6 +32,7 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
         OSError: if the file cannot be read.
         ValueError: if it is no csv file in UTF-8.
     """
+    check_regular(path, "a csv file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)

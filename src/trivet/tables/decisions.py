@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trivet.config import nearest
 from trivet.outputs import DECISION_FILE
 from trivet.tables.csv import csv_rows, csv_text
+from trivet.tables.source import check_columns
 
 DECISIONS = ("keep", "relabel", "drop")
 UNDECIDED = "undecided"  # what an empty decision counts as
@@ -42,6 +43,7 @@ def read_decisions(path: Path) -> list[Decision]:
         columns, rows = csv_rows(path)
     except (FileNotFoundError, IsADirectoryError):
         raise ValueError(f"a decision file must be a csv file: {path} is not; check the path.") from None
+    check_columns(path, columns)
     lacking = [column for column in DECISION_FILE[:2] if column not in columns]
     if lacking:
         raise ValueError(

@@ -23,6 +23,8 @@ from trivet.neighbours.index import Index
 from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
 from trivet.tables import read_vectors
+from trivet.tables.arrays import read_array
+from trivet.tables.source import check_embeddings
 from trivet.tasks.index import ITEMS, model_hash
 from trivet.training.embedding import embed
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
@@ -167,10 +169,8 @@ class IndexFolder:
         labels: Mapping[str, Any] = {}
         ids: Any = None
         if path.suffix.lower() == ".npy":
-            try:
-                vectors = np.atleast_2d(np.load(path, allow_pickle=False))
-            except (ValueError, EOFError) as error:
-                raise ValueError(f"{path} must hold an array of numbers: {error}; save it with numpy.save.") from None
+            vectors = np.atleast_2d(read_array(path))
+            check_embeddings(path, vectors.shape, vectors.dtype)
         else:
             read = read_vectors(path)
             vectors, labels, ids = read.embeddings, read.labels, read.ids
