@@ -135,11 +135,12 @@ def _similar(name: str, known: Iterable[str]) -> str:
 
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    """The cells are copied as they are written."""
     table = CsvTable.read(path)
-    columns = [table.texts(name) for name in table.columns]
+    columns = [table.cells(name) for name in table.columns]
     taken = [source if name == level else rows for name in table.columns]
     lines = zip(*([column[row] for row in which] for column, which in zip(columns, taken, strict=True)), strict=True)
-    write_whole(out, csv_text([table.columns, *lines]).encode())
+    write_whole(out, csv_text([table.columns, *lines], guard=False).encode())
 
 
 def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
