@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 LARGEST = 2**28  # bytes of a JSON file; a record with its pictures has some millions
-LARGEST_SETTINGS = 2**20  # bytes of a TOML file
+LARGEST_SETTINGS = 2**16  # characters of TOML: the time for a key of n parts goes with n squared
 # A small file may stand for much more than its own size. What is up to the first is read anyway; beyond it a file that
 # expands more than the second is refused, as compression alone seldom gets there with anything but zeros.
 EXPANDED, RATIO = 2**30, 100
@@ -81,6 +81,8 @@ def parse_json(text: str) -> Any:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """What a TOML text holds, or ValueError."""
+    if len(text) > LARGEST_SETTINGS:
+        raise ValueError(f"it has {len(text)} characters, more than {LARGEST_SETTINGS}")
     try:
         values = tomllib.loads(text)
         repr(values)  # what is too deep for this is too deep for a message about it
