@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from trivet.config import nearest
-from trivet.data.protocol import QueryGallery
 from trivet.data.shown import Shown
+from trivet.evaluation import QueryGallery
 from trivet.evaluation.folds import class_folds
+
+DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
 
 
 class Inputs(Protocol):
@@ -99,6 +101,16 @@ class Dataset:
         """What a page shows of an item."""
         return self.inputs.show(index)
 
+    def asked(self, embeddings: np.ndarray) -> dict[str, Any]:
+        """What `trivet.evaluation.evaluate` takes for the embeddings `(N, d)` of the items, by their protocol."""
+        if self.protocol is None:
+            return {"embeddings": embeddings, "labels": self.labels}
+        return self.protocol.arguments(embeddings, self.labels)
+
+    def related(self, level: str) -> np.ndarray:
+        """Positions of the items that have a class at a level which some query has: all, without a protocol."""
+        return np.arange(len(self)) if self.protocol is None else self.protocol.related(self.labels[level])
+
     def subset(self, index: np.ndarray) -> Dataset:
         """The items at the positions `index (M,)`, in that order; class names and label values stay."""
         return replace(
@@ -139,6 +151,8 @@ class Splits:
         level: the label level trained on.
         noise: what was done to the labels of `train` at that level; None if they are as they were found.
         decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
+        found: what was found of a published set or a file, in a sentence; may be empty.
+        warnings: what is wrong with it, such as other counts than were published, in sentences.
     """
 
     train: Dataset
@@ -146,6 +160,8 @@ class Splits:
     level: str
     noise: TrainingNoise | None = None
     decisions: Mapping[str, int] | None = None
+    found: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
@@ -190,6 +206,45 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
                 f"an evaluation split needs at least two images, so that there is something to retrieve: {split!r} "
                 f"has {len(data)}; add images to its folder (test/ or val/)."
             )
+        if data.protocol is None:
+            continue
+        level, labels = list(data.labels.items())[-1]
+        lacking = data.protocol.unanswered(labels)
+        if len(lacking):
+            shown = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+            raise ValueError(
+                f"each class of a query needs an item in the gallery of {split!r}: {shown} ({len(lacking)} of "
+                f"{len(np.unique(labels[data.protocol.query]))} classes at level {level!r}) has none; add one, or "
+                "leave its queries out."
+            )
+
+
+def trained_classes(splits: Splits, split: str) -> dict[str, int]:
+    """Level -> how many classes of an evaluation split the training items have as well."""
+    held_out = splits.evaluation[split].labels
+    return {level: len(np.intersect1d(labels, held_out[level])) for level, labels in splits.train.labels.items()}
+
+
+def check_apart(splits: Splits) -> None:
+    """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
+
+    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
+    """
+    trained = set(splits.train.ids)
+    for split, data in splits.evaluation.items():
+        both = [id for id in data.ids if id in trained]
+        if both:
+            raise ValueError(
+                f"no item may be both trained on and evaluated: {len(both)} of {split!r} are, first {both[0]!r}; "
+                "remove them from one."
+            )
+        shared = trained_classes(splits, split)
+        if split in DISJOINT and all(shared.values()):
+            level, count = list(shared.items())[-1]
+            raise ValueError(
+                f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
+                '"seen" or "mixed", or leave these classes out.'
+            )
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
@@ -209,8 +264,10 @@ def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
             "fewer folds, or train on a finer level."
         ) from None
     kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[kept])
     return replace(
         splits,
+        noise=noise,
         train=splits.train.subset(kept),
         evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
     )

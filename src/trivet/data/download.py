@@ -27,7 +27,7 @@ def download(name: str, data_root: Path | None) -> Path | None:
         return None
     root = find_root(data_root)
     target = root / name
-    if all((target / file).is_file() for file in dataset.files):
+    if all((target / file).exists() for file in dataset.files):
         return target
     copy = f"copy {', '.join(dataset.files)} to {target}"
     if dataset.fetch is None:
@@ -42,7 +42,8 @@ def download(name: str, data_root: Path | None) -> Path | None:
             ) from None
         target.mkdir(exist_ok=True)
         for file in dataset.files:
-            os.replace(raw / file, target / file)
+            if not (target / file).exists():
+                os.replace(raw / file, target / file)
     return target
 
 

@@ -15,11 +15,25 @@ from trivet.records.label_noise import CleaningLook, LabelNoise
 from trivet.records.monitor import Guard, Monitor
 
 
+class AskedCounts(TypedDict):
+    """Of a split with queries and a gallery, see `trivet.evaluation.QueryGallery`: the gallery without junk."""
+
+    queries: int | None
+    gallery: int | None
+    junk: int | None
+    cameras: bool | None
+
+
 class Counts(TypedDict):
-    """Of a split: its items, and level -> its classes."""
+    """Of a split: its items, level -> its classes, and its queries and gallery where not each item is both.
+
+    `trained_classes` says, level by level, how many classes of an evaluation split are trained on.
+    """
 
     items: int | None
     classes: dict[str, int]
+    protocol: AskedCounts | None
+    trained_classes: dict[str, int]
 
 
 class Skipped(TypedDict):

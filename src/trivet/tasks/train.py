@@ -59,6 +59,7 @@ def train(
     check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        display.say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -158,6 +159,7 @@ def resume(
     check_before_data(config)
     with Display(show=progress) as display:
         splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        display.say(splits.found)
         parts = Parts(config, splits)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None

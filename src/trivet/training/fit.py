@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from trivet.batching import PKBatches
+from trivet.batching import BatchPlan
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
@@ -35,7 +35,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         self,
         dataset: Dataset,
         level: str,
-        batches: PKBatches,
+        batches: BatchPlan,
         augment: Augment | None,
         *,
         seed: int,
@@ -52,9 +52,11 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-            images = self.dataset.inputs.batch(index)
-            if self.augment is not None:
-                images = self.augment(images, torch.Generator().manual_seed(step_seed(self.seed, step, 1)))
+            if self.augment is None:
+                images = self.dataset.inputs.batch(index)
+            else:
+                generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
+                images = self.augment(self.dataset.inputs, index, generator)
             yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
 
 

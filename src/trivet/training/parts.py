@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from trivet.arguments import check_name
-from trivet.batching import PKBatches
+from trivet.arguments import check_name, nearest
+from trivet.batching import BatchPlan, PKBatches, ShuffledBatches
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Dataset, Splits, augmentation
 from trivet.geometry.arrays import Integers
@@ -21,6 +21,7 @@ from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.picks import PickLog
+from trivet.training.sample import evaluation_sample
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
@@ -34,10 +35,29 @@ def make_loss(config: RunConfig, classes: int) -> RowLoss:
     )
 
 
-def make_batches(config: RunConfig, labels: Integers) -> PKBatches:
-    """The batches of the settings over items with these labels."""
-    batch = config.batch
-    return PKBatches(labels, num_classes=batch.num_classes, samples_per_class=batch.samples_per_class, seed=config.seed)
+def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
+    """The batches of the settings over the items, in classes of a level.
+
+    Raises:
+        ValueError: if there are too few items or classes, or `balance` is no coarser level.
+    """
+    batch, labels = config.batch, items.labels[level]
+    if batch.size is not None:
+        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
+    if batch.balance is not None:
+        coarser = list(items.labels)[: list(items.labels).index(level)]
+        if batch.balance not in coarser:
+            known = nearest(batch.balance, coarser) if coarser else "there is none; remove it."
+            raise ValueError(
+                f"batch.balance must be a label level coarser than {level!r}: got {batch.balance!r}; {known}"
+            )
+    return PKBatches(
+        labels,
+        num_classes=batch.num_classes,
+        samples_per_class=batch.samples_per_class,
+        seed=config.seed,
+        groups=None if batch.balance is None else items.labels[batch.balance],
+    )
 
 
 def first_task(
@@ -65,7 +85,7 @@ def first_task(
         monitor=monitor,
     )
     fine = None if monitor is None else finer_level(items, level)
-    batches = make_batches(config, items.labels[level])
+    batches = make_batches(config, items, level)
     augment = augmentation(config.data)
     return task, Batches(items, level, batches, augment, seed=config.seed, start=0, steps=steps, fine=fine)
 
@@ -120,12 +140,10 @@ class Parts:
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)
         self.model = build(config.model, splits.train.inputs.shape, config.seed)
-        size = config.batch.num_classes * config.batch.samples_per_class
-        self.cleaning = Cleaning(config.cleaning, labels, batch_size=size)
+        self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
         self.put_in_force(config)
         self.split, held_out = next(iter(splits.evaluation.items()))
-        order = np.random.default_rng(config.seed).permutation(len(held_out))
-        self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+        self.sample = evaluation_sample(held_out, config.evaluation.sample, seed=config.seed)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
@@ -133,7 +151,7 @@ class Parts:
         if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
             self.model = build(settings.model, train.inputs.shape, settings.seed)
         self.settings = settings
-        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.num_classes:
+        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
             self.cleaning.take_as_given()  # a repair took more classes than were left
         self.take_items()
         self.model.normalize = settings.model.normalize
@@ -148,7 +166,7 @@ class Parts:
         if self.cleaning.changed:
             labels = {**train.labels, level: self.cleaning.labels}
             self.items = replace(train, labels=labels).subset(self.cleaning.rows)
-        self.batches = make_batches(self.settings, self.items.labels[level])
+        self.batches = make_batches(self.settings, self.items, level)
 
     def task(self, after_step: Callable[[], None]) -> Task:
         """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches."""
