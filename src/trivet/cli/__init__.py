@@ -59,6 +59,10 @@ def _explained(error: Exception) -> tuple[str, int]:
             "permissions or choose another place (files written before are kept)."
         ), 2
     text = str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in text):
+        return f"what is asked must fit into memory, and does not: {text}; ask for less, or give smaller files.", 2
+    if isinstance(error, OverflowError):
+        return f"numbers must be of a usual size: {text}; give a smaller one.", 2
     if isinstance(error, ValueError | OSError):
         return text, 2
     return f"unexpected {type(error).__name__}: {text} (set TRIVET_TRACEBACK=1 to see where)", 1
