@@ -270,7 +270,7 @@ def damaged(name: str, sound: Path, draw: random.Random) -> tuple[str, bytes]:
 
 
 class Ended(NamedTuple):
-    """How a case ended: exit code (negative: a signal), seconds of the processor, peak of resident memory in MiB, what was said."""
+    """How a case ended: exit code (negative: a signal), seconds of the processor, peak of memory in MiB, last line."""
 
     code: int
     seconds: float
