@@ -116,7 +116,7 @@ def call(line: str, out: Path | None = None) -> int:
     ]
     with Path(out or os.devnull).open("w") as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         sys.argv = ["trivet", *words]
-        return _run(words)
+        return _run(words, [])
 
 
 def prepare(folder: Path) -> None:

@@ -185,8 +185,8 @@ def page(results: dict[str, Any]) -> str:
     if found := results.get("vectors"):
         lines += [
             "",
-            f"{found['rows']:,} vectors of {found['dimension']} dimensions, {found['file_mib']:,.0f} MiB in an npy file "
-            f"with a csv file of classes: open after {found['open_seconds']:.1f} s with {found['open_mib']:,.0f} MiB "
+            f"{found['rows']:,} vectors of {found['dimension']} dimensions, {found['file_mib']:,.0f} MiB in npy "
+            f"with classes in csv: open after {found['open_seconds']:.1f} s with {found['open_mib']:,.0f} MiB "
             f"beyond what the imports take, the first batch of 128 after {found['batch_seconds']:.1f} s with "
             f"{found['batch_mib']:,.0f} MiB.",
         ]

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 from trivet.documents import check_regular
+from trivet.files import recover
 from trivet.outputs import Output, OutputFolder, Recognised, check_outputs
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
@@ -31,6 +32,7 @@ Paths = TypeVar("Paths", Path | None, list[Path] | None)
 def exists(paths: Paths) -> Paths:
     """The path or paths of an argument; ValueError if one does not exist, or is a device or a pipe."""
     for path in [paths] if isinstance(paths, Path) else paths or []:
+        recover(path)  # what a killed command has moved away comes back
         if not path.exists():
             raise ValueError(f"an input must exist: {path} does not exist; check the path.")
         if not path.is_dir():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from trivet.cli.options import Change, DataRoot, Json, check_folder, exists, ref
 from trivet.cli.output import command_line, echo, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
 from trivet.outputs import RUN_FOLDER
+from trivet.signals import check_alone
 
 
 def train(
@@ -34,7 +36,11 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", callback=exists, help="Continue the run in this folder from its last checkpoint."),
+        typer.Option(
+            "--resume",
+            callback=exists,
+            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation.",
+        ),
     ] = None,
     repair: Annotated[
         bool,
@@ -54,13 +60,19 @@ def train(
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
+    check_alone(os.environ)
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
         refuse(context, "--resume takes the settings of the run", "set", "labels", "output", "force", "folds")
-        from trivet.tasks import train as run  # here: it loads the training stack
+        from trivet.tasks import folds as several  # here: it loads the training stack
+        from trivet.tasks import train as run
 
         folder = resume
+        if several.is_cross_validation(folder):
+            refuse(context, f"--repair is for one run: name one of those in {folder}", "repair")
+            result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
+            return _folds_ended(result, folder, json=json)
         record = run.resume(folder, repair=repair, data_root=data_root, command=command_line(), progress=True)
     else:
         if repair:
@@ -77,16 +89,12 @@ def train(
         for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
             check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
         if folds is not None:
-            result = run.cross_validate(
+            from trivet.tasks.folds import cross_validate
+
+            result = cross_validate(
                 settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True
             )
-            if json:
-                print_json(result)
-            else:
-                print_folds(result)
-            if "stopped_by" in result:
-                echo(f"trivet: the guard stopped {result['runs'][-1]}: {result['stopped_by']}.", err=True)
-            return 0 if result["status"] == "finished" else 1
+            return _folds_ended(result, folder, json=json)
         record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
     if json:
         print_json(run_summary(record, folder))
@@ -102,4 +110,17 @@ def train(
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
         echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
+    return 1
+
+
+def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:
+    """Print how a cross-validation ended; returns the exit code."""
+    if json:
+        print_json(result)
+    else:
+        print_folds(result)
+    if result["status"] == "finished":
+        return 0
+    why = f"the guard stopped {result['runs'][-1]}: {result['stopped_by']}" if "stopped_by" in result else "stopped"
+    echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
     return 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from trivet.data.catalogue import entry
 from trivet.data.root import find_root
+from trivet.files import scratch_folder
 
 
 def download(name: str, data_root: Path | None) -> Path | None:
@@ -32,10 +32,9 @@ def download(name: str, data_root: Path | None) -> Path | None:
     copy = f"copy {', '.join(dataset.files)} to {target}"
     if dataset.fetch is None:
         raise ValueError(f"{name} must be fetched by hand: get it from {dataset.published}, and {copy}.")
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
+    with scratch_folder(target) as temporary:
         try:
-            raw = dataset.fetch(Path(temporary))
+            raw = dataset.fetch(temporary)
         except (OSError, RuntimeError) as error:
             raise ValueError(
                 f"{name} could not be downloaded ({_last_cause(error)}): connect to the network, or {copy}."

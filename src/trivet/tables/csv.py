@@ -18,6 +18,7 @@ import pyarrow.csv
 
 from trivet.documents import check_regular
 from trivet.outputs import DECISION_FILE, PER_CLASS, SUSPECTS
+from trivet.tables.csv_form import csv_form
 from trivet.tables.source import Column, Source, arrow_column, integral, whole
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
@@ -69,12 +70,13 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it is no csv file in UTF-8.
+        ValueError: if it is no csv file.
     """
     check_regular(path, "a csv file")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
+        form = csv_form(path)
+        with path.open(encoding=form.encoding, newline="") as file:
+            reader = csv.DictReader(file, strict=True, delimiter=form.delimiter)
             columns = list(reader.fieldnames or [])
             if not is_own(columns):
                 return columns, [(reader.line_num, row) for row in reader]
@@ -85,8 +87,8 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
                 )
                 for row in reader
             ]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} must be a csv file in UTF-8: {error}; save it again.") from None
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} must be a csv file: {error}; save it again.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +100,11 @@ class CsvTable:
 
     @classmethod
     def read(cls, path: Path) -> CsvTable:
-        read = pa.csv.ReadOptions(use_threads=False)  # with threads, errors do not number the rows
-        parse = pa.csv.ParseOptions(newlines_in_values=True)
         with whole(path, "csv"):
+            form = csv_form(path)
+            # With threads, errors do not number the rows.
+            read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))
+            parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
             with pa.csv.open_csv(path, read, parse) as start:
                 names = start.schema.names
             convert = pa.csv.ConvertOptions(

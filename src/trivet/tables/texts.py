@@ -25,7 +25,7 @@ def read_texts(
     levels: Sequence[str] | None = None,
     split: str | None = None,
 ) -> tuple[Vectors, list[str]]:
-    """Read a csv file of texts with their labels; the file is encoded as UTF-8, and its first line names the columns.
+    """Read a csv file of texts with their labels; its first line names the columns.
 
     Args:
         path: the file.

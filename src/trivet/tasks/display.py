@@ -49,6 +49,7 @@ class Display:
 
     def say(self, line: str) -> None:
         """Show a line, unless it is empty."""
+        line = printable(line)
         if line and self._on_terminal:
             self._bar.console.print(line, markup=False, highlight=False)
         elif line and self._in_log:

@@ -18,6 +18,7 @@ from trivet.data import DataConfig, Dataset, load
 from trivet.data.inputs import image_file
 from trivet.data.shown import Shown, as_json
 from trivet.documents import check_types
+from trivet.files import recover
 from trivet.models.texts import load_encoder
 from trivet.neighbours.index import DESCRIPTION, Index
 from trivet.records import SearchRecord, complete
@@ -97,6 +98,7 @@ class IndexFolder:
         Raises:
             ValueError: if it holds no index, a broken one, or one of a newer format.
         """
+        recover(path)
         self.path = path
         self.index = Index.load(path)
         about = self.index.about

@@ -111,6 +111,8 @@ class Job:
             fingerprint=self._fingerprint,
             healthy=parts.guard.healthy,
         )
+        if self.task.step:
+            self.run.keep()
 
     def _go_on_from(self, checkpoint: Path) -> float:
         """Restore everything from a checkpoint; returns the seconds of training before it."""
