@@ -81,7 +81,7 @@ KINDS = {
     "texts": Kind("texts.csv", ("audit texts.csv", "audit texts.csv --apply d.csv -o new.csv")),
     "decisions": Kind("d.csv", ("audit texts.csv --apply d.csv -o new.csv", "train s.toml --labels td.csv -o new")),
     "settings": Kind("s.toml", ("train s.toml -o new --set training.steps=1", "forecast s.toml --steps 5")),
-    "an option --set": Kind("set.txt", ("train s.toml -o new --set @set.txt",)),
+    "an option --set": Kind("set.txt", ("train s.toml -o new --set @set.txt --set training.steps=1",)),
     "exact index": Kind("found/index.faiss", ("search found 3", "search found q.npy")),
     "hnsw index": Kind("hnsw/index.faiss", ("search hnsw 3", "search hnsw q.npy")),
     "ivf index": Kind("ivf/index.faiss", ("search ivf 3", "search ivf q.npy")),
