@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import Change, DataRoot, Json, exists, refuse
-from trivet.cli.output import command_line, print_json
+from trivet.cli.options import Change, DataRoot, Json, check_folder, exists, refuse
+from trivet.cli.output import command_line, echo, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
+from trivet.outputs import RUN_FOLDER
 from trivet.progress import shown
 from trivet.signals import check_alone
 
@@ -88,6 +89,8 @@ def train(
             from trivet.tasks import train as run
 
         folder = output or Path("runs") / config.stem
+        for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
+            check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
         if folds is not None:
             from trivet.tasks.folds import cross_validate
 
@@ -104,12 +107,12 @@ def train(
         return 0
     if record["status"] == "stopped":
         why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
-        typer.echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
+        echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
-        typer.echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
+        echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
     return 1
 
 
@@ -122,5 +125,5 @@ def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:
     if result["status"] == "finished":
         return 0
     why = f"the guard stopped {result['runs'][-1]}: {result['stopped_by']}" if "stopped_by" in result else "stopped"
-    typer.echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
+    echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
     return 1

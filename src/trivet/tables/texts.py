@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.tables.csv import CsvTable
-from trivet.tables.source import listed
-from trivet.tables.vectors import Vectors, check_columns, select_rows
+from trivet.tables.source import check_columns, listed
+from trivet.tables.vectors import Vectors, select_rows
 
 TEXT = "text"
 
