@@ -13,7 +13,7 @@ import numpy as np
 from trivet.data import Splits, load
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
-from trivet.models import Embedder, build
+from trivet.models import Embedder
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
@@ -36,6 +36,7 @@ from trivet.training.run_folder import (
     RunFolder,
     trained_model,
 )
+from trivet.training.untrained import untrained
 
 
 def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> RunRecord:
@@ -67,8 +68,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
-        untrained = build(config.model, splits.train.inputs.shape, config.seed)
-        return write_evaluation(run, record, config, splits, model, untrained, display)
+        return write_evaluation(run, record, config, splits, model, untrained(config, splits.train), display)
 
 
 def write_evaluation(

@@ -21,6 +21,7 @@ from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.picks import PickLog
+from trivet.training.untrained import untrained
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
@@ -57,7 +58,7 @@ def first_task(
         after_step, monitor: see `Task`.
     """
     task = Task(
-        build(config.model, items.inputs.shape, config.seed),
+        untrained(config, items),
         make_loss(config, len(items.names[level])),
         config.training,
         seed=config.seed,
@@ -119,7 +120,7 @@ class Parts:
         labels = splits.train.labels[splits.level]
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)
-        self.model = build(config.model, splits.train.inputs.shape, config.seed)
+        self.model = untrained(config, splits.train)
         size = config.batch.num_classes * config.batch.samples_per_class
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=size)
         self.put_in_force(config)
@@ -131,7 +132,7 @@ class Parts:
         """Build what depends on the settings that repairs change."""
         train, level = self.splits.train, self.splits.level
         if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
-            self.model = build(settings.model, train.inputs.shape, settings.seed)
+            self.model = untrained(settings, train)
         self.settings = settings
         if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.num_classes:
             self.cleaning.take_as_given()  # a repair took more classes than were left
