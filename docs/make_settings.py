@@ -19,6 +19,7 @@ from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import ModelConfig
 from trivet.rows import RowLoss
 from trivet.training import EvaluationConfig, TrainingConfig
+from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.config import GuardConfig
 from trivet.training.loss import Selector, loss_settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import Splits, load
+from trivet.data import Splits
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
 from trivet.models import Embedder
@@ -26,6 +26,7 @@ from trivet.training.checkpoint import (
     read_progress,
     step_of,
 )
+from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names
 from trivet.training.guard import Guard, with_changes
@@ -49,7 +50,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     config = run.given()
     with Display(show=progress) as display, run.locked():
         model = trained_model(run)
-        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from trivet.data import DataConfig, load
+from trivet.data import DataConfig
 from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import write_json, write_whole
@@ -16,6 +16,7 @@ from trivet.reports import write_run_report
 from trivet.tables import write_decisions
 from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
+from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
 from trivet.training.parts import Parts, check_before_data
@@ -58,7 +59,7 @@ def train(
     config = resolved(config)
     check_before_data(config)
     with Display(show=progress) as display:
-        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -157,7 +158,7 @@ def resume(
     config = run.given()
     check_before_data(config)
     with Display(show=progress) as display:
-        splits = load(config.data, data_root, lambda done, total: display.update("reading images", done, total))
+        splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
         parts = Parts(config, splits)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
@@ -169,6 +170,7 @@ def _finish(job: Job, status: Status, display: Display) -> RunRecord:
     """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
+    parts.choosing.put_back(parts.model)
     save(parts.model, settings.model, train.inputs.shape, run.path / "model")
     if parts.config.cleaning is not None:
         names = train.names[parts.splits.level]

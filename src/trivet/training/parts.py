@@ -15,6 +15,7 @@ from trivet.data import Dataset, Splits, augmentation
 from trivet.geometry.arrays import Integers
 from trivet.models import build
 from trivet.rows import RowLoss
+from trivet.training.choosing import Choosing, followed
 from trivet.training.cleaning import Cleaning
 from trivet.training.config import RunConfig
 from trivet.training.fit import Batches, Task, step_seed
@@ -108,7 +109,9 @@ class Parts:
         model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
         guard: what was seen, and done about it.
         items, batches: what is trained on, without what cleaning leaves out and with the labels it gives.
-        split, sample: the name of the first evaluation split, and the items of it that are measured during training.
+        split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
+            training.
+        choosing: the best step so far, by these items.
 
     Raises:
         ValueError: if the settings do not fit the data.
@@ -124,9 +127,11 @@ class Parts:
         size = config.batch.num_classes * config.batch.samples_per_class
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=size)
         self.put_in_force(config)
-        self.split, held_out = next(iter(splits.evaluation.items()))
+        self.split = followed(config, splits)
+        held_out = splits.evaluation[self.split]
         order = np.random.default_rng(config.seed).permutation(len(held_out))
         self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+        self.choosing = Choosing(config.choosing, self.sample, splits.level, config.evaluation.distance)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
