@@ -100,7 +100,7 @@ def settings() -> str:
     sections: dict[str, type[Any]] = {
         "data": DataConfig, "data.noise": NoiseConfig, "batch": BatchConfig, "model": ModelConfig,
         "training": TrainingConfig, "evaluation": EvaluationConfig,
-        "guard": GuardConfig, "cleaning": CleaningConfig,
+        "guard": GuardConfig, "choosing": ChoosingConfig, "cleaning": CleaningConfig,
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")

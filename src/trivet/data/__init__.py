@@ -9,7 +9,6 @@ from trivet.data.download import download
 from trivet.data.folder import FolderConfig, load_images
 from trivet.data.inputs import in_memory
 from trivet.data.noise import NoiseConfig, noise_summary
-from trivet.data.protocol import QueryGallery
 from trivet.data.root import find_root
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "FolderConfig",
     "Inputs",
     "NoiseConfig",
-    "QueryGallery",
     "Skipped",
     "Splits",
     "TrainingNoise",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from trivet.config import nearest
-from trivet.data.protocol import QueryGallery
 from trivet.data.shown import Shown
+from trivet.evaluation import QueryGallery
 from trivet.evaluation.folds import class_folds
 
 
@@ -98,6 +98,16 @@ class Dataset:
     def show(self, index: int) -> Shown:
         """What a page shows of an item."""
         return self.inputs.show(index)
+
+    def asked(self, embeddings: np.ndarray) -> dict[str, Any]:
+        """What `trivet.evaluation.evaluate` takes for the embeddings `(N, d)` of the items, by their protocol."""
+        if self.protocol is None:
+            return {"embeddings": embeddings, "labels": self.labels}
+        return self.protocol.arguments(embeddings, self.labels)
+
+    def related(self, level: str) -> np.ndarray:
+        """Positions of the items that have a class at a level which some query has: all, without a protocol."""
+        return np.arange(len(self)) if self.protocol is None else self.protocol.related(self.labels[level])
 
     def subset(self, index: np.ndarray) -> Dataset:
         """The items at the positions `index (M,)`, in that order; class names and label values stay."""
@@ -189,6 +199,17 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
             raise ValueError(
                 f"an evaluation split needs at least two images, so that there is something to retrieve: {split!r} "
                 f"has {len(data)}; add images to its folder (test/ or val/)."
+            )
+        if data.protocol is None:
+            continue
+        level, labels = list(data.labels.items())[-1]
+        lacking = data.protocol.unanswered(labels)
+        if len(lacking):
+            shown = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+            raise ValueError(
+                f"each class of a query needs an item in the gallery of {split!r}: {shown} ({len(lacking)} of "
+                f"{len(np.unique(labels[data.protocol.query]))} classes at level {level!r}) has none; add one, or "
+                "leave its queries out."
             )
 
 

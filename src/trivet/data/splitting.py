@@ -136,9 +136,7 @@ def _half_of_the_classes(whole: Dataset, level: str, path: Path) -> tuple[np.nda
     return np.flatnonzero(labels < trained), {"unseen": np.flatnonzero(labels >= trained)}
 
 
-def _share_of_every_class(
-    whole: Dataset, config: ListedConfig, path: Path
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _share_of_every_class(whole: Dataset, config: ListedConfig, path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Hold out a share of every finest class, at least two items, leaving two; a class of two or three stays whole."""
     fine = list(whole.labels.values())[-1]
     order = np.random.default_rng(config.seed).permutation(len(fine))

@@ -122,7 +122,7 @@ def dataset_of(vectors: Vectors, path: Path, *, labelled: bool = True) -> Datase
     ids = tuple(vectors.names())
     shown = ids if vectors.texts is None else vectors.texts
     inputs = VectorInputs(vectors.embeddings, shown, np.arange(count), path)
-    return Dataset(path.stem, inputs, labels, names, ids)
+    return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol)
 
 
 def labels_of(vectors: Vectors, path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:

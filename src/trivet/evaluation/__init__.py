@@ -4,6 +4,7 @@ from trivet.evaluation.clustering import Clustering, cluster, nmi, nmi_plus
 from trivet.evaluation.levels import ALL, LevelResult, evaluate, standard
 from trivet.evaluation.measures import MEASURES
 from trivet.evaluation.nearest import NearestPairs, Neighbours, nearest_pairs, neighbours
+from trivet.evaluation.query_gallery import QueryGallery
 from trivet.evaluation.retrieval import Retrieval, recall_at_k, retrieve, retrieve_levels
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "LevelResult",
     "NearestPairs",
     "Neighbours",
+    "QueryGallery",
     "Retrieval",
     "cluster",
     "evaluate",

@@ -131,8 +131,8 @@ def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequent
 def _image_shape(config: ModelConfig, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(input_shape) != 3:
         raise ValueError(
-            f"{config.name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use residual, linear, mlp "
-            "or a network of your own."
+            f"{config.name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use residual, linear, "
+            "mlp or a network of your own."
         )
     return input_shape
 

@@ -14,11 +14,21 @@ from trivet.records.label_noise import CleaningLook, LabelNoise
 from trivet.records.monitor import Guard, Monitor
 
 
+class AskedCounts(TypedDict):
+    """Of a split with queries and a gallery, see `trivet.evaluation.QueryGallery`: the gallery without junk."""
+
+    queries: int | None
+    gallery: int | None
+    junk: int | None
+    cameras: bool | None
+
+
 class Counts(TypedDict):
-    """Of a split: its items, and level -> its classes."""
+    """Of a split: its items, level -> its classes, and its queries and gallery where not each item is both."""
 
     items: int | None
     classes: dict[str, int]
+    protocol: AskedCounts | None
 
 
 class Skipped(TypedDict):

@@ -135,7 +135,8 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
                 "sentence": _sentence(level, share, references, chance),
             }
         )
-    return {"split": split, "levels": shown}
+    counts = record["data"]["evaluation"].get(split)
+    return {"split": split, "levels": shown, "asked": bool(counts and counts["protocol"])}
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:

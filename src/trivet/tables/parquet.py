@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.parquet
 from trivet.files import write_whole
 from trivet.tables.source import EMBEDDINGS, Column, Source, arrow_column, check_embeddings, is_text, listed, whole
 
+LEVELS = b"trivet.levels"
 BATCH = 16384  # rows of a parquet file that are decoded at once
 
 
@@ -35,29 +36,34 @@ def read_parquet(path: Path) -> Source:
             _check_count(file, len(values))
         return arrow_column(path, name, values)
 
-    return Source(embeddings, columns, column)
+    written = (schema.metadata or {}).get(LEVELS, b"").decode(errors="replace").split("\n")
+    return Source(embeddings, columns, column, [level for level in written if level in columns])
 
 
 def write_embeddings(
     path: Path,
     embeddings: npt.NDArray[Any],
     ids: tuple[str, ...],
-    labels: Mapping[str, tuple[str, ...]],
+    columns: Mapping[str, Sequence[str] | npt.NDArray[Any]],
     *,
+    levels: Iterable[str] = (),
     model: str | None = None,
 ) -> None:
-    """Write a parquet file: `id`, a text column for each label level, `embedding` (a list of d float32).
+    """Write a parquet file: `id`, the columns, `embedding` (a list of d float32).
 
     Args:
+        columns: name -> `(N,)` texts, bools or integers, such as label levels.
+        levels: the columns that are label levels, kept as "trivet.levels" in the metadata of the file; where none is
+            given, who reads it decides.
         model: the hash of the model that made them, kept as "trivet.model" in the metadata of the file.
     """
     flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
-    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
-    columns |= {level: pa.array(names, pa.string()) for level, names in labels.items()}
-    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    arrays: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
+    arrays |= {name: pa.array(values) for name, values in columns.items()}
+    arrays["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
     sink = pa.BufferOutputStream()
-    metadata = None if model is None else {"trivet.model": model}
-    pa.parquet.write_table(pa.table(columns).replace_schema_metadata(metadata), sink)
+    metadata = ({} if model is None else {b"trivet.model": model}) | {LEVELS: "\n".join(levels)}
+    pa.parquet.write_table(pa.table(arrays).replace_schema_metadata(metadata), sink)
     write_whole(path, sink.getvalue().to_pybytes())
 
 

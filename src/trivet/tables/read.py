@@ -30,7 +30,8 @@ def read_vectors(
       prefix, numbered from 0 or 1 (e0, e1, ...); all others that are not nested or binary are columns.
     * the folder of a run: its `embeddings/SPLIT.parquet`.
 
-    The column "id" names the rows, "split" their split, "camera" ("cam", "camid") their camera. The others are label
+    The column "id" names the rows, "split" their split, "camera" ("cam", "camid") their camera; "is_query",
+    "is_gallery" and "is_junk" hold true or false and say which rows are asked and which retrieved. The others are label
     levels, apart from the row numbers pandas writes (a csv column without a name, `__index_level_0__`).
     Class names are texts: integers "7", also where stored as 7.0; bools "false" and "true".
 

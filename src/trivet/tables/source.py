@@ -34,11 +34,15 @@ class Column(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A file that is open: its embeddings, the names of its columns in order, and how to read one."""
+    """A file that is open: its embeddings, the names of its columns in order, and how to read one.
+
+    `levels` are those of its columns that are label levels, where the file says so.
+    """
 
     embeddings: npt.NDArray[Any]
     columns: Sequence[str]
     column: Callable[[str], Column]
+    levels: Sequence[str] = ()
 
 
 def check_embeddings(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> None:

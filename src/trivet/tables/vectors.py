@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config import nearest
+from trivet.evaluation import QueryGallery
 from trivet.geometry.arrays import Integers
 from trivet.tables.source import LONGEST, Column, Source, listed
 
 Names = npt.NDArray[np.str_]
 
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
+ASKED = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 SHARED = 0.2  # of the rows of a label level: at least so many have the class of another row
 TOLD = 20  # rows, of which that can be told
 
@@ -35,6 +38,8 @@ class Vectors:
         ids: `(N,)` different texts, or None.
         splits: `(N,)` the split each row belongs to, or None.
         cameras: `(N,)` the camera each row was seen by, or None.
+        protocol: which rows are queries and which are retrieved, by the columns `is_query`, `is_gallery` and, where
+            there is one, `is_junk`; None without the first two, or where none of the rows is a query.
         rows: `(N,)` the numbers of the rows in their file, from 0.
         columns: the names of all columns of the file.
         texts: the column that was asked for as texts, or None.
@@ -48,6 +53,7 @@ class Vectors:
     ids: Names | None
     splits: Names | None
     cameras: Names | None
+    protocol: QueryGallery | None
     rows: Integers
     columns: tuple[str, ...]
     texts: Sequence[str] | None = None
@@ -87,6 +93,7 @@ class Vectors:
             ids=None if self.ids is None else self.ids[rows],
             splits=None if self.splits is None else self.splits[rows],
             cameras=None if self.cameras is None else self.cameras[rows],
+            protocol=None if self.protocol is None else self.protocol.subset(np.arange(len(self))[rows]),
             rows=self.rows[rows],
             texts=None if self.texts is None else np.array(self.texts, object)[rows].tolist(),
         )
@@ -166,10 +173,10 @@ def select_rows(
     passed_over: list[str] = []
     notes: list[str] = []
     if levels is None:
-        known = {*ID, *SPLIT, *CAMERA}
+        known = {*ID, *SPLIT, *CAMERA, *ASKED}
         chosen = {}
         for level in source.columns:
-            if level in known or _index(level):
+            if level in known or _index(level) or (source.levels and level not in source.levels):
                 continue
             column = source.column(level)
             if _nearly_distinct(column):
@@ -187,6 +194,7 @@ def select_rows(
     ids = texts(_known(path, source, ID), "id")
     if ids is not None:
         _check_different(path, ids, rows)
+    cameras = texts(_known(path, source, CAMERA), "camera")
     return Vectors(
         name=name or path.name,
         embeddings=source.embeddings[_joined(rows)],
@@ -195,7 +203,8 @@ def select_rows(
         },
         ids=ids,
         splits=texts(splits, "split"),
-        cameras=texts(_known(path, source, CAMERA), "camera"),
+        cameras=cameras,
+        protocol=_protocol(path, source, rows, cameras),
         rows=rows,
         columns=tuple(source.columns),
         texts=None if text is None else _shown(source.column(text), rows),
@@ -238,6 +247,31 @@ def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
     if len(present) > 1:
         raise ValueError(f"{path} must have one column for the {names[0]}: it has {' and '.join(present)}; remove one.")
     return source.column(present[0]) if present else None
+
+
+def _protocol(path: Path, source: Source, rows: Integers, cameras: Names | None) -> QueryGallery | None:
+    """What the columns say of the chosen rows.
+
+    Raises:
+        ValueError: if one of `is_query` and `is_gallery` is missing, a value is neither true nor false, or there are
+            queries and nothing to retrieve.
+    """
+    present = [name for name in ASKED if name in source.columns]
+    if not present:
+        return None
+    if lacking := [name for name in ASKED[:2] if name not in present]:
+        raise ValueError(f"the column {present[0]!r} of {path} needs a column {lacking[0]!r} beside it; add it.")
+    masks = {name: np.zeros(len(rows), bool) for name in ASKED}
+    for name in present:
+        values, inverse = np.unique(_texts(path, source.column(name), rows, name), return_inverse=True)
+        if wrong := [value for value in values.tolist() if value.lower() not in TRUTH]:
+            raise ValueError(f"the column {name!r} of {path} must be true or false: got {wrong[0]!r}; write it so.")
+        masks[name] = np.array([TRUTH[value.lower()] for value in values.tolist()])[inverse]
+    if not masks[ASKED[0]].any():
+        return None
+    numbers = None if cameras is None else class_numbers(cameras)[0][0]
+    query, gallery, junk = masks.values()
+    return QueryGallery(query, gallery, junk, cameras=numbers)
 
 
 def _rows_of(path: Path, splits: Column | None, split: str) -> Integers:

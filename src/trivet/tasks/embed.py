@@ -12,7 +12,7 @@ from trivet.plugins import absolute, is_reference
 from trivet.tables import write_embeddings
 from trivet.tasks.display import Display
 from trivet.tasks.index import model_hash
-from trivet.training.embedding import embed, label_names
+from trivet.training.embedding import embed, kept_columns
 from trivet.training.run_folder import (
     RunFolder,
     trained_model,
@@ -53,13 +53,17 @@ def embed_data(
             for part in parts.values()
         ]
     ids = tuple(id for part in parts.values() for id in part.ids)
-    columns = {
-        level: tuple(name for part in parts.values() for name in label_names(part)[level])
-        for level in next(iter(parts.values())).labels
-    }
+    columns = kept_columns(list(parts.values()))
     if "" not in parts:
-        columns["split"] = tuple(name for name, part in parts.items() for _ in range(len(part)))
-    write_embeddings(output, np.concatenate(embeddings), ids, columns, model=model_hash(run))
+        columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])
+    write_embeddings(
+        output,
+        np.concatenate(embeddings),
+        ids,
+        columns,
+        levels=next(iter(parts.values())).labels,
+        model=model_hash(run),
+    )
     skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]
     return {
         "run": str(path),

@@ -92,6 +92,7 @@ class _Sets:
     queries: Vectors
     gallery: Vectors | None
     rejected: Vectors | None  # queries out of scope
+    junk: int | None = None  # gallery items that were left out, as the file marks them
 
 
 def evaluate_file(path: Path, request: Request, progress: Progress | None = None) -> Evaluated:
@@ -105,12 +106,25 @@ def evaluate_file(path: Path, request: Request, progress: Progress | None = None
     request = replace(request, distance=request.distance or _distance_of(path))
     if request.query is None:
         vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
-        return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
+        if vectors.protocol is None:
+            return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
+        return _evaluate(*_as_marked(vectors, request), progress)
     if request.split is not None:
         raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
     queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
     gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
     return _evaluate(_Sets(path.name, queries, gallery, None), request, progress)
+
+
+def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
+    """The queries and the gallery that the file marks, without junk; cameras count if the file names them."""
+    protocol = vectors.protocol
+    assert protocol is not None
+    queries, gallery = vectors.select(protocol.query), vectors.select(protocol.retrieved)
+    if vectors.ids is None:  # then the row tells that a query is in the gallery itself
+        queries, gallery = (replace(one, ids=one.rows.astype(np.str_)) for one in (queries, gallery))
+    junk = protocol.counts()["junk"] or None
+    return _Sets(vectors.name, queries, gallery, None, junk), replace(request, cameras=protocol.cameras is not None)
 
 
 def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progress | None = None) -> Evaluated:
@@ -286,6 +300,7 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         own = _own_rows(queries, gallery)
         options |= {} if own is None else {"own": own}
         protocol["queries_in_gallery"] = 0 if own is None else int((own >= 0).sum())
+        protocol["junk"] = sets.junk
     if request.cameras:
         options |= _cameras(sets)
     if request.junk is not None:

@@ -28,7 +28,7 @@ from trivet.training.checkpoint import (
 )
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed, label_names
+from trivet.training.embedding import embed, kept_columns
 from trivet.training.guard import Guard, with_changes
 from trivet.training.picks import PickLog
 from trivet.training.record import first_record
@@ -38,6 +38,8 @@ from trivet.training.run_folder import (
     trained_model,
 )
 from trivet.training.untrained import untrained
+
+SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
 
 def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> RunRecord:
@@ -88,7 +90,13 @@ def write_evaluation(
 
     def keep(name: str, embeddings: np.ndarray) -> None:
         dataset = datasets[name]
-        write_embeddings(run.path / "embeddings" / f"{name}.parquet", embeddings, dataset.ids, label_names(dataset))
+        write_embeddings(
+            run.path / "embeddings" / f"{name}.parquet",
+            embeddings,
+            dataset.ids,
+            kept_columns([dataset]),
+            levels=dataset.labels,
+        )
 
     def diagnose(name: str, embeddings: np.ndarray, references: Mapping[str, np.ndarray]) -> None:
         dataset = datasets[name]
@@ -101,6 +109,8 @@ def write_evaluation(
             subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
         # The record holds a map of each evaluation split already.
         points = config.evaluation.map_points if name == "train" else 0
+        if dataset.protocol is not None:
+            subject = replace(subject, notes=(*subject.notes, SELF_RETRIEVAL))
         diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
 
     model = model.cpu()
@@ -129,7 +139,8 @@ def write_evaluation(
     record["diagnosis"] = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
-        told = void(counts_of, len(dataset) - 1, standard(config.evaluation.k))
+        retrievable = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
+        told = void(counts_of, retrievable, standard(config.evaluation.k))
         record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)

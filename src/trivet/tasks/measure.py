@@ -60,8 +60,7 @@ def measure_splits(
         keep(name, embeddings)
         display.update("evaluation", number, len(splits), f"measuring {name}")
         by_level = evaluate(
-            embeddings,
-            dataset.labels,
+            **dataset.asked(embeddings),
             measures=standard(config.k),
             nmi_plus_multiple=config.nmi_plus,
             seed=seed,
@@ -85,9 +84,11 @@ def measure_splits(
         index = collapse_index(embeddings, dataset)
         if index is not None:
             sections["collapse"][name] = index
-        sample = map_sample(dataset, config.map_points, seed=seed)
-        sections["maps"][name] = embedding_map(embeddings, dataset, sample, seed=seed)
-        sections["scatter"][name] = triplet_scatter(embeddings, dataset, seed=seed)
+        related = dataset.related(level)
+        shown, points = dataset.subset(related), embeddings[related]
+        sample = map_sample(shown, config.map_points, seed=seed)
+        sections["maps"][name] = embedding_map(points, shown, sample, seed=seed)
+        sections["scatter"][name] = triplet_scatter(points, shown, seed=seed)
         sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
         if diagnose is not None:
             display.update("evaluation", number, len(splits), f"diagnosing {name}")
@@ -112,7 +113,7 @@ def run_references(untrained: Embedder, dataset: Dataset) -> dict[str, np.ndarra
 
 def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, Retrieval]:
     names = [name for name in standard(config.k) if name not in CLUSTERING]
-    return retrieve_levels(embeddings, dataset.labels, measures=names, distance=config.distance)
+    return retrieve_levels(**dataset.asked(embeddings), measures=names, distance=config.distance)
 
 
 def _compared(result: LevelResult, other: Retrieval, reference: str, level: str) -> dict[str, Any]:
@@ -192,22 +193,31 @@ def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> d
 
 
 def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) -> dict[str, Any]:
-    """A few random items with their nearest neighbours."""
-    queries = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:QUERIES])
-    nearest = neighbours(embeddings, queries, min(NEIGHBOURS, len(dataset) - 1), distance="cosine")
+    """A few random queries with the nearest items that they may retrieve."""
+    asked = np.arange(len(dataset)) if dataset.protocol is None else np.flatnonzero(dataset.protocol.query)
+    queries = np.sort(np.random.default_rng(seed).permutation(asked)[:QUERIES])
     names = label_names(dataset)
 
     def item(i: int) -> dict[str, Any]:
         labels = {key: values[i] for key, values in names.items()}
         return {"id": dataset.ids[i], **as_json(dataset.show(i)), "labels": labels}
 
-    return {
-        "level": level,
-        "queries": [
-            item(query)
-            | {"neighbours": [item(i) | {"similarity": round(1 - float(d), 4)} for i, d in zip(near, far, strict=True)]}
-            for query, near, far in zip(
-                queries.tolist(), nearest.indices.tolist(), nearest.distances.tolist(), strict=True
-            )
-        ],
-    }
+    def near(query: int) -> list[dict[str, Any]]:
+        rows = np.concatenate([[query], _retrievable(dataset, query)])
+        nearest = neighbours(embeddings[rows], [0], min(NEIGHBOURS, len(rows) - 1), distance="cosine")
+        places, distances = rows[nearest.indices[0]].tolist(), nearest.distances[0].tolist()
+        return [item(i) | {"similarity": round(1 - d, 4)} for i, d in zip(places, distances, strict=True)]
+
+    return {"level": level, "queries": [item(query) | {"neighbours": near(query)} for query in queries.tolist()]}
+
+
+def _retrievable(dataset: Dataset, query: int) -> np.ndarray:
+    """Positions of the items that a query may retrieve."""
+    protocol = dataset.protocol
+    rows = np.arange(len(dataset)) if protocol is None else protocol.retrieved
+    kept = rows != query
+    if protocol is not None and protocol.cameras is not None:
+        finest = list(dataset.labels.values())[-1]
+        kept &= (finest[rows] != finest[query]) | (protocol.cameras[rows] != protocol.cameras[query])
+    allowed: np.ndarray = rows[kept]
+    return allowed

@@ -159,8 +159,14 @@ def of_dataset(
 
 
 def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
-    """Positions of at most 5,000 items, at least 20 of each finest class that is there if it has so many."""
-    return class_sample(list(dataset.labels.values())[-1], ITEMS, least=20, seed=seed)
+    """Positions of at most 5,000 items, at least 20 of each finest class that is there if it has so many.
+
+    Of a split with queries and a gallery, those of the finest classes that are asked for.
+    """
+    level, labels = list(dataset.labels.items())[-1]
+    rows = dataset.related(level)
+    some: npt.NDArray[Any] = rows[class_sample(labels[rows], ITEMS, least=20, seed=seed)]
+    return some
 
 
 def _read(path: Path, request: Request, split: str | None) -> Vectors:
@@ -298,7 +304,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
             notes=notes,
         )
         dataset = None if data is None else _items(data, split, subject.ids)
-        if dataset is not None and level in dataset.labels:
+        if data is not None and dataset is not None and level in dataset.labels:
             if progress is not None:
                 progress("references", len(of_run), len(parts))
             known = run_references(untrained(config, data.train), dataset)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trivet.config import Config
 from trivet.data import Dataset, Splits, load
-from trivet.evaluation import retrieve
+from trivet.evaluation import retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Floats, Integers
 from trivet.models import Embedder
@@ -71,9 +71,9 @@ def followed(config: RunConfig, splits: Splits) -> str:
 class Choosing:
     """The best step so far. A checkpoint keeps its state, and its weights.
 
-    A network in training is better than the start if the mean gain of the measure over the classes of the items has a
-    one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure counts,
-    and of equal ones the first.
+    A network in training is better than the start if the gain of the measure, a mean over the classes of the items, has
+    a one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure
+    counts, and of equal ones the first.
 
     Args:
         config: see `ChoosingConfig`.
@@ -113,7 +113,7 @@ class Choosing:
         values, classes = self._seen(model)
         gains = values[:, 0] - self._start[:, 0]
         means = values.mean(axis=0)
-        look = {
+        look: dict[str, Any] = {
             "step": step,
             "value": float(means[0]),
             RECALL: float(means[1]),
@@ -162,12 +162,14 @@ class Choosing:
         }
 
     def _seen(self, model: Embedder) -> tuple[Floats, Integers]:
-        """The measure and recall@1 of each item `(N, 2)`, and their classes; embeddings not finite find nothing."""
-        embeddings, labels = embed(model, self._items.inputs), self._items.labels[self._level]
-        if not np.isfinite(embeddings).all():
-            return np.zeros((len(labels), 2)), labels
+        """The measure and recall@1 of each query `(Q, 2)`, and their classes; embeddings not finite find nothing."""
+        embeddings = embed(model, self._items.inputs)
+        finite = bool(np.isfinite(embeddings).all())
         names = list(dict.fromkeys((self.config.measure, RECALL)))
-        found = retrieve(embeddings, labels, measures=names, distance=self._distance)
+        asked = self._items.asked(embeddings if finite else np.zeros_like(embeddings))
+        found = retrieve_levels(**asked, measures=names, distance=self._distance)[self._level]
+        if not finite:
+            return np.zeros((len(found.classes), 2)), found.classes
         return found.values[:, [found.measures.index(name) for name in (self.config.measure, RECALL)]], found.classes
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,3 +42,33 @@ def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
         level: tuple(dataset.names[level][label] for label in labels.tolist())
         for level, labels in dataset.labels.items()
     }
+
+
+def kept_columns(parts: Sequence[Dataset]) -> dict[str, np.ndarray]:
+    """Column -> the value `(N,)` of each item of all parts: class names, other columns, queries and gallery.
+
+    Where one part has queries and a gallery, an item of a part without is neither.
+    """
+    columns: dict[str, list[Any]] = {}
+    for level in parts[0].labels:
+        columns[level] = [name for part in parts for name in label_names(part)[level]]
+    for name in parts[0].columns:
+        columns[name] = [value for part in parts for value in part.columns[name]]
+    if any(part.protocol is not None for part in parts):
+        for key in ("query", "gallery", "junk"):
+            columns[f"is_{key}"] = [
+                value
+                for part in parts
+                for value in (np.zeros(len(part), bool) if part.protocol is None else getattr(part.protocol, key))
+            ]
+    if any(part.protocol is not None and part.protocol.cameras is not None for part in parts):
+        columns["camera"] = [
+            value
+            for part in parts
+            for value in (
+                np.full(len(part), -1)
+                if part.protocol is None or part.protocol.cameras is None
+                else part.protocol.cameras
+            )
+        ]
+    return {name: np.array(values) for name, values in columns.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trivet.data import Dataset
-from trivet.evaluation import recall_at_k
+from trivet.evaluation import retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.models import Embedder
 from trivet.rows import RowLoss
@@ -133,6 +133,5 @@ def recall_of(model: Embedder, sample: Dataset, distance: Metric) -> dict[str, f
     embeddings = embed(model, sample.inputs)
     if not np.isfinite(embeddings).all():
         return {}
-    return {
-        level: recall_at_k(embeddings, labels, (1,), distance=distance)[1] for level, labels in sample.labels.items()
-    }
+    found = retrieve_levels(**sample.asked(embeddings), measures=("recall@1",), distance=distance)
+    return {level: retrieved.mean()["recall@1"] for level, retrieved in found.items()}

@@ -22,6 +22,7 @@ from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.picks import PickLog
+from trivet.training.sample import evaluation_sample
 from trivet.training.untrained import untrained
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
@@ -129,8 +130,7 @@ class Parts:
         self.put_in_force(config)
         self.split = followed(config, splits)
         held_out = splits.evaluation[self.split]
-        order = np.random.default_rng(config.seed).permutation(len(held_out))
-        self.sample = held_out.subset(np.sort(order[: config.evaluation.sample]))
+        self.sample = evaluation_sample(held_out, config.evaluation.sample, seed=config.seed)
         self.choosing = Choosing(config.choosing, self.sample, splits.level, config.evaluation.distance)
 
     def put_in_force(self, settings: RunConfig) -> None:

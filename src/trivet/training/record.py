@@ -61,4 +61,5 @@ def _counts(dataset: Dataset) -> dict[str, Any]:
     return {
         "items": len(dataset),
         "classes": {level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
+        "protocol": None if dataset.protocol is None else dataset.protocol.counts(),
     }

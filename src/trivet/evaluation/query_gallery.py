@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trivet.geometry.arrays import Booleans, Integers
 
@@ -53,3 +56,50 @@ class QueryGallery:
             return None
         cameras = None if self.cameras is None else self.cameras[index]
         return replace(self, query=query, gallery=gallery, junk=junk, cameras=cameras)
+
+    @property
+    def retrieved(self) -> Integers:
+        """Positions `(M,)` of the gallery items that are not junk."""
+        return np.flatnonzero(self.gallery & ~self.junk)
+
+    def arguments(self, embeddings: npt.NDArray[Any], labels: Mapping[str, Integers]) -> dict[str, Any]:
+        """What `retrieve_levels` and `evaluate` take for this protocol, from all N embeddings and labels."""
+        asked, retrieved = np.flatnonzero(self.query), self.retrieved
+        place = np.full(len(self.query), -1)
+        place[retrieved] = np.arange(len(retrieved))
+        given = {
+            "embeddings": embeddings[asked],
+            "labels": {level: values[asked] for level, values in labels.items()},
+            "gallery": embeddings[retrieved],
+            "gallery_labels": {level: values[retrieved] for level, values in labels.items()},
+            "own": place[asked],
+        }
+        if self.cameras is not None:
+            given |= {"cameras": self.cameras[asked], "gallery_cameras": self.cameras[retrieved]}
+        return given
+
+    def related(self, labels: Integers) -> Integers:
+        """Positions of the queries, and of the retrieved items of a query's class: without junk and distractors.
+
+        Args:
+            labels: `(N,)` classes.
+        """
+        known = np.isin(labels, labels[self.query])
+        return np.flatnonzero(self.query | (known & self.gallery & ~self.junk))
+
+    def unanswered(self, labels: Integers) -> Integers:
+        """The classes of queries that have nothing to retrieve: none of their items is in the gallery.
+
+        Args:
+            labels: `(N,)` classes.
+        """
+        return np.setdiff1d(labels[self.query], labels[self.retrieved])
+
+    def counts(self) -> dict[str, int | bool]:
+        """How many queries and gallery items there are, how many of these are junk, and whether cameras count."""
+        return {
+            "queries": int(self.query.sum()),
+            "gallery": len(self.retrieved),
+            "junk": int((self.gallery & self.junk).sum()),
+            "cameras": self.cameras is not None,
+        }
