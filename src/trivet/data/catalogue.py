@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.config import nearest
-from trivet.data import digits, folder, mnist, omniglot, outside, vectors
+from trivet.data import digits, folder, mnist, omniglot, outside, texts, vectors
 from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
 from trivet.data.dataset import Splits
 from trivet.data.decisions import apply_decisions
@@ -23,6 +23,7 @@ DATA_SETS: dict[str, Entry] = {
     "omniglot": omniglot.ENTRY,
     "folder": folder.ENTRY,
     "vectors": vectors.ENTRY,
+    "texts": texts.ENTRY,
 }
 
 

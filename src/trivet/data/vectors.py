@@ -114,7 +114,7 @@ def dataset_of(vectors: Vectors, path: Path, *, labelled: bool = True) -> Datase
         )
     count = len(vectors)
     if vectors.embeddings.nbytes <= CHECKED:
-        step = max(1, PART // vectors.embeddings.shape[1])
+        step = max(1, PART // max(1, vectors.embeddings.shape[1]))
         for start in range(0, count, step):
             part = np.asarray(vectors.embeddings[start : start + step])
             check_finite(part, vectors.rows[start : start + step], path)

@@ -28,7 +28,7 @@ def read_parquet(path: Path) -> Source:
     key = next((name for name in EMBEDDINGS if name in schema.names and _is_list(schema.field(name).type)), None)
     own = [key] if key else _numbered(path, schema)
     embeddings = _fill_lists(path, file, key) if key else _fill_columns(path, file, own)
-    columns = [field.name for field in schema if field.name not in own and _is_readable(field.type)]
+    columns = [field.name for field in schema if field.name not in own and is_readable(field.type)]
 
     def column(name: str) -> Column:
         with whole(path, "parquet"):
@@ -71,7 +71,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _is_readable(kind: pa.DataType) -> bool:
+def is_readable(kind: pa.DataType) -> bool:
     """Whether the values have texts."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
