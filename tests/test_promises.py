@@ -27,6 +27,7 @@ import trivet
 from every_loss import EVERY_LOSS
 from trivet.batching import BatchConfig, CrossBatchMemory, PKBatches
 from trivet.evaluation import evaluate, nearest_pairs, neighbours, recall_at_k, retrieve
+from trivet.training.config import RunConfig
 
 EVERYONE = {"positives": "all", "negatives": "all"}
 LOSSES = {trivet.losses.LOSSES[name].__name__: made for name, made in EVERY_LOSS.items()}
@@ -549,12 +550,14 @@ def test_10_what_cannot_work_is_said_with_its_reason() -> None:
     trivet.TripletLoss(margin=50.0)  # rows of any length may be as far apart
 
     labels = np.arange(8) // 2
-    with pytest.raises(ValueError, match=r"two samples per class \(or there is no positive\).*samples_per_class = 1"):
-        PKBatches(labels, num_classes=2, samples_per_class=1, seed=0)
+    settings = {"data": {"name": "digits"}, "batch": {"samples_per_class": 1}, "loss": {"name": "triplet"}}
+    with pytest.raises(ValueError, match="samples_per_class must be at least 2 for the loss triplet, so that there is"):
+        RunConfig.parse(settings, source="test")
+    RunConfig.parse(settings | {"loss": {"name": "proxy-nca"}}, source="test")
     with pytest.raises(ValueError, match="it has a positive: class 3 has one"):
         PKBatches(labels[:-1], num_classes=2, samples_per_class=2, seed=0)
     with pytest.raises(ValidationError, match="samples_per_class"):
-        BatchConfig(samples_per_class=1)
+        BatchConfig(samples_per_class=0)
     loss = trivet.TripletLoss(positives="easy")
     with pytest.warns(UserWarning, match="must contain two samples of a class, .* got 4 classes of one sample"):
         assert loss(torch.eye(4), torch.arange(4)).item() == 0

@@ -98,7 +98,7 @@ def test_classes_are_drawn_in_proportion_to_their_chunks() -> None:
         ([0, 0, 0], 2, 2, "at least two training classes: got 1"),
         ([], 2, 2, "at least two training classes: got 0"),
         ([4, 4, 9, 5, 5], 2, 2, "class 9 has one"),
-        ([0, 0, 1, 1], 2, 1, "two samples per class"),
+        ([0, 0, 1, 1], 2, 0, "and a sample of each"),
         ([0, 0, 1, 1], 1, 2, "at least two classes"),
     ],
 )

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.batching.memory import CrossBatchMemory, References
 from trivet.batching.pk import Coverage, PKBatches
+from trivet.batching.shuffled import BatchPlan, ShuffledBatches
 
 if TYPE_CHECKING:
     from trivet.batching.config import BatchConfig
 
-__all__ = ["BatchConfig", "Coverage", "CrossBatchMemory", "PKBatches", "References"]
+__all__ = ["BatchConfig", "BatchPlan", "Coverage", "CrossBatchMemory", "PKBatches", "References", "ShuffledBatches"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from trivet.config import Config
 
 
 class BatchConfig(Config):
-    """A training batch: `samples_per_class` examples of each of `num_classes` classes."""
+    """A training batch: `samples_per_class` items of each of `num_classes` classes, or `size` items as they come."""
 
     num_classes: int = Field(
         16, ge=2, description="Number of classes per batch, at most the number of training classes."
     )
     samples_per_class: int = Field(
         4,
-        ge=2,
+        ge=1,
         description="Items of each class per batch. With two there is only one positive, so easy positives have no "
-        "effect; they need several.",
+        "effect; they need several. One is for proxy-nca only, which compares no two items.",
     )
+    balance: str | None = Field(
+        None,
+        description="A coarser label level: the classes of each batch are divided as evenly as can be among the "
+        "classes of that level, however many each has.",
+    )
+    size: int | None = Field(
+        None,
+        ge=2,
+        description="Shuffled batches of so many items, with whatever classes they have, in place of num_classes and "
+        "samples_per_class. Where there are many classes, most items then meet no positive.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        fields = type(self).model_fields
+        unused = ("num_classes", "samples_per_class", "balance")
+        given = [key for key in unused if getattr(self, key) != fields[key].default]
+        if self.size is not None and given:
+            raise ValueError(f"size shuffles all items, so {given[0]} has no effect: remove one of the two.")
+        return self
 
     @property
     def batch_size(self) -> int:
-        return self.num_classes * self.samples_per_class
+        """Items of a whole batch."""
+        return self.num_classes * self.samples_per_class if self.size is None else self.size
+
+    @property
+    def needed_classes(self) -> int:
+        """The fewest classes that can be trained on."""
+        return self.num_classes if self.size is None else 2
+
+    @property
+    def in_classes(self) -> bool:
+        """Whether each class of a batch has a positive by design."""
+        return self.size is None and self.samples_per_class > 1

@@ -16,6 +16,13 @@ class Coverage(NamedTuple):
     classes: float
 
 
+class _Quotas(NamedTuple):
+    """How many classes of each group a step takes."""
+
+    groups: npt.NDArray[np.int64]  # (C,) the group of each class, 0 .. G - 1
+    per_step: npt.NDArray[np.int64]  # (steps, G)
+
+
 class PKBatches:
     """Batches of `num_classes` different classes with `samples_per_class` items each.
 
@@ -28,28 +35,40 @@ class PKBatches:
     Args:
         labels: `(N,)` integer class of each item: an array, a list or a tensor.
         num_classes: P, at least 2 and at most the number of classes.
-        samples_per_class: K, at least 2.
+        samples_per_class: K, at least 1. With one there is no positive: for losses that compare no two items.
         seed: not negative.
+        groups: `(N,)` integer group of each item, such as a coarser class: each class lies in one. The P classes of a
+            batch are then divided among the groups as evenly as these have classes, whatever their sizes; groups take
+            turns for what is over. Those with more items are not drawn more often, so an epoch is longer.
 
     Raises:
-        ValueError: if there are fewer than P classes, or a class has a single item.
+        ValueError: if there are fewer than P classes, a class has a single item and K > 1, or a class lies in two
+            groups.
 
     Example:
         >>> PKBatches(np.array([0, 0, 0, 1, 1]), num_classes=2, samples_per_class=2, seed=0).steps_per_epoch
         2
     """
 
-    def __init__(self, labels: npt.ArrayLike | Tensor, *, num_classes: int, samples_per_class: int, seed: int) -> None:
+    def __init__(
+        self,
+        labels: npt.ArrayLike | Tensor,
+        *,
+        num_classes: int,
+        samples_per_class: int,
+        seed: int,
+        groups: npt.NDArray[np.integer] | None = None,
+    ) -> None:
         labels = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(
                 f"labels must be integers of shape (N,): got {labels.dtype} of shape {labels.shape}; "
                 "number the classes, one for each item."
             )
-        if num_classes < 2 or samples_per_class < 2:
+        if num_classes < 2 or samples_per_class < 1:
             raise ValueError(
-                "a batch needs at least two classes (or there is no negative) and two samples per class (or there is "
-                f"no positive): got num_classes = {num_classes} and samples_per_class = {samples_per_class}."
+                "a batch needs at least two classes (or there is no negative) and a sample of each: got num_classes = "
+                f"{num_classes} and samples_per_class = {samples_per_class}."
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative: got {seed}.")
@@ -61,7 +80,7 @@ class PKBatches:
                 if len(classes) >= 2
                 else f"batches need at least two training classes: got {len(classes)}; add a class."
             )
-        if (counts == 1).any():
+        if samples_per_class > 1 and (counts == 1).any():
             single = classes[counts == 1]
             raise ValueError(
                 f"a class needs at least two items, so that it has a positive: class {single[0]} has one "
@@ -73,7 +92,11 @@ class PKBatches:
         self._num_classes = num_classes
         self._samples_per_class = samples_per_class
         self._seed = seed
-        self._steps = int(max(-(-self._chunks.sum() // num_classes), self._chunks.max()))
+        self._quotas = None if groups is None else self._shared(np.asarray(groups), labels, inverse)
+        if self._quotas is None:
+            self._steps = int(max(-(-self._chunks.sum() // num_classes), self._chunks.max()))
+        else:
+            self._steps = len(self._quotas.per_step)
         self._planned: tuple[int, list[np.ndarray]] | None = None
 
     @property
@@ -105,6 +128,8 @@ class PKBatches:
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         generator = np.random.default_rng(np.random.SeedSequence((self._seed, epoch)))
+        if self._quotas is not None:
+            return self._plan_shared(self._quotas, generator)
         shuffled = [generator.permutation(items) for items in self._items]
         left = self._chunks.copy()
         batches = []
@@ -132,3 +157,58 @@ class PKBatches:
         chunk = shuffled[start : start + self._samples_per_class]
         lacking = min(self._samples_per_class - len(chunk), start)
         return np.concatenate((chunk, generator.choice(shuffled[:start], lacking, replace=False)))
+
+    def _shared(
+        self, groups: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], inverse: npt.NDArray[np.integer]
+    ) -> _Quotas:
+        """The quotas of as many steps as it takes until every chunk of every class can have been taken."""
+        if groups.shape != labels.shape:
+            raise ValueError(
+                f"groups must have the shape of labels, {labels.shape}: got {groups.shape}; give one each."
+            )
+        first = groups[[items[0] for items in self._items]]
+        if (first[inverse] != groups).any():
+            item = int(np.flatnonzero(first[inverse] != groups)[0])
+            raise ValueError(f"each class must lie in one group: class {labels[item]} lies in two; mend the groups.")
+        of = np.unique(first, return_inverse=True)[1]
+        sizes = np.bincount(of)
+        chunks = [np.sort(self._chunks[of == group])[::-1] for group in range(len(sizes))]
+        steps: list[npt.NDArray[np.int64]] = []
+        room = [np.zeros(len(one), np.int64) for one in chunks]  # what the k classes of most chunks can get so far
+        while not steps or any((have < np.cumsum(need)).any() for have, need in zip(room, chunks, strict=True)):
+            quota = self._quota(sizes, turn=len(steps))
+            steps.append(quota)
+            for group, have in enumerate(room):
+                have += np.minimum(quota[group], np.arange(1, len(have) + 1))
+        return _Quotas(of, np.array(steps))
+
+    def _quota(self, sizes: npt.NDArray[np.int64], *, turn: int) -> npt.NDArray[np.int64]:
+        """Of groups with so many classes each, the even shares of a batch; what is over goes to the next in turn."""
+        quota = np.zeros(len(sizes), np.int64)
+        while left := self._num_classes - int(quota.sum()):
+            open_groups = np.flatnonzero(quota < sizes)
+            each = left // len(open_groups)
+            if each:
+                quota[open_groups] = np.minimum(quota[open_groups] + each, sizes[open_groups])
+            else:
+                quota[np.roll(open_groups, -turn * self._num_classes)[:left]] += 1
+        return quota
+
+    def _plan_shared(self, quotas: _Quotas, generator: np.random.Generator) -> list[np.ndarray]:
+        """Of each group the classes that have most chunks left, equal ones at random: so no chunk is left over."""
+        shuffled = [generator.permutation(items) for items in self._items]
+        left = self._chunks.copy()
+        batches = []
+        for quota in quotas.per_step:
+            order = np.lexsort((generator.random(len(left)), -left))
+            chosen = np.concatenate([order[quotas.groups[order] == group][:count] for group, count in enumerate(quota)])
+            parts = []
+            for c in chosen.tolist():
+                if left[c] > 0:
+                    parts.append(self._chunk(shuffled[c], self._chunks[c] - left[c], generator))
+                    left[c] -= 1
+                else:
+                    parts.append(generator.permutation(self._items[c])[: self._samples_per_class])
+            batches.append(np.concatenate(parts))
+        assert not left.any()
+        return batches

@@ -344,7 +344,7 @@ def out_of_fold(
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
         kept = np.flatnonzero((fold != number) & (counts[labels] > 1))
-        enough, needed = int((counts > 1).sum()), config.batch.num_classes
+        enough, needed = int((counts > 1).sum()), config.batch.needed_classes
         if enough < needed:
             raise ValueError(
                 f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "

@@ -122,8 +122,7 @@ def _moved(
         (hits(model, before), hits(model, after)),
     )
     moved, restored = (compare(*pair, labels, reference=lost.reference, level=level) for pair in pairs)
-    size = config.batch.num_classes * config.batch.samples_per_class
-    return moved_statistics(lost, moved, restored, batch=size)
+    return moved_statistics(lost, moved, restored, batch=config.batch.batch_size)
 
 
 def _statistics(network: nn.Module) -> dict[str, Tensor]:

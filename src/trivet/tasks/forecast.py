@@ -111,6 +111,11 @@ def forecast_grid(
     steps = _steps(config, steps)
     check_count(seeds, name="seeds")
     batch, model = config.batch, config.model
+    if batch.size is not None:
+        raise ValueError(
+            "a grid is of batches in classes: the settings shuffle them (batch.size); set batch.num_classes and "
+            "batch.samples_per_class instead."
+        )
     here = dict(zip(AXES, (batch.num_classes, batch.samples_per_class, model.embedding_dim), strict=True))
     given = zip(AXES, (classes, samples, dims), (2, 2, 1), strict=True)
     axes = {axis: _axis(axis, values, low) or [here[axis]] for axis, values, low in given}
@@ -353,9 +358,10 @@ def _changes(config: RunConfig) -> list[str]:
         changes.append("Train on the mean over the batch, not on its hardest triplet: --set loss.reduction=mean.")
     if negatives == "hard":
         changes.append("Use semi-hard negatives instead of the hardest: --set loss.negatives=semihard-hardest.")
+    shape = f"{batch.num_classes} x {batch.samples_per_class}" if batch.size is None else f"{batch.size} items"
     changes.append(
-        f"Use smaller batches (now {batch.num_classes} x {batch.samples_per_class}) or wider embeddings (now "
-        f"{config.model.embedding_dim}): --grid shows the effect."
+        f"Use smaller batches (now {shape}) or wider embeddings (now {config.model.embedding_dim}): --grid shows the "
+        "effect."
     )
     changes.append(f"Lower the learning rate (now {rate:g}): --set training.learning_rate={rate / 3:.2g}.")
     return changes[:3]

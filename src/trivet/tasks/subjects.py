@@ -111,8 +111,14 @@ def subjects(path: Path, request: Request, progress: Progress | None = None) -> 
     return [_with_reference_files(of_file, vectors, request)]
 
 
-def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Strategy:
-    """How a run chooses, its loss as the last checkpoint left it; `names` are those of the classes trained on."""
+def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Strategy | None:
+    """How a run chooses, its loss as the last checkpoint left it; None where its batches are not made by classes.
+
+    Args:
+        names: those of the classes trained on.
+    """
+    if not config.batch.in_classes:
+        return None
     loss = config.loss.build(
         num_classes=len(names), embedding_dim=config.model.embedding_dim, generator=torch.Generator().manual_seed(0)
     )
@@ -139,8 +145,11 @@ def of_dataset(
     labels = {name: np.array(column) for name, column in label_names(dataset).items()}
     strategy: Strategy | None = run_strategy(run, config, dataset.names[level])
     notes: tuple[str, ...] = ()
-    assert strategy is not None
-    if strategy.loss.parameters_per == "class" and class_numbers(labels[level])[1] != dataset.names[level]:
+    if (
+        strategy is not None
+        and strategy.loss.parameters_per == "class"
+        and class_numbers(labels[level])[1] != dataset.names[level]
+    ):
         strategy = None
         notes = ("The sampling strategy was not tried: its loss has parameters for other classes.",)
     return Subject(
@@ -318,7 +327,8 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
             subject = replace(subject, strategy=None)
         elif subject.strategy is None:
             strategy = run_strategy(run, config, ["0", "1"])
-            subject = replace(subject, strategy=None if strategy.loss.parameters_per == "class" else strategy)
+            of_classes = strategy is None or strategy.loss.parameters_per == "class"
+            subject = replace(subject, strategy=None if of_classes else strategy)
         subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
         of_run.append(_with_reference_files(subject, vectors, request))
     return of_run

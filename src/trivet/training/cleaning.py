@@ -104,7 +104,7 @@ class Cleaning:
 
         Args:
             embeddings: `(N, d)` of all training items, if `judges(step)`.
-            num_classes: P of the batches; nothing is changed where fewer classes would be left.
+            num_classes: as many as batches need; nothing is changed where fewer classes would be left.
             seed: of the estimate of the noise.
         """
         assert self.config is not None
@@ -132,7 +132,7 @@ class Cleaning:
         said = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
         if len(np.unique(labels[rows])) < num_classes:
             self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
-            return f"{said}; nothing is changed, as fewer classes would be left than batch.num_classes"
+            return f"{said}; nothing is changed, as fewer classes would be left than batches need, {num_classes}"
         self._put_in_force(labels, rows)
         self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
         return f"{said}; {len(labels) - len(rows)} items dropped, {(labels != self._given).sum()} relabelled"

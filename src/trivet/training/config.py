@@ -96,6 +96,13 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
+        if self.batch.samples_per_class == 1 and self.batch.size is None:
+            loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
+            if loss.term != "proxy":
+                raise ValueError(
+                    f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
+                    "positive: got 1; use 2 or more, or the loss proxy-nca."
+                )
         return self
 
 
@@ -112,7 +119,7 @@ def easy_positive_warnings(config: RunConfig) -> list[str]:
     easy = config.loss.positives == "easy" or (
         isinstance(config.loss.positives, dict) and config.loss.positives.get("name") == "easy"
     )
-    if easy and config.batch.samples_per_class == 2:
+    if easy and config.batch.size is None and config.batch.samples_per_class == 2:
         return [
             "With batch.samples_per_class = 2 each anchor has only one positive, so easy positives have no effect; "
             "use more samples of fewer classes."

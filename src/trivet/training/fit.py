@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from trivet.batching import PKBatches
+from trivet.batching import BatchPlan
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
@@ -35,7 +35,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         self,
         dataset: Dataset,
         level: str,
-        batches: PKBatches,
+        batches: BatchPlan,
         augment: Augment | None,
         *,
         seed: int,

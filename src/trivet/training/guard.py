@@ -398,6 +398,8 @@ def _name(selector: str | Mapping[str, Any]) -> str:
 def _more_samples(values: Settings, samples: int, class_sizes: Sequence[int]) -> None:
     """At least `samples` of a class in a batch of about the same size, as far as half of the classes have so many."""
     batch = values["batch"]
+    if batch.get("size") is not None:  # shuffled batches have no such number: batches of classes take their place
+        batch |= {"num_classes": batch["size"], "samples_per_class": 1, "size": None}
     size, now = batch["num_classes"] * batch["samples_per_class"], batch["samples_per_class"]
     batch["samples_per_class"] = max(now, min(samples, median_low(class_sizes)))
     batch["num_classes"] = max(2, min(batch["num_classes"], round(size / batch["samples_per_class"])))

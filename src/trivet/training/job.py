@@ -209,7 +209,7 @@ class Job:
         parts, step, embeddings = self.parts, self.task.step, None
         if parts.cleaning.judges(step):
             embeddings = embed(parts.model, parts.splits.train.inputs)
-        classes = parts.settings.batch.num_classes
+        classes = parts.settings.batch.needed_classes
         log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
         parts.take_items()
 

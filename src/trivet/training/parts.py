@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from trivet.arguments import check_name
-from trivet.batching import PKBatches
+from trivet.arguments import check_name, nearest
+from trivet.batching import BatchPlan, PKBatches, ShuffledBatches
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Dataset, Splits, augmentation
 from trivet.geometry.arrays import Integers
@@ -37,10 +37,29 @@ def make_loss(config: RunConfig, classes: int) -> RowLoss:
     )
 
 
-def make_batches(config: RunConfig, labels: Integers) -> PKBatches:
-    """The batches of the settings over items with these labels."""
-    batch = config.batch
-    return PKBatches(labels, num_classes=batch.num_classes, samples_per_class=batch.samples_per_class, seed=config.seed)
+def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
+    """The batches of the settings over the items, in classes of a level.
+
+    Raises:
+        ValueError: if there are too few items or classes, or `balance` is no coarser level.
+    """
+    batch, labels = config.batch, items.labels[level]
+    if batch.size is not None:
+        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
+    if batch.balance is not None:
+        coarser = list(items.labels)[: list(items.labels).index(level)]
+        if batch.balance not in coarser:
+            known = nearest(batch.balance, coarser) if coarser else "there is none; remove it."
+            raise ValueError(
+                f"batch.balance must be a label level coarser than {level!r}: got {batch.balance!r}; {known}"
+            )
+    return PKBatches(
+        labels,
+        num_classes=batch.num_classes,
+        samples_per_class=batch.samples_per_class,
+        seed=config.seed,
+        groups=None if batch.balance is None else items.labels[batch.balance],
+    )
 
 
 def first_task(
@@ -68,7 +87,7 @@ def first_task(
         monitor=monitor,
     )
     fine = None if monitor is None else finer_level(items, level)
-    batches = make_batches(config, items.labels[level])
+    batches = make_batches(config, items, level)
     augment = augmentation(config.data)
     return task, Batches(items, level, batches, augment, seed=config.seed, start=0, steps=steps, fine=fine)
 
@@ -125,8 +144,7 @@ class Parts:
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)
         self.model = untrained(config, splits.train)
-        size = config.batch.num_classes * config.batch.samples_per_class
-        self.cleaning = Cleaning(config.cleaning, labels, batch_size=size)
+        self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
         self.put_in_force(config)
         self.split = followed(config, splits)
         held_out = splits.evaluation[self.split]
@@ -139,7 +157,7 @@ class Parts:
         if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
             self.model = untrained(settings, train)
         self.settings = settings
-        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.num_classes:
+        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
             self.cleaning.take_as_given()  # a repair took more classes than were left
         self.take_items()
         self.model.normalize = settings.model.normalize
@@ -154,7 +172,7 @@ class Parts:
         if self.cleaning.changed:
             labels = {**train.labels, level: self.cleaning.labels}
             self.items = replace(train, labels=labels).subset(self.cleaning.rows)
-        self.batches = make_batches(self.settings, self.items.labels[level])
+        self.batches = make_batches(self.settings, self.items, level)
 
     def task(self, after_step: Callable[[], None]) -> Task:
         """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches."""

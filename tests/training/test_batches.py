@@ -1,0 +1,70 @@
+"""Runs whose batches are shuffled, balanced by a coarser level, or of single items."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.data import load
+from trivet.tasks.train import train
+from trivet.training.config import RunConfig
+from trivet.training.guard import repaired
+from trivet.training.parts import Parts
+
+SETTINGS: dict[str, Any] = {
+    "data": {"name": "digits", "level": "digit"},
+    "model": {"name": "mlp", "width": 16, "embedding_dim": 8},
+    "loss": {"name": "triplet"},
+    "training": {"steps": 3, "log_every": 1, "accelerator": "cpu"},
+    "evaluation": {"map_points": 20, "sample": 50},
+}
+
+
+def settings(**sections: Any) -> RunConfig:
+    return RunConfig.parse(SETTINGS | sections, source="test")
+
+
+@pytest.mark.parametrize(
+    ("batch", "loss"),
+    [({"size": 24}, "triplet"), ({"num_classes": 4, "samples_per_class": 1}, "proxy-nca")],
+)
+def test_a_run_without_classes_in_its_batches_reaches_its_report(
+    batch: dict[str, int], loss: str, tmp_path: Path
+) -> None:
+    record = train(settings(batch=batch, loss={"name": loss}), tmp_path / "run")
+    assert record["status"] == "finished"
+    assert record["diagnosis"]["train"]["verdicts"]
+    assert record["data"]["coverage"] == {"items": 1.0, "classes": 1.0}
+    assert all(value is not None for value in record["curves"]["loss"])
+
+
+def test_balanced_batches_hold_the_parities_alike() -> None:
+    config = settings(batch={"num_classes": 4, "samples_per_class": 2, "balance": "parity"})
+    parts = Parts(config, load(config.data, None))
+    labels = parts.splits.train.labels
+    for step in range(5):
+        items = parts.batches.batch(0, step)
+        digits = labels["digit"][items]
+        parity = [labels["parity"][items[digits == digit]][0] for digit in np.unique(digits)]
+        assert sorted(parity) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("balance", "message"), [("digit", "Allowed: parity"), ("party", "did you mean 'parity'")])
+def test_balance_must_name_a_coarser_level(balance: str, message: str) -> None:
+    config = settings(batch={"balance": balance, "num_classes": 4})
+    with pytest.raises(ValueError, match=message):
+        Parts(config, load(config.data, None))
+
+
+def test_a_repair_that_needs_positives_ends_shuffling() -> None:
+    config = settings(batch={"size": 32}, loss={"name": "triplet", "positives": "easy"})
+    config = config.model_copy(update={"model": config.model.model_copy(update={"embedding_dim": 128})})
+    change = repaired(config, "class-collapse", [], class_sizes=[60] * 10)
+    assert change is not None
+    batch = change[0].batch
+    assert batch.size is None
+    assert batch.samples_per_class > 1
+    assert 24 <= batch.batch_size <= 40
