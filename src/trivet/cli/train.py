@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,22 +12,49 @@ from trivet.cli.options import Change, DataRoot, Json, exists, refuse
 from trivet.cli.output import command_line, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
 
+if TYPE_CHECKING:
+    from trivet.training.config import RunConfig
+
 
 def train(
     context: typer.Context,
     config: Annotated[
         Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False, callback=exists)
     ] = None,
-    set: Change = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml.")
-    ] = None,
-    labels: Annotated[
+    vectors: Annotated[
         Path | None,
         typer.Option(
             callback=exists,
-            help="Decisions on training labels, a csv file id,decision,label as trivet audit writes it: keep, relabel "
-            "or drop. The same as --set data.decisions=FILE.",
+            help="In place of settings: a file of vectors with labels (npz, parquet, or npy with a csv beside it), on "
+            "which a head is trained.",
+        ),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            callback=exists,
+            help="In place of settings: a file of texts with labels (csv, parquet or JSON lines), on whose vectors a "
+            "head is trained.",
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="With --texts: the sentence-transformers model that makes the vectors, by name or folder. Default: "
+            "character n-grams."
+        ),
+    ] = None,
+    set: Change = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml or another file NAME."),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With settings: decisions on training labels, a csv file id,decision,label as trivet audit writes it: "
+            "keep, relabel or drop; the same as --set data.decisions=FILE. With --vectors or --texts: a label column; "
+            "may be repeated, the coarse one first, which is trained on.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
@@ -56,7 +83,8 @@ def train(
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        refuse(context, "--resume takes the settings of the run", "set", "labels", "output", "force", "folds")
+        own = ("vectors", "texts", "encoder", "set", "labels", "output", "force", "folds")
+        refuse(context, "--resume takes the settings of the run", *own)
         from trivet.tasks import train as run  # here: it loads the training stack
 
         folder = resume
@@ -64,15 +92,24 @@ def train(
     else:
         if repair:
             raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
-        if config is None:
-            raise ValueError("train needs a settings file, such as examples/omniglot.toml, or --resume RUN.")
-        from trivet.training.config import RunConfig
-
-        decisions = [] if labels is None else [f"data.decisions={dumps(str(labels))}"]
-        settings = RunConfig.read(config, [*(set or []), *decisions])  # before what takes long to load
+        sources = [source for source in (config, vectors, texts) if source is not None]
+        if len(sources) != 1:
+            raise ValueError(
+                "train needs one of a settings file, such as examples/omniglot.toml, --vectors FILE, --texts FILE and "
+                f"--resume RUN: got {len(sources)} of them."
+            )
+        if encoder is not None and texts is None:
+            raise ValueError("--encoder makes vectors of texts: give it with --texts FILE.")
+        if config is not None:
+            settings = _read(config, set or [], labels)  # before what takes long to load
+        else:
+            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": labels})
+            data |= {"name": "vectors"} if texts is None else {"name": "texts"}
+            data |= {} if encoder is None else {"encoder": encoder}
+            settings = _made(data, set or [], folds, data_root)
         from trivet.tasks import train as run
 
-        folder = output or Path("runs") / config.stem
+        folder = output or Path("runs") / sources[0].stem
         if folds is not None:
             result = run.cross_validate(
                 settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True
@@ -100,3 +137,29 @@ def train(
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
         typer.echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
     return 1
+
+
+def _read(config: Path, changes: list[str], decisions: list[str] | None) -> RunConfig:
+    """The settings of a file, with changes and a file of decisions on labels."""
+    from trivet.training.config import RunConfig  # here: `--help` needs no settings
+
+    if decisions is not None and len(decisions) > 1:
+        raise ValueError(f"--labels takes one file of decisions with a settings file: got {', '.join(decisions)}.")
+    for file in decisions or []:
+        exists(Path(file))
+        changes = [*changes, f"data.decisions={dumps(file)}"]
+    return RunConfig.read(config, changes)
+
+
+def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
+    """Settings that suit the data, said on standard error."""
+    from trivet.tasks.display import Display  # here: it loads the training stack
+    from trivet.tasks.head import head_settings
+
+    changes = changes if folds is None else [*changes, f"data.folds={folds}"]
+    with Display(show=True) as display:
+        settings, said = head_settings(
+            data, changes, data_root=data_root, progress=lambda done, total: display.update("encoding", done, total)
+        )
+    typer.echo(said, err=True)
+    return settings
