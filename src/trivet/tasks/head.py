@@ -14,8 +14,8 @@ from trivet.training.choosing import SPLITS
 from trivet.training.config import RunConfig
 
 SOURCE = "the settings of trivet train --vectors or --texts"
-FOLDS, FEWER = 4, 2  # of the training classes, one of which is held out to choose the step; fewer where they are few
-ENOUGH = 8  # training classes from which on there are more folds
+FEWER, FOLDS = 2, 4  # of the training classes, one of which is held out to choose the step; fewer where they are few
+ENOUGH, HELD_OUT = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
 CLASSES, SAMPLES = 32, 8  # of a batch
 STEPS, RATE, LOOKS = 200, 1e-4, 20  # optimiser steps, learning rate, steps between two looks at the held-out classes
 MARGIN = 0.4
@@ -53,13 +53,13 @@ def head_settings(
         "model": {"name": "residual", "embedding_dim": width},
         "loss": {"name": "triplet", "margin": MARGIN, "positives": "random", "negatives": "violating"},
         "training": {"steps": STEPS, "learning_rate": RATE},
-        "evaluation": {"distance": "cosine", "every": LOOKS},
+        "evaluation": {"distance": "cosine", "every": LOOKS, "nmi_plus": 2, "map_points": 500},
     }
     if "name" in given.get("loss", {}):
         del values["loss"]
     folds, choosable = config.folds, any(name in splits.evaluation for name in SPLITS)
     if not choosable and classes >= 2 * FEWER:
-        folds = FOLDS if classes >= ENOUGH else FEWER
+        folds = max(FOLDS, round(classes / HELD_OUT)) if classes >= ENOUGH else FEWER
         values["data"]["folds"] = folds
         classes -= -(-classes // folds)
         choosable = True
