@@ -76,6 +76,11 @@ class DataConfig(NamedConfig):
         """The shape of an input, where it is known before the data are read."""
         return None
 
+    @property
+    def text_column(self) -> str | None:
+        """The column of a data set that holds the text of each item, if there is one."""
+        return None
+
     def path_of(self, id: str) -> Path | None:
         """The file of an item, if each is one."""
         return None

@@ -43,6 +43,11 @@ class TextsConfig(ListedConfig):
         "model and know no meaning.",
     )
 
+    @property
+    def text_column(self) -> str:
+        """The column of the texts."""
+        return self.text
+
 
 def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) -> Splits:
     """The texts of `config.path` as vectors, labelled by the other columns and split as `config.split` says.
@@ -73,16 +78,19 @@ def texts_like(config: TextsConfig, path: Path, data_root: Path, progress: Progr
     Raises:
         ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
     """
-    found, texts = _read(path, config.text, None)
+    try:
+        found, texts = _read(path, config.text, None)
+    except ValueError:  # a column that nobody named may be at fault
+        found, texts = _read(path, config.text, ())
     trained = [] if config.encoder is not None else _texts(_unencoded(config)[0].train)
     vectors = _encoded(texts, config, trained, data_root, progress)
-    return dataset_of(replace(found, embeddings=vectors, texts=texts), path, labelled=False)
+    return dataset_of(replace(found, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)
 
 
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
     found, texts = _read(config.path, config.text, config.levels)
-    whole = dataset_of(replace(found, texts=texts), config.path)
+    whole = dataset_of(replace(found, texts=texts), config.path, text=config.text)
     level = choose_level(config.level, whole.labels)
     return split_items(whole, level, config, found.splits, config.path), texts
 

@@ -39,6 +39,11 @@ class VectorsConfig(ListedConfig):
         None, description='The column that pages show of each item. Default: "text" if it is there, else the id.'
     )
 
+    @property
+    def text_column(self) -> str:
+        """The column that is shown, if it is there."""
+        return TEXT if self.text is None else self.text
+
 
 @dataclass(frozen=True, eq=False)
 class VectorInputs:
@@ -84,24 +89,38 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     Raises:
         ValueError: if the file is broken, a row has no label, a vector is not finite, or the split cannot be.
     """
-    vectors = open_vectors(config)
-    whole = dataset_of(vectors, config.path)
+    vectors = _open(config.path, config.table, config.levels, config.text)
+    whole = dataset_of(vectors, config.path, text=config.text_column)
     return split_items(whole, choose_level(config.level, whole.labels), config, vectors.splits, config.path)
 
 
-def open_vectors(config: VectorsConfig) -> Vectors:
-    """The rows of the file with their columns, of which a text for each."""
-    vectors = read_vectors(config.path, table=config.table, levels=config.levels, text=config.text)
-    if config.text is None and TEXT in vectors.columns and TEXT not in (config.levels or ()):
-        vectors = read_vectors(config.path, table=config.table, levels=config.levels, text=TEXT)
+def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
+    """The vectors of another file as a run on `config` takes them, with what other columns say; labels are not needed.
+
+    Raises:
+        ValueError: as `load_vectors`.
+    """
+    try:
+        found = _open(path, None, None, config.text)
+    except ValueError:  # a column that nobody named may be at fault
+        found = _open(path, None, (), config.text)
+    return dataset_of(found, path, text=config.text_column, labelled=False)
+
+
+def _open(path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None) -> Vectors:
+    """The rows of the file with their columns, of which a text for each, if there is one."""
+    vectors = read_vectors(path, table=table, levels=levels, text=text)
+    if text is None and TEXT in vectors.columns and TEXT not in (levels or ()):
+        return read_vectors(path, table=table, levels=levels, text=TEXT)
     return vectors
 
 
-def dataset_of(vectors: Vectors, path: Path, *, labelled: bool = True) -> Dataset:
+def dataset_of(vectors: Vectors, path: Path, *, text: str, labelled: bool = True) -> Dataset:
     """All rows as items.
 
     Args:
         path: of the file, which errors name.
+        text: what the column of texts is called, if there is one.
         labelled: whether each item must have a label.
 
     Raises:
@@ -122,7 +141,8 @@ def dataset_of(vectors: Vectors, path: Path, *, labelled: bool = True) -> Datase
     ids = tuple(vectors.names())
     shown = ids if vectors.texts is None else vectors.texts
     inputs = VectorInputs(vectors.embeddings, shown, np.arange(count), path)
-    return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol)
+    columns = {} if vectors.texts is None or text in labels else {text: tuple(vectors.texts)}
+    return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
 
 
 def labels_of(vectors: Vectors, path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:

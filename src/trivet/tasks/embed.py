@@ -1,4 +1,4 @@
-"""`trivet embed`: embeds other images with the model of a run."""
+"""`trivet embed`: embeds other images, texts or vectors with the model of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import DATA_SETS, load, load_images, settings_for
+from trivet.data import DATA_SETS, DataConfig, load, load_file, load_images, settings_for
 from trivet.plugins import absolute, is_reference
 from trivet.tables import write_embeddings
 from trivet.tasks.display import Display
@@ -22,9 +22,10 @@ from trivet.training.run_folder import (
 def embed_data(
     path: Path, data: str, output: Path, *, data_root: Path | None = None, progress: bool = False
 ) -> dict[str, Any]:
-    """Embed a folder of images, or a data set by name, with the model of a run; writes a parquet file.
+    """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
 
-    A data set has a column `split` besides its label levels; a folder has the levels its nesting gives, if any.
+    Writes a parquet file. A data set has a column `split` besides its label levels; a folder has the levels its nesting
+    gives, if any, and a file its columns.
 
     Raises:
         ValueError, OSError: if the run, the data or the output cannot be used.
@@ -32,7 +33,7 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run)
-    names = [name for name in DATA_SETS if name != "folder"]
+    names = [name for name, one in DATA_SETS.items() if not _needs_more(one.config)]
     with Display(show=progress) as display:
 
         def reading(done: int, total: int) -> None:
@@ -42,11 +43,22 @@ def embed_data(
             same = config.data.name == absolute(data)
             splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
             parts = {"train": splits.train, **splits.evaluation}
+        elif Path(data).is_file():
+            part = load_file(
+                config.data, Path(data), data_root, lambda done, total: display.update("encoding", done, total)
+            )
+            if part.inputs.shape != model.input_shape:
+                raise ValueError(
+                    f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: "
+                    f"got {part.inputs.shape[0]}; make them with the same encoder."
+                )
+            parts = {"": part}
         elif Path(data).is_dir():
             parts = {"": load_images(Path(data), model.input_shape, reading)}
         else:
             raise ValueError(
-                f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
+                f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
+                "none of these; check the path."
             )
         embeddings = [
             embed(model, part.inputs, lambda done, total: display.update("embedding", done, total))
@@ -73,3 +85,8 @@ def embed_data(
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped,
     }
+
+
+def _needs_more(config: type[DataConfig]) -> bool:
+    """Whether a data set needs more settings than its name, such as where its items are."""
+    return any(field.is_required() for field in config.model_fields.values())
