@@ -1,30 +1,48 @@
-"""Files and folders that are written whole or not at all."""
+"""Files and folders that are written whole or not at all, by one process at a time, also where one is killed.
+
+The names that a killed process may leave, which only this file knows:
+
+    .NAME.PROCESS.trivet      beside a file NAME: what was being written
+    .NAME.trivet-new          beside a folder NAME: what was being built to take its place, or to be moved into it
+    .NAME.trivet-old          beside it: what it takes the place of, until that is done
+    .NAME.trivet-lock         beside it: locked by the process that builds it
+    .lock                     in a folder that is filled in place: locked by the process that fills it
+    .trivet-replaced          in it: what was there before, to be put back
+    .trivet-earlier           in it: the same, once what came after is worth keeping until it has ended
+    .trivet-moving            in it: what is on its way to `.trivet-replaced`, or back
+    .trivet-dropped           in it: what is being removed
+
+Locks end with their process: what nobody has locked is a leftover, and the next command puts it right.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import glob
 import json
+import logging
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+LOCK = ".lock"
+REPLACED, EARLIER, MOVING, DROPPED = (f".trivet-{name}" for name in ("replaced", "earlier", "moving", "dropped"))
+INSIDE = frozenset((LOCK, REPLACED, EARLIER, MOVING, DROPPED))
+PARTIAL = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)(?P<ending>\.trivet)?")
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # of a file system that cannot lock
+log = logging.getLogger("trivet")
+_handles: set[int] = set()  # of the files that this process has locked
+
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that a reader finds the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as partial:
+        partial.write_bytes(data)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -33,41 +51,347 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def new_folder(
-    path: Path, names: frozenset[str], *, mark: str, what: str, force: bool, worth_keeping: Callable[[], bool]
-) -> Iterator[None]:
-    """Make `path` an empty folder for the block; an older one of the same kind gives way with `force` only.
-
-    A folder is of the kind if it holds `mark` and nothing but `names`. The old one is kept aside until the block ends,
-    and put back if the block fails before there is anything `worth_keeping`.
+def whole_file(path: Path) -> Iterator[Path]:
+    """A file for the block to write, which takes the place of `path` if the block succeeds and is gone if it fails.
 
     Raises:
-        ValueError: if the folder exists and may not be replaced.
+        OSError: of `path`, whatever could not be written.
+    """
+    handle: int | None = None
+    partial = path.with_name(f".{path.name}.{os.getpid()}.trivet")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear(Path(left) for left in glob.glob(str(path.parent / f".{glob.escape(path.name)}.*.trivet")))
+        handle = _lock(partial)
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+        _release(handle)
+
+
+@contextmanager
+def whole_folder(path: Path, names: frozenset[str], *, mark: str, what: str, force: bool) -> Iterator[Path]:
+    """A folder for the block to fill, which takes the place of `path` if the block succeeds and is gone if it fails.
+
+    An older folder of the same kind gives way with `force` only, and once the new one is whole. A folder is of the kind
+    if it holds `mark` and nothing but `names`.
+
+    Raises:
+        ValueError: if the folder exists and may not be replaced, or another process is making it.
     """
     path = path.resolve()
-    aside: Path | None = None
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        held = {item.name for item in path.iterdir()} if path.is_dir() else {path.name}
-        if mark not in held or not held <= names:
-            other = sorted(held - names or held)[0]
-            raise ValueError(
-                f"the output folder must be new: {path} is not just {what}, it holds {other}; choose another --output."
-            )
+    new, old, lock = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end."):
+        try:
+            _say(_recover_beside(path))
+            _check_kind(path, names, mark=mark, what=what)
+            if not force:
+                _check_new(path, names, what)
+            new.mkdir()
+            yield new
+            if path.exists():
+                path.rename(old)
+            new.rename(path)
+        finally:
+            _recover_beside(path)
+            lock.unlink()
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path` for the block, which is gone after it.
+
+    Raises:
+        ValueError: if another process has one.
+    """
+    path = path.resolve()
+    new, _, lock = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(lock, f"only one process may write a folder: {path} is in use; wait for it to end."):
+        try:
+            _say(_recover_beside(path))
+            new.mkdir()
+            yield new
+        finally:
+            _recover_beside(path)
+            lock.unlink()
+
+
+@contextmanager
+def filled_folder(
+    path: Path,
+    names: frozenset[str],
+    *,
+    mark: str,
+    what: str,
+    force: bool,
+    ended: Callable[[], bool],
+    go_on: str = "",
+) -> Iterator[None]:
+    """Hold `path`, an empty folder, for the block to fill in place; an older one of the same kind gives way with
+    `force` only.
+
+    The lock is taken before anything is moved. The old content then waits within the folder. However the block ends, it
+    is put back, unless `keep_new` was called: then both are kept until the new content has `ended`.
+
+    Args:
+        names, mark: of the kind, as in `whole_folder`.
+        what: the folder holds, such as "a run".
+        ended: whether the folder holds something complete.
+        go_on: how to continue what is there instead of replacing it, for the message.
+
+    Raises:
+        ValueError: if the folder exists and may not be replaced, or another process is writing it.
+    """
+    path = path.resolve()
+    _check_kind(path, names, mark=mark, what=what)
+    made = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    with held(path, names, what=what, ended=ended):
         if not force:
-            raise ValueError(
-                f"the output folder must be new: {path} holds {what}; choose another --output, or add --force."
-            )
-        aside = path.with_name(f".{path.name}.replaced-{os.getpid()}")
-        path.rename(aside)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
+            _check_new(path, names, what, go_on)
+        try:
+            _set_aside(path)
+            yield
+        finally:
+            _recover_within(path)
+            if (path / EARLIER).exists() and not ended():
+                log.warning(f"what {path} held before is kept in {path / EARLIER} until this has ended")
+            if made and not _content(path):
+                shutil.rmtree(path)
+
+
+def keep_new(path: Path) -> None:
+    """What fills a folder in place is now worth keeping: the old content is not put back any more."""
+    if (path / REPLACED).exists():
+        (path / REPLACED).rename(path / EARLIER)
+
+
+@contextmanager
+def held(path: Path, names: frozenset[str], *, what: str, ended: Callable[[], bool]) -> Iterator[None]:
+    """Keep other processes from writing a folder meanwhile; what killed ones left of it is put right first.
+
+    Args:
+        names, what, ended: as in `filled_folder`.
+
+    Raises:
+        ValueError: if another process is writing it.
+    """
+    with _locked(path / LOCK, f"only one process may write {what}: {path} is in use; wait for it to end."):
+        _recover_within(path)
+        folders = [path, *(path / name for name in sorted(names) if (path / name).is_dir())]
+        _clear((left for folder in folders for left in sorted(folder.iterdir())), names)
+        if ended():
+            _drop_old(path)
         yield
-    except BaseException:
-        if aside is not None and not worth_keeping():
-            shutil.rmtree(path, ignore_errors=True)
-            aside.rename(path)
-        elif aside is not None:
-            shutil.rmtree(aside)
-        raise
-    if aside is not None:
-        shutil.rmtree(aside)
+        if ended():
+            _drop_old(path)
+
+
+def recover(path: Path) -> None:
+    """Put right what killed processes left of the output `path`, beside it and within it, and say so.
+
+    What a living process has locked is left alone, and so is what this one may not change.
+    """
+    path = path.resolve()
+    try:
+        *_, lock = beside = _beside(path)
+        if any(place.exists() for place in beside):
+            with _locked(lock, "in use"):
+                _say(_recover_beside(path))
+                lock.unlink()
+        if any((path / name).exists() for name in (REPLACED, MOVING, DROPPED)):
+            with _locked(path / LOCK, "in use"):
+                _recover_within(path)
+    except (ValueError, OSError):
+        return
+
+
+def _beside(path: Path) -> tuple[Path, Path, Path]:
+    """Where a folder is built, where the one that it replaces waits, and the lock of both."""
+    new, old, lock = (path.with_name(f".{path.name}.trivet-{name}") for name in ("new", "old", "lock"))
+    return new, old, lock
+
+
+def _recover_beside(path: Path) -> list[str]:
+    """Leave nothing beside a folder; returns what was done."""
+    new, old, _ = _beside(path)
+    said = []
+    if old.exists() and not path.exists():  # the end came while they changed places
+        (new if new.exists() else old).rename(path)
+        said.append(f"put {path} in its place, which a killed process had left undone")
+    for left in (new, old):
+        if left.exists():
+            _remove(left)
+            said.append(f"removed {left}, which a killed process had left behind")
+    return said
+
+
+def _recover_within(path: Path) -> None:
+    if (path / MOVING).exists():  # what is not in it has not been moved, or is back already
+        _back(path)
+    elif (path / REPLACED).exists():
+        _empty(path)
+        (path / REPLACED).rename(path / MOVING)
+        _back(path)
+    _remove(path / DROPPED)
+
+
+def _say(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        log.warning(sentence)
+
+
+def _back(path: Path) -> None:
+    for item in (path / MOVING).iterdir():
+        item.rename(path / item.name)
+    (path / MOVING).rmdir()
+    log.warning(f"put back what {path} held before")
+
+
+def _set_aside(path: Path) -> None:
+    """Move the content of a folder aside; what is aside already stays, as what came after it never ended."""
+    if (path / EARLIER).exists():
+        (path / EARLIER).rename(path / REPLACED)
+        _empty(path)
+    elif there := _content(path):
+        (path / MOVING).mkdir()
+        for name in there:
+            (path / name).rename(path / MOVING / name)
+        (path / MOVING).rename(path / REPLACED)
+
+
+def _drop_old(path: Path) -> None:
+    for aside in (path / EARLIER, path / REPLACED):
+        if aside.exists():
+            aside.rename(path / DROPPED)  # at once: from here on there is nothing to go back to
+            _remove(path / DROPPED)
+
+
+def _empty(path: Path) -> None:
+    for name in _content(path):
+        _remove(path / name)
+
+
+def _remove(item: Path) -> None:
+    if item.is_dir() and not item.is_symlink():
+        shutil.rmtree(item)
+    else:
+        item.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> list[str]:
+    """The names of what a folder holds, but for those of this file."""
+    return sorted(item.name for item in path.iterdir() if item.name not in INSIDE)
+
+
+def _check_kind(path: Path, names: frozenset[str], *, mark: str, what: str) -> None:
+    """ValueError if `path` is there and is not of the kind: this is never replaced."""
+    if not path.exists():
+        return
+    there = _content(path) if path.is_dir() else [path.name]
+    others = [name for name in there if name not in names and not _is_left(path / name, names)]
+    own = [name for name in there if name in names]
+    if others or (own and mark not in own):
+        raise ValueError(
+            f"the output folder must be new: {path} is not just {what}, it holds {(others or own)[0]}; choose another "
+            "--output."
+        )
+
+
+def _check_new(path: Path, names: frozenset[str], what: str, go_on: str = "") -> None:
+    if path.exists() and names.intersection(_content(path)):
+        raise ValueError(
+            f"the output folder must be new: {path} holds {what}; choose another --output, or add --force{go_on}."
+        )
+
+
+def _clear(files: Iterable[Path], names: frozenset[str] = frozenset()) -> None:
+    """Remove those files that a killed process was writing."""
+    for file in files:
+        if _is_left(file, names):
+            file.unlink(missing_ok=True)
+            log.warning(f"removed {file}, which a killed process had left unfinished")
+
+
+def _is_left(file: Path, names: frozenset[str]) -> bool:
+    """Whether a killed process was writing this file.
+
+    Args:
+        names: that are known to be ours, so that the shorter ending of earlier versions is one of ours too.
+    """
+    match = PARTIAL.fullmatch(file.name)
+    if match is None or not (match["ending"] or match["name"] in names) or file.is_symlink() or not file.is_file():
+        return False
+    if int(match["process"]) != os.getpid() and _alive(int(match["process"])):
+        return False
+    try:
+        handle = _lock(file, make=False)
+    except OSError:
+        return False
+    _release(handle)
+    return handle is not None
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@contextmanager
+def _locked(path: Path, in_use: str) -> Iterator[None]:
+    """Hold a lock file, which is made if needed; ValueError `in_use` if another process holds it."""
+    handle = _lock(path)
+    if handle is None:
+        raise ValueError(in_use)
+    try:
+        yield
+    finally:
+        _release(handle)
+
+
+def _lock(path: Path, *, make: bool = True) -> int | None:
+    """Open a file and lock it until it is closed, also by death; None if it is locked already."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if make else 0), 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(handle)
+                if isinstance(error, BlockingIOError | PermissionError):
+                    return None
+                raise
+        if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
+            _handles.add(handle)
+            return handle
+        os.close(handle)  # its last holder has removed it
+
+
+def _release(handle: int | None) -> None:
+    if handle in _handles:
+        _handles.discard(handle)
+        os.close(handle)
+
+
+def _forget() -> None:
+    """In a child, such as one that reads data: it holds no lock, so that it keeps none when its parent is killed."""
+    for handle in _handles:
+        os.close(handle)
+    _handles.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -201,6 +203,70 @@ def test_an_unexpected_fault_is_exit_code_1(
     assert "unexpected RuntimeError: a bug" in err
 
 
+@pytest.mark.parametrize("variable", ["WORLD_SIZE=2", "RANK=1", "LOCAL_RANK=3", "SLURM_PROCID=1", "WORLD_SIZE=1"])
+def test_several_processes_are_refused(
+    variable: str, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*variable.split("="))
+    change = () if variable != "WORLD_SIZE=1" else ("--set", "data.root=gone", "--set", "data.name=folder")
+    code, out, err = call("train", "small.toml", *change, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out, err.count("\n"), Path("runs").exists()) == (2, "", 1, False)
+    assert ("one process" in err) == (variable != "WORLD_SIZE=1")  # one of one is alone
+    assert ("gone does not exist" in err) == (variable == "WORLD_SIZE=1")
+
+
+@pytest.fixture
+def signals_arrive() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has such processes ignore Ctrl-C."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_arrive")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "moment", ["tasks.train.load", "training.fit.Task.configure_optimizers", "training.job.Job.checkpoint"]
+)
+def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
+    moment: str,
+    number: signal.Signals,
+    settings: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = {"config.toml": "the old one", "model/model.json": "{}"}
+    for name, text in old.items():
+        Path("runs/small", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("runs/small", name).write_text(text)
+
+    def ask(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), number)
+        for _ in range(600):
+            time.sleep(0.1)  # short, as below
+            if moment.startswith("training.fit"):
+                break  # while Lightning sets up, the request is noted
+
+    owner, _, name = f"trivet.{moment}".rpartition(".")
+    original = getattr(pkgutil.resolve_name(owner), name)
+
+    def asked(*arguments: object, **options: object) -> object:
+        ask()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(f"{owner}.{name}", asked)
+    code, out, err = call("train", "small.toml", "--force", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("trivet: stopped")
+    held = {str(file.relative_to("runs/small")): file for file in Path("runs/small").rglob("*") if file.is_file()}
+    held.pop(".lock", None)
+    assert {name: file.read_text() for name, file in held.items()} == old
+    assert [item.name for item in Path("runs").iterdir()] == ["small"]
+
+
 def test_data_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = call("data", "list", "--json", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
@@ -212,6 +278,7 @@ def test_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert call("--version", capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, "trivet 0.1.0\n")
 
 
+@pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_run_that_goes_on(
     number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -249,6 +316,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
     assert steps_logged == [str(step) for step in range(1, done + 3)]
 
 
+@pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
     number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

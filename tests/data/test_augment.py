@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
-from trivet.data import DigitsConfig, FolderConfig, augmentation
-from trivet.data.augment import shift, shift_and_flip
+from trivet.data import Augment, DigitsConfig, FolderConfig, augmentation, in_memory
+from trivet.data.augment import erased, jittered, random_parts, random_places
+from trivet.data.images import Frame
+from trivet.data.inputs import FileInputs
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -39,34 +44,122 @@ def places(original: Tensor, changed: Tensor, *, reflect: bool, most: tuple[int,
 
 def test_shift_moves_each_image_by_up_to_an_eighth_over_black() -> None:
     images = torch.rand(200, 1, 8, 16, generator=seeded(0)) + 0.1
-    changed = shift(images, seeded(1))
+    changed = random_places(images, (8, 16), (1, 2), seeded(1))
     seen = Counter(places(a, b, reflect=False, most=(1, 2)) for a, b in zip(images, changed, strict=True))
     assert len(seen) == 15
     assert max(seen.values()) < 40  # 200 images over 15 places
 
 
 def test_photographs_are_reflected_at_the_edge_and_half_are_mirrored() -> None:
-    images = torch.rand(200, 2, 8, 8, generator=seeded(0))
-    changed = shift_and_flip(images, seeded(1))
-    mirrored = 0
-    for original, image in zip(images, changed, strict=True):
+    images = (torch.rand(200, 2, 8, 8, generator=seeded(0)) * 255).to(torch.uint8)
+    augment = Augment("crop-flip", mirror=True)
+    changed = augment(in_memory(images.numpy()), np.arange(200), seeded(1))
+    assert changed.dtype == torch.float32
+    flipped = 0
+    for original, image in zip(images.float() / 255, changed, strict=True):
         try:
             places(original, image, reflect=True, most=(1, 1))
         except ValueError:  # no such place
             places(original, image.flip(2), reflect=True, most=(1, 1))
-            mirrored += 1
-    assert 70 < mirrored < 130
+            flipped += 1
+    assert 70 < flipped < 130
 
 
-def test_the_change_follows_from_the_generator_alone() -> None:
-    images = torch.rand(16, 1, 9, 9, generator=seeded(0))
-    for change in (shift, shift_and_flip):
-        assert torch.equal(change(images, seeded(5)), change(images, seeded(5)))
-        assert not torch.equal(change(images, seeded(5)), change(images, seeded(6)))
-        assert change(images[:0], seeded(5)).shape == (0, 1, 9, 9)
+def test_what_resize_leaves_is_cut_at_every_place_and_in_the_centre_for_evaluation() -> None:
+    pixels = np.arange(7 * 6, dtype=np.uint8).reshape(1, 1, 7, 6).repeat(300, 0)
+    inputs = in_memory(pixels, size=(4, 5))
+    assert inputs.shape == (1, 4, 5)
+    assert (inputs.batch(np.array([3])) * 255)[0, 0, 0, 0] == 6 * 1 + 0
+    corners = (Augment("crop-flip", mirror=False)(inputs, np.arange(300), seeded(2)) * 255)[:, 0, 0, 0].round().int()
+    assert sorted(set(corners.tolist())) == [6 * row + column for row in range(4) for column in range(2)]
+    padded = Augment("pad-crop", mirror=False)(inputs, np.arange(300), seeded(2))
+    assert padded.shape == (300, 1, 4, 5)
+    assert (padded == 0).flatten(1).all(1).any()  # nothing but padding, in some
+
+
+def test_random_parts_lie_inside_and_are_of_every_size() -> None:
+    down, across = torch.meshgrid(torch.arange(60.0), torch.arange(80.0), indexing="ij")
+    image = torch.stack([down / 60, across / 80, torch.zeros(60, 80)])  # each colour tells the place
+    parts = random_parts([image] * 300, (12, 12), seeded(4))
+    assert parts.shape == (300, 3, 12, 12)
+    heights = (parts[:, 0, -1].mean(1) - parts[:, 0, 0].mean(1)) * 60 * 12 / 11
+    widths = (parts[:, 1, :, -1].mean(1) - parts[:, 1, :, 0].mean(1)) * 80 * 12 / 11
+    areas, ratios = heights * widths / 4800, widths / heights
+    assert 0.06 < areas.min() < 0.15
+    assert 0.8 < areas.max() <= 1.02
+    assert ratios.log().abs().max() < math.log(1.42)  # 4/3, with the edges of a few pixels
+    assert parts.min() >= 0
+    assert parts.max() <= 1
+    assert random_parts([image[:, :, :6]], (4, 4), seeded(0)).shape == (1, 3, 4, 4)  # 10 times as high as wide
+
+
+def test_colours_are_multiplied_and_greys_stay_grey() -> None:
+    images = torch.full((200, 3, 4, 4), 100, dtype=torch.uint8)
+    changed = jittered(images, 0.25, seeded(5))
+    values = changed[:, 0, 0, 0].float()
+    assert changed.dtype == torch.uint8
+    assert 72 <= values.min() < 80  # bytes lose up to one at each of three steps
+    assert 120 < values.max() <= 126
+    assert (changed.flatten(1).amax(1) == changed.flatten(1).amin(1)).all()
+    assert jittered(images[:2, :1], 0.25, seeded(5)).shape == (2, 1, 4, 4)
+
+
+def test_a_share_of_images_has_a_rectangle_of_noise() -> None:
+    images = torch.full((400, 3, 16, 8), 2.0)
+    changed = erased(images, 0.5, seeded(6))
+    touched = (changed != 2).any(1)  # (B, H, W)
+    count = touched.flatten(1).any(1).sum().item()
+    assert 160 < count < 240
+    assert (images == 2).all()
+    for one in touched[touched.flatten(1).any(1)]:
+        rows, columns = one.any(1).nonzero()[:, 0], one.any(0).nonzero()[:, 0]
+        assert one.sum() == len(rows) * len(columns)  # a whole rectangle
+        assert 0.01 < one.float().mean() < 0.45
+    assert changed[changed != 2].std() > 0.2
+
+
+@pytest.mark.parametrize("cut", ["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"])
+def test_the_change_follows_from_the_generator_alone(cut: str) -> None:
+    inputs = in_memory((torch.rand(16, 3, 9, 9, generator=seeded(0)) * 255).to(torch.uint8).numpy())
+    augment = Augment(cut, mirror=True, jitter=0.2, erase=0.5)
+    index = np.arange(16)
+    assert torch.equal(augment(inputs, index, seeded(5)), augment(inputs, index, seeded(5)))
+    assert not torch.equal(augment(inputs, index, seeded(5)), augment(inputs, index, seeded(6)))
+    assert augment(inputs, index[:0], seeded(5)).shape == (0, 3, 9, 9)
 
 
 def test_only_photographs_are_mirrored() -> None:
     assert augmentation(DigitsConfig()) is None
-    assert augmentation(DigitsConfig(augment="crop-flip")) is shift
-    assert augmentation(FolderConfig(root=Path("x"), augment="crop-flip")) is shift_and_flip
+    digits = augmentation(DigitsConfig(augment="crop-flip"))
+    assert digits is not None
+    assert not digits.mirror
+    photographs = augmentation(FolderConfig(root=Path("x"), augment="flip", jitter=0.1))
+    assert photographs is not None
+    assert (photographs.mirror, photographs.jitter, photographs.erase) == (True, 0.1, 0)
+    only_colours = augmentation(FolderConfig(root=Path("x"), jitter=0.1))
+    assert only_colours is not None
+    assert not only_colours.mirror
+    with pytest.raises(ValueError, match='"flip" mirrors photographs: digits has none'):
+        DigitsConfig(augment="flip")
+
+
+def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path: Path) -> None:
+    from PIL import Image
+
+    wide = np.zeros((20, 60, 3), np.uint8)
+    wide[:, :20, 0], wide[:, 40:, 2] = 255, 255  # red on the left, blue on the right: the centre is black
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    frame = Frame(3, (10, 10), resize=12)
+    assert frame.cover == (12, 12)
+    files = FileInputs([tmp_path / "wide.png"], frame, np.arange(1), whole=True)
+    for memory_gb in (1, 0):
+        inputs, broken = files.decode_all(memory_gb, None)
+        assert not broken
+        assert isinstance(inputs, FileInputs)
+        assert (inputs.decoded is not None) == (memory_gb == 1)
+        assert inputs.stored(np.array([0]))[0].shape == (3, 12, 24)  # up to twice as wide as it must be
+        assert inputs.batch(np.array([0])).shape == (1, 3, 10, 10)
+        assert inputs.batch(np.array([0]))[0, :, :, 2:-2].max() < 0.1
+        parts = Augment("random-resized-crop", mirror=False)(inputs, np.zeros(100, int), seeded(0))
+        assert parts[:, 0].max() > 0.5
+        assert parts[:, 2].max() > 0.5

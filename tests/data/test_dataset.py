@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from trivet.data.dataset import Dataset, check_evaluable, check_trainable, choose_level
+from trivet.data.dataset import (
+    Dataset,
+    Splits,
+    check_apart,
+    check_evaluable,
+    check_trainable,
+    choose_level,
+    trained_classes,
+)
 from trivet.data.inputs import in_memory
 
 
@@ -47,3 +57,28 @@ def test_evaluation_needs_two_items_in_every_split(fine: list[int]) -> None:
     check_evaluable({"seen": dataset([0, 1])})
     with pytest.raises(ValueError, match=rf"at least two images.*'val' has {len(fine)}; add images to its folder"):
         check_evaluable({"seen": dataset([0, 1]), "val": dataset(fine)})
+
+
+def parts_of(train: list[tuple[int, int]], unseen: list[tuple[int, int]]) -> Splits:
+    """Items with a coarse and a fine class each."""
+    both = np.array(train + unseen)
+    whole = Dataset(
+        "two levels",
+        in_memory(np.zeros((len(both), 1, 2, 2), np.uint8)),
+        {"coarse": both[:, 0], "fine": both[:, 1]},
+        {"coarse": ("a", "b"), "fine": tuple("pqrstu")},
+        tuple(map(str, range(len(both)))),
+    )
+    held_out = whole.subset(np.arange(len(train), len(both)))
+    return Splits(whole.subset(np.arange(len(train))), {"unseen": held_out}, "coarse")
+
+
+def test_no_class_and_no_item_is_both_trained_on_and_unseen() -> None:
+    splits = parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 4)])
+    check_apart(splits)
+    assert trained_classes(splits, "unseen") == {"coarse": 2, "fine": 0}
+    with pytest.raises(ValueError, match="no class of 'unseen' may be trained on: 1 are, at level 'fine'"):
+        check_apart(parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 2)]))
+    twice = replace(splits, evaluation={"unseen": splits.train.subset(np.array([2]))})
+    with pytest.raises(ValueError, match="both trained on and evaluated: 1 of 'unseen' are, first '2'"):
+        check_apart(twice)

@@ -45,6 +45,7 @@ def test_the_list_of_mirrors_tried_is_cut_to_the_last_cause(tmp_path: Path, monk
     [
         ("mnist", "MNIST", "MNIST/raw", FILES),
         ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw", FILES),
+        ("flowers102", "Flowers102", "flowers-102", ["imagelabels.mat", "setid.mat", "jpg"]),
         ("omniglot", "Omniglot", "omniglot-py", ["images_background.zip", "images_evaluation.zip"]),
     ],
 )
@@ -60,6 +61,22 @@ def test_only_whole_files_arrive_and_are_not_fetched_twice(
     (tmp_path / name / files[0]).unlink()
     with pytest.raises(ValueError, match="asked again"):
         download(name, tmp_path)
+
+
+def test_the_binary_version_of_cifar_is_fetched_because_the_other_is_pickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(url: str, folder: str, *, md5: str) -> None:
+        assert url.endswith("cifar-10-binary.tar.gz")
+        assert len(md5) == 32
+        (Path(folder) / "cifar-10-batches-bin").mkdir()
+        (Path(folder) / "cifar-10-batches-bin" / "test_batch.bin").touch()
+
+    monkeypatch.setattr(datasets.utils, "download_and_extract_archive", fetch)
+    assert download("cifar10", tmp_path) == tmp_path / "cifar10"
+    assert (tmp_path / "cifar10" / "cifar-10-batches-bin" / "test_batch.bin").is_file()
+    with pytest.raises(ValueError, match=r"sop must be fetched by hand: get it from https://cvgl"):
+        download("sop", tmp_path)
 
 
 def test_names_that_need_no_download(tmp_path: Path) -> None:

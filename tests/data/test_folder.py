@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from trivet.data import DataConfig, Splits, load
+from trivet.data import DataConfig, Splits, augmentation, load
 
 
 def make(root: Path, classes: dict[str, int]) -> None:
@@ -171,3 +172,22 @@ def test_linked_folders_are_entered_and_loops_end(tmp_path: Path) -> None:
     splits = read(tmp_path / "root")
     assert splits.train.names["class"] == ("a", "b", "c", "d")
     assert len(splits.train) + len(splits.evaluation["unseen"]) == 8
+
+
+def test_rectangles_are_cut_from_larger_ones(tmp_path: Path) -> None:
+    for kind in "abcd":
+        (tmp_path / kind).mkdir()
+        for i in range(2):
+            Image.linear_gradient("L").save(tmp_path / kind / f"{i}.png")  # 256 x 256, dark on top
+    splits = read(tmp_path, image_size=[8, 4], resize=6, augment="crop-flip")
+    assert splits.train.inputs.shape == (3, 8, 4)
+    centre = splits.train.inputs.batch(np.array([0]))[0, 0, :, 0] * 255
+    assert 256 * 2 / 12 - 12 < centre[0] < 256 * 3 / 12  # rows 2 to 9 of 12
+    augment = augmentation(DataConfig.parse({"name": "folder", "root": tmp_path, "augment": "crop-flip"}, source="x"))
+    assert augment is not None
+    tops = augment(splits.train.inputs, np.zeros(60, int), torch.Generator().manual_seed(0))[:, 0, 0, 0] * 255
+    assert len(tops.round().unique()) == 5  # 12 - 8 + 1 places
+    whole = read(tmp_path, image_size=[8, 4], augment="random-resized-crop")
+    assert whole.train.inputs.batch(np.array([0, 1])).shape == (2, 3, 8, 4)
+    with pytest.raises(ValueError, match="resize must be at least the shorter side of image_size, 4: got 3"):
+        read(tmp_path, image_size=[8, 4], resize=3)

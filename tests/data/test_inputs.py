@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from trivet.data.images import Frame
 from trivet.data.inputs import FileInputs, average_pool, in_memory
 
 
@@ -51,7 +52,7 @@ def test_files_that_break_during_a_run_are_an_error(tmp_path: Path) -> None:
     paths = [tmp_path / f"{i}.png" for i in range(3)]
     for i, path in enumerate(paths):
         Image.new("RGB", (8, 8), (i, 100, 200)).save(path)
-    inputs = FileInputs(paths, 4, 3, np.arange(3)).subset(np.array([2, 0]))
+    inputs = FileInputs(paths, Frame(3, (4, 4)), np.arange(3)).subset(np.array([2, 0]))
     assert (inputs.batch(np.array([0, 1]))[:, 0, 0, 0] * 255).tolist() == [2, 0]
     assert inputs.show(0).getpixel((0, 0)) == (2, 100, 200)
     paths[2].unlink()

@@ -282,20 +282,22 @@ def test_numbered_columns(tmp_path: Path) -> None:
             read(**columns, y=["a"])
 
 
-def test_embeddings_of_npz_by_name_or_alone(tmp_path: Path) -> None:
+def test_embeddings_of_npz_are_named_and_not_guessed(tmp_path: Path) -> None:
     other = np.zeros((4, 3))
     for arrays in (
         {"vectors": EMBEDDINGS, "other": other},
         {"other": other, "features": EMBEDDINGS},
-        {"x": EMBEDDINGS, "pairs": np.ones((4, 2), int)},
     ):
         np.savez_compressed(tmp_path / "a.npz", **arrays, y=np.arange(4))
         assert read_vectors(tmp_path / "a.npz").embeddings.tolist() == EMBEDDINGS.tolist()
+    np.savez(tmp_path / "a.npz", x=EMBEDDINGS, y=np.arange(4))
+    with pytest.raises(ValueError, match=r"it has x, y; if 'x' are the embeddings, save them under that name\."):
+        read_vectors(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", a=EMBEDDINGS, b=other, y=np.arange(4))
-    with pytest.raises(ValueError, match=r"it has a, b of that kind among a, b, y; name one 'embeddings'"):
+    with pytest.raises(ValueError, match=r"it has a, b, y; name the \(N, d\) floating-point array so"):
         read_vectors(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", y=np.arange(4))
-    with pytest.raises(ValueError, match=r"it has none of that kind among y;"):
+    with pytest.raises(ValueError, match=r"it has y; name the"):
         read_vectors(tmp_path / "a.npz")
 
 
@@ -530,7 +532,7 @@ def test_a_parquet_footer_that_counts_other_rows(write: Write, tmp_path: Path) -
         ("label,b\n1,2\n3\n6,7\n8,9\n", "Row #3: Expected 2 columns, got 1"),
         ('label,b\n1,2\n"3\n\n4",4,5\n', "Row #3: Expected 2 columns, got 3"),
         ("", "Empty CSV file"),
-        (b"label,b\na,1\nb,2\n\xff,3\nd,4\n", "invalid UTF8"),
+        (b"label,b\na,1\nb,2\n\0,3\nd,4\n", "it holds a zero byte"),
     ],
 )
 def test_a_broken_csv_is_named(table: str | bytes, reason: str, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "x.toml").write_text(SETTINGS)
     (tmp_path / "bad.csv").write_text("id,decisoin\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trivet.data.folder.decode_files", decoded)
+    monkeypatch.setattr("trivet.data.inputs.decode_files", decoded)
     return tmp_path
 
 

@@ -17,7 +17,8 @@ from trivet.evaluation import recall_at_k
 from trivet.evaluation.intervals import across_folds
 from trivet.tasks.embed import embed_data
 from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.train import cross_validate, resume, train
+from trivet.tasks.folds import cross_validate, resume_folds
+from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
@@ -145,6 +146,68 @@ def test_a_replaced_run_comes_back_if_the_new_one_fails_at_once(finished: Path, 
         )  # fmt: skip
     assert (path / "metrics.csv").read_bytes() == (finished / "metrics.csv").read_bytes()
     assert [item.name for item in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("full", ["config.toml", "step-00000001.safetensors", "model.safetensors"])
+def test_a_full_disk_loses_neither_the_old_run_nor_what_the_new_one_can_go_on_from(
+    full: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, replace = tmp_path / "run", Path.replace
+    shutil.copytree(finished, path)
+
+    def replace_or_fail(self: Path, target: Path) -> Path:
+        if Path(target).name == full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace_or_fail)
+        with pytest.raises(OSError, match="No space left"):
+            train(config(training={"steps": 2, "checkpoint_every": 1}), path, force=True)
+    if full != "model.safetensors":
+        assert snapshot(path) == snapshot(finished)
+        assert "put back what" in caplog.text
+        return
+    earlier = path / ".trivet-earlier"
+    assert snapshot(earlier) == {name: data for name, data in snapshot(finished).items() if name != ".lock"}
+    assert "is kept in" in caplog.text
+    assert resume(path)["status"] == "finished"
+    assert not earlier.exists()
+    assert RunFolder.open(path).config().training.steps == 2
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_run_that_goes_on_is_not_replaced(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with RunFolder(path).locked():
+        before = snapshot(path)
+        for force in (True, False):
+            with pytest.raises(ValueError, match="is in use; wait for it to end"):
+                train(config(), path, force=force)
+    assert snapshot(path) == before
+    assert [item.name for item in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "model", "metrics.csv", "record.json", "report.html"])
+def test_a_run_that_cannot_be_written_is_refused_before_anything_is(name: str, finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    item = path / name
+    if item.is_dir():
+        shutil.rmtree(item)
+        item.write_text("mine")
+    else:
+        item.unlink()
+        item.mkdir()
+    before = snapshot(path)
+    for work in (resume, evaluate_run):
+        with pytest.raises(ValueError, match=rf"{name} must be a (file|folder)"):
+            work(path)
+    assert snapshot(path) == before
 
 
 def test_one_process_at_a_time(finished: Path, tmp_path: Path) -> None:
@@ -311,5 +374,23 @@ def test_cross_validation_trains_once_for_each_fold_and_says_what_they_say_toget
     found = result["evaluation"]["digit"]["map@r"]
     mean, interval = across_folds(values)
     assert found == {"mean": mean, "interval": [interval.low, interval.high], "values": values}
-    with pytest.raises(ValueError, match="must be new"):
-        cross_validate(settings, tmp_path / "runs", 2)
+    for force, said in ((False, "--resume"), (True, "num_classes = 40 needs")):
+        too_many = settings.model_copy(update={"batch": settings.batch.model_copy(update={"num_classes": 40})})
+        with pytest.raises(ValueError, match=said):
+            cross_validate(too_many if force else settings, tmp_path / "runs", 2, force=force)
+        assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result
+    with pytest.raises(ValueError, match="num_classes = 40 needs"):
+        cross_validate(too_many, tmp_path / "others", 2)
+    assert not (tmp_path / "others").exists()
+
+    # What a kill in the second run leaves: it goes on, and the first stays as it is.
+    (tmp_path / "runs" / "folds.json").unlink()
+    second = tmp_path / "runs" / "fold-1"
+    weights = (second / "model" / "model.safetensors").read_bytes()
+    for name in ("model", "checkpoints", "embeddings"):
+        shutil.rmtree(second / name)
+    (second / "record.json").unlink()
+    first = snapshot(tmp_path / "runs" / "fold-0")
+    assert resume_folds(tmp_path / "runs") == result
+    assert snapshot(tmp_path / "runs" / "fold-0") == first
+    assert (second / "model" / "model.safetensors").read_bytes() == weights

@@ -32,7 +32,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
     label = np.repeat(np.arange(32), 6)
     means = random.standard_normal((32, SIGNAL))[label]
-    vectors = np.concatenate([means + 0.3 * random.standard_normal(means.shape), random.standard_normal((192, NOISE))], 1)
+    vectors = np.concatenate(
+        [means + 0.3 * random.standard_normal(means.shape), random.standard_normal((192, NOISE))], 1
+    )
     path = tmp_path_factory.mktemp("data") / "named.npz"
     np.savez(path, embeddings=vectors.astype(np.float32), kind=np.array([f"k{i:02d}" for i in label]))
     return path

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
+from types import FrameType
 
 from trivet.extras import missing
+from trivet.signals import ending_signals
 
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
 COMMANDS = {
@@ -18,13 +21,27 @@ COMMANDS = {
 }
 
 
+STOPPED = "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
+
+
 def main() -> None:
     """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
-    sys.exit(_run(sys.argv[1:] or ["--help"]))
+    came: list[int] = []  # signals that asked this command to end
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    for number in ending_signals():
+        signal.signal(number, end)
+    try:
+        code = _run(sys.argv[1:] or ["--help"], came)
+    except KeyboardInterrupt:  # at the very end, or while it was said
+        code = 1
+    sys.exit(code)
 
 
-def _run(arguments: list[str]) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a termination is treated as Ctrl-C
+def _run(arguments: list[str], came: list[int]) -> int:
     try:
         import typer
 
@@ -38,12 +55,18 @@ def _run(arguments: list[str]) -> int:
             code = 130
     except KeyboardInterrupt:
         code = 130
+    except SystemExit:  # what Lightning makes of a signal
+        if not came:
+            raise
+        code = 130
     except Exception as error:  # whatever it is, it is said in one sentence
+        if came:  # what a library that was interrupted makes of it
+            return _say(STOPPED, 1)
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
         return _say(*_explained(error))
     if code == 130:  # what typer makes of Ctrl-C
-        return _say("stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them.", 1)
+        return _say(STOPPED, 1)
     return code if isinstance(code, int) else 0
 
 
@@ -63,5 +86,6 @@ def _explained(error: Exception) -> tuple[str, int]:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"trivet: {sentence}", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone
+        print(f"trivet: {sentence}", file=sys.stderr)
     return code

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
+from trivet.files import recover
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 DataRoot = Annotated[
     Path | None,
@@ -27,6 +29,7 @@ Paths = TypeVar("Paths", Path | None, list[Path] | None)
 def exists(paths: Paths) -> Paths:
     """The path or paths of an argument; ValueError if one does not exist."""
     for path in [paths] if isinstance(paths, Path) else paths or []:
+        recover(path)  # what a killed command has moved away comes back
         if not path.exists():
             raise ValueError(f"an input must exist: {path} does not exist; check the path.")
     return paths

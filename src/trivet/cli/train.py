@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from trivet.cli.options import Change, DataRoot, Json, exists, refuse
 from trivet.cli.output import command_line, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
+from trivet.signals import check_alone
 
 if TYPE_CHECKING:
     from trivet.training.config import RunConfig
@@ -60,7 +62,11 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", callback=exists, help="Continue the run in this folder from its last checkpoint."),
+        typer.Option(
+            "--resume",
+            callback=exists,
+            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation.",
+        ),
     ] = None,
     repair: Annotated[
         bool,
@@ -80,14 +86,20 @@ def train(
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
+    check_alone(os.environ)
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
         own = ("vectors", "texts", "encoder", "set", "labels", "output", "force", "folds")
         refuse(context, "--resume takes the settings of the run", *own)
-        from trivet.tasks import train as run  # here: it loads the training stack
+        from trivet.tasks import folds as several  # here: it loads the training stack
+        from trivet.tasks import train as run
 
         folder = resume
+        if several.is_cross_validation(folder):
+            refuse(context, f"--repair is for one run: name one of those in {folder}", "repair")
+            result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
+            return _folds_ended(result, folder, json=json)
         record = run.resume(folder, repair=repair, data_root=data_root, command=command_line(), progress=True)
     else:
         if repair:
@@ -111,16 +123,12 @@ def train(
 
         folder = output or Path("runs") / sources[0].stem
         if folds is not None:
-            result = run.cross_validate(
+            from trivet.tasks.folds import cross_validate
+
+            result = cross_validate(
                 settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True
             )
-            if json:
-                print_json(result)
-            else:
-                print_folds(result)
-            if "stopped_by" in result:
-                typer.echo(f"trivet: the guard stopped {result['runs'][-1]}: {result['stopped_by']}.", err=True)
-            return 0 if result["status"] == "finished" else 1
+            return _folds_ended(result, folder, json=json)
         record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
     if json:
         print_json(run_summary(record, folder))
@@ -163,3 +171,16 @@ def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root
         )
     typer.echo(said, err=True)
     return settings
+
+
+def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:
+    """Print how a cross-validation ended; returns the exit code."""
+    if json:
+        print_json(result)
+    else:
+        print_folds(result)
+    if result["status"] == "finished":
+        return 0
+    why = f"the guard stopped {result['runs'][-1]}: {result['stopped_by']}" if "stopped_by" in result else "stopped"
+    typer.echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
+    return 1

@@ -6,7 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from trivet.config import nearest
-from trivet.data import digits, folder, mnist, omniglot, outside, texts, vectors
+from trivet.data import (
+    cars196,
+    cifar,
+    cub,
+    cuhk03,
+    digits,
+    flowers102,
+    folder,
+    in_shop,
+    inaturalist,
+    market1501,
+    mnist,
+    omniglot,
+    outside,
+    sop,
+    texts,
+    vectors,
+)
 from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
 from trivet.data.dataset import Dataset, Splits
 from trivet.data.decisions import apply_decisions
@@ -21,6 +38,16 @@ DATA_SETS: dict[str, Entry] = {
     "mnist": mnist.MNIST,
     "fashion-mnist": mnist.FASHION_MNIST,
     "omniglot": omniglot.ENTRY,
+    "cifar10": cifar.CIFAR10_ENTRY,
+    "cifar100": cifar.CIFAR100_ENTRY,
+    "cub": cub.ENTRY,
+    "cars196": cars196.ENTRY,
+    "sop": sop.ENTRY,
+    "in-shop": in_shop.ENTRY,
+    "market1501": market1501.ENTRY,
+    "cuhk03": cuhk03.ENTRY,
+    "flowers102": flowers102.ENTRY,
+    "inaturalist": inaturalist.ENTRY,
     "folder": folder.ENTRY,
     "vectors": vectors.ENTRY,
     "texts": texts.ENTRY,
@@ -48,7 +75,7 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     """
     values: dict[str, Any] = {"name": name}
     if issubclass(entry(name).config, ImagesConfig):
-        values |= {"channels": shape[0], "image_size": shape[-1]}
+        values |= {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
     return DataConfig.parse(values, source=f"{name} as this network takes it")
 
 
@@ -82,7 +109,7 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
     splits = entry(config.name).load(config, find_root(data_root), progress)
     splits = divided(splits, config)
-    if config.augment != "none" and len(splits.train.inputs.shape) != 3:
+    if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
             f"{splits.train.inputs.shape}; remove it."

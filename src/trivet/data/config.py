@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from trivet.config import NamedConfig
-from trivet.data.dataset import Splits, check_evaluable, check_trainable, choose_level, hold_out_fold
-from trivet.data.images import Progress
+from trivet.data.dataset import Splits, check_apart, check_evaluable, check_trainable, choose_level, hold_out_fold
+from trivet.data.images import Frame, Progress
 from trivet.data.noise import NoiseConfig, superclass
 from trivet.plugins import is_reference
 
@@ -28,11 +28,26 @@ class DataConfig(NamedConfig):
         description='A data set of docs/data.md; "folder" is your own images, one folder per class; '
         '"python:FILE.py:NAME" is a function of your own.'
     )
-    level: str | None = Field(None, description="The label level trained on; the coarsest one if not given.")
-    augment: Literal["none", "crop-flip"] = Field(
+    level: str | None = Field(
+        None,
+        description="The label level trained on; if not given the coarsest one, of a published set that of its papers.",
+    )
+    augment: Literal["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"] = Field(
         "none",
-        description="crop-flip: shift each training image by up to 1/8 of its side; those of a folder or of your own "
-        "function are also mirrored.",
+        description="How training images are cut, anew each time. flip: as in evaluation. crop-flip: shifted by up to "
+        "1/8 of the side, or, where resize leaves more, cut at a random place. pad-crop: as crop-flip, after padding "
+        "with 10 black pixels on all sides. random-resized-crop: a random part of 8 to 100 % of the whole image, of a "
+        "ratio changed by up to 4/3. Photographs (all but digits and letters) are also mirrored.",
+    )
+    jitter: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Brightness, contrast and saturation of each training image are multiplied by random numbers from "
+        "1 - jitter to 1 + jitter.",
+    )
+    erase: float = Field(
+        0.0, ge=0, le=1, description="The share of training images of which a random rectangle is replaced by noise."
     )
     folds: int | None = Field(
         None,
@@ -81,6 +96,14 @@ class DataConfig(NamedConfig):
         """The column of a data set that holds the text of each item, if there is one."""
         return None
 
+    def frame(self, shape: tuple[int, ...]) -> Frame:
+        """How images of other files are brought to a shape (C, H, W) that a network takes, as these are.
+
+        Raises:
+            ValueError: if inputs of that shape are no images.
+        """
+        return Frame.of(shape)
+
     def path_of(self, id: str) -> Path | None:
         """The file of an item, if each is one."""
         return None
@@ -100,12 +123,22 @@ class DataConfig(NamedConfig):
             if values[key] in owners.values():
                 del kept[key]
             elif owners:
-                names = " or ".join(f'"{name}"' for name in owners)
+                names = " or ".join(f'"{name}"' for name in sorted(owners, key="folder".__ne__)[:3])
+                names += ", for instance," if len(owners) > 3 else ""
                 raise ValueError(f"{key} is for name = {names} only: remove it for {values.get('name')}.")
         return kept
 
+    @property
+    def changes_images(self) -> bool:
+        """Whether training images are changed at random."""
+        return self.augment != "none" or self.jitter > 0 or self.erase > 0
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.augment == "flip" and not self.mirrored:
+            raise ValueError(
+                f'augment = "flip" mirrors photographs: {self.name} has none; use crop-flip, which then shifts only.'
+            )
         if self.fold >= (self.folds or 1):
             raise ValueError(f"fold must be below folds, {self.folds or 'which is not set'}: got {self.fold}.")
         levels = self.label_levels
@@ -178,4 +211,5 @@ def divided(splits: Splits, config: DataConfig) -> Splits:
         splits = hold_out_fold(splits, config.folds, config.fold)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
+    check_apart(splits)
     return splits

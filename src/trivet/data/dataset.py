@@ -14,6 +14,8 @@ from trivet.data.shown import Shown
 from trivet.evaluation import QueryGallery
 from trivet.evaluation.folds import class_folds
 
+DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
+
 
 class Inputs(Protocol):
     """The inputs of a data set, such as images, in memory or on disk."""
@@ -149,6 +151,8 @@ class Splits:
         level: the label level trained on.
         noise: what was done to the labels of `train` at that level; None if they are as they were found.
         decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
+        found: what was found of a published set or a file, in a sentence; may be empty.
+        warnings: what is wrong with it, such as other counts than were published, in sentences.
     """
 
     train: Dataset
@@ -156,6 +160,8 @@ class Splits:
     level: str
     noise: TrainingNoise | None = None
     decisions: Mapping[str, int] | None = None
+    found: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
@@ -213,6 +219,34 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
             )
 
 
+def trained_classes(splits: Splits, split: str) -> dict[str, int]:
+    """Level -> how many classes of an evaluation split the training items have as well."""
+    held_out = splits.evaluation[split].labels
+    return {level: len(np.intersect1d(labels, held_out[level])) for level, labels in splits.train.labels.items()}
+
+
+def check_apart(splits: Splits) -> None:
+    """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
+
+    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
+    """
+    trained = set(splits.train.ids)
+    for split, data in splits.evaluation.items():
+        both = [id for id in data.ids if id in trained]
+        if both:
+            raise ValueError(
+                f"no item may be both trained on and evaluated: {len(both)} of {split!r} are, first {both[0]!r}; "
+                "remove them from one."
+            )
+        shared = trained_classes(splits, split)
+        if split in DISJOINT and all(shared.values()):
+            level, count = list(shared.items())[-1]
+            raise ValueError(
+                f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
+                '"seen" or "mixed", or leave these classes out.'
+            )
+
+
 def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
     """With one of the class-disjoint folds of the training items as the main evaluation split, "validation".
 
@@ -230,8 +264,10 @@ def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
             "fewer folds, or train on a finer level."
         ) from None
     kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[kept])
     return replace(
         splits,
+        noise=noise,
         train=splits.train.subset(kept),
         evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from trivet.data.catalogue import entry
 from trivet.data.root import find_root
+from trivet.files import scratch_folder
 
 
 def download(name: str, data_root: Path | None) -> Path | None:
@@ -27,22 +27,22 @@ def download(name: str, data_root: Path | None) -> Path | None:
         return None
     root = find_root(data_root)
     target = root / name
-    if all((target / file).is_file() for file in dataset.files):
+    if all((target / file).exists() for file in dataset.files):
         return target
     copy = f"copy {', '.join(dataset.files)} to {target}"
     if dataset.fetch is None:
         raise ValueError(f"{name} must be fetched by hand: get it from {dataset.published}, and {copy}.")
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
+    with scratch_folder(target) as temporary:
         try:
-            raw = dataset.fetch(Path(temporary))
+            raw = dataset.fetch(temporary)
         except (OSError, RuntimeError) as error:
             raise ValueError(
                 f"{name} could not be downloaded ({_last_cause(error)}): connect to the network, or {copy}."
             ) from None
         target.mkdir(exist_ok=True)
         for file in dataset.files:
-            os.replace(raw / file, target / file)
+            if not (target / file).exists():
+                os.replace(raw / file, target / file)
     return target
 
 

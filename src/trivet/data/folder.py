@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from trivet.data.config import Channels, Entry, ImagesConfig, Side, divided
-from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
-from trivet.data.images import Progress, decode_files
-from trivet.data.inputs import FileInputs, check_square, in_memory
+from trivet.data.config import Entry
+from trivet.data.dataset import Dataset, Skipped, Splits
+from trivet.data.image_files import ImageFilesConfig, Listing, Split, load_listing, numbered
+from trivet.data.images import Frame, Progress
+from trivet.data.inputs import FileInputs
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
 
 
-class FolderConfig(ImagesConfig):
+class FolderConfig(ImageFilesConfig):
     """Your own images."""
 
     name: Literal["folder"] = "folder"
-    image_size: Side = 64
-    channels: Channels = 3
     root: Path = Field(description="The folder of images, relative to the current folder.")
     levels: tuple[str, ...] | None = Field(
         None, description='Names of the nested folder levels, coarse first, such as ["make", "model"].'
     )
-    split: Literal["auto", "class-disjoint", "in-class"] = Field(
+    split: Split = Field(
         "auto",
         description="class-disjoint: the first half of the classes in sorted order is trained on, the rest is unseen. "
         "in-class: a share of every class is held out. auto: train/ and test/ (or val/) folders as given, otherwise "
         "class-disjoint.",
     )
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
-    allow_corrupt: float = Field(
-        0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
-    )
-    memory_gb: float = Field(
-        4, ge=0, description="Decoded images are kept in memory up to this size; beyond it, files are read again."
-    )
-
-    mirrored = True
 
     @property
     def label_levels(self) -> tuple[str, ...] | None:
@@ -66,10 +53,6 @@ class FolderConfig(ImagesConfig):
                 f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
                 f"got {clash[0]!r}; rename it."
             )
-        fields = type(self).model_fields
-        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
-        if unused and self.split != "in-class":
-            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
         return self
 
 
@@ -87,51 +70,34 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     images = find_images(config.root)
     given = _given_folders(config, images)
     levels = _level_names(config, images, 1 if given else 0)
-    level = choose_level(config.level, levels)
-    paths = [config.root / path for path in images]
-    files = FileInputs(paths, config.image_size, config.channels, np.arange(len(paths)))
-    divided(_arranged(config, files, images, levels, level, given), config)  # before it takes time to decode them
-
-    inputs, broken = _decode(config, files, progress)
-    if len(broken) > config.allow_corrupt * len(images):
-        first = "; ".join(f"{images[i]} ({reason})" for i, reason in list(broken.items())[:3])
-        raise ValueError(
-            f"at most {100 * config.allow_corrupt:.2f} % of the images may be unreadable: {len(broken)} of "
-            f"{len(images)} in {config.root} are, first {first}; repair or remove them, or raise data.allow_corrupt."
-        )
-    kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
-    ids = [images[i] for i in kept.tolist()]
-    splits = _arranged(config, inputs.subset(kept), ids, levels, level, given)
-    skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
-    return replace(splits, train=replace(splits.train, skipped=skipped))
+    labels, names = _labels(images, levels, 1 if given else 0)  # the folders train/ and test/ are no classes
+    top = np.array([path.split("/")[0] for path in images])
+    listing = Listing(
+        name=config.root.resolve().name,
+        place=config.root,
+        sources=[config.root / path for path in images],
+        ids=tuple(images),
+        labels=labels,
+        names=names,
+        parts={folder: np.flatnonzero(top == folder) for folder in given},
+    )
+    return load_listing(config, listing, progress)
 
 
-def _arranged(
-    config: FolderConfig, inputs: Inputs, ids: Sequence[str], levels: Sequence[str], level: str, given: tuple[str, ...]
-) -> Splits:
-    """The images with these paths below the root, labelled and split."""
-    labels, names = _labels(ids, levels, 1 if given else 0)  # the folders train/ and test/ are no classes
-    whole = Dataset(config.root.resolve().name, inputs, labels, names, tuple(ids))
-    train, evaluation = _split(config, whole, level, given)
-    held_out = {name: whole.subset(index) for name, index in evaluation.items()}
-    return Splits(whole.subset(train), held_out, level)
-
-
-def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = None) -> Dataset:
+def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> Dataset:
     """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
 
     The unreadable ones are listed in `skipped`.
 
     Args:
-        shape: (C, H, H), that they are given.
+        frame: what they are brought to.
 
     Raises:
-        ValueError: if `root` is no folder, or holds no readable image, or inputs of that shape are no images.
+        ValueError: if `root` is no folder, or holds no readable image.
     """
-    size, channels = check_square(shape)
     images = find_images(root)
-    paths = [root / path for path in images]
-    broken = decode_files(paths, size=size, channels=channels, into=None, progress=progress)
+    inputs = FileInputs([root / path for path in images], frame, np.arange(len(images)))
+    broken = inputs.decode_all(0, progress)[1]
     kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
     if not len(kept):
         raise ValueError(f"{root} must hold images that can be read: none of {len(images)} can, first {broken[0]}.")
@@ -139,9 +105,8 @@ def load_images(root: Path, shape: tuple[int, ...], progress: Progress | None = 
     depths = {id.count("/") for id in ids}
     levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
     labels, names = _labels(ids, levels, 0)
-    inputs = FileInputs(paths, size, channels, np.arange(len(paths))).subset(kept)
     skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
-    return Dataset(root.resolve().name, inputs, labels, names, ids, skipped)
+    return Dataset(root.resolve().name, inputs.subset(kept), labels, names, ids, skipped)
 
 
 def _labels(
@@ -150,10 +115,7 @@ def _labels(
     """Labels and class names of each level, from the folders of the ids below the first `skip`."""
     labels, names = {}, {}
     for depth, name in enumerate(levels, start=1):
-        paths = ["/".join(id.split("/")[skip:-1][:depth]) for id in ids]
-        names[name] = tuple(sorted(set(paths)))
-        number = {path: i for i, path in enumerate(names[name])}
-        labels[name] = np.array([number[path] for path in paths], np.int64)
+        labels[name], names[name] = numbered(["/".join(id.split("/")[skip:-1][:depth]) for id in ids])
     return labels, names
 
 
@@ -228,56 +190,6 @@ def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tupl
             f"got {list(config.levels)}."
         )
     return config.levels
-
-
-def _decode(config: FolderConfig, files: FileInputs, progress: Progress | None) -> tuple[Inputs, dict[int, str]]:
-    """All images, broken ones included, in memory if there is room, and why the broken ones are."""
-    shape = (len(files), *files.shape)
-    pixels = None if math.prod(shape) > config.memory_gb * 1e9 else np.empty(shape, np.uint8)
-    broken = decode_files(files.paths, size=files.size, channels=files.channels, into=pixels, progress=progress)
-    return files if pixels is None else in_memory(pixels), broken
-
-
-def _split(
-    config: FolderConfig, whole: Dataset, level: str, given: tuple[str, ...]
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    labels = whole.labels[level]
-    if given:
-        part = np.array([given.index(id.split("/")[0]) for id in whole.ids])
-        train = np.flatnonzero(part == 0)
-        main = np.flatnonzero(part == 1)
-        trained, tested = set(labels[train].tolist()), set(labels[main].tolist())
-        relation = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
-        return train, {relation: main} | ({"val": np.flatnonzero(part == 2)} if len(given) == 3 else {})
-    if config.split == "in-class":
-        return _hold_out(config, whole)
-    classes = len(whole.names[level])
-    if classes < 4:
-        finer = list(whole.names)[list(whole.names).index(level) + 1 :]
-        enough = next((name for name in finer if len(whole.names[name]) >= 4), None)
-        raise ValueError(
-            f'split = "class-disjoint" needs at least four classes, two to train on and two unseen: {config.root} has '
-            f"{classes} at level {level!r}; add classes, "
-            + (f'train on a finer level (data.level = "{enough}" has {len(whole.names[enough])}), ' if enough else "")
-            + 'or set data.split = "in-class".'
-        )
-    trained_classes = (classes + 1) // 2
-    return np.flatnonzero(labels < trained_classes), {"unseen": np.flatnonzero(labels >= trained_classes)}
-
-
-def _hold_out(config: FolderConfig, whole: Dataset) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Hold out a share of every finest class, at least two images, leaving two; a class of two or three stays whole."""
-    fine = list(whole.labels.values())[-1]
-    generator = np.random.default_rng(config.seed)
-    held = np.zeros(len(whole), bool)
-    for value in range(int(fine.max()) + 1):
-        items = generator.permutation(np.flatnonzero(fine == value))
-        count = min(max(round(config.holdout * len(items)), 2), len(items) - 2)
-        if count >= 2:
-            held[items[:count]] = True
-    if not held.any():
-        raise ValueError(f'split = "in-class" needs classes of at least four images: {config.root} has none; add some.')
-    return np.flatnonzero(~held), {"seen": np.flatnonzero(held)}
 
 
 ENTRY = Entry(FolderConfig, load_folder, description="your own images, one folder per class")

@@ -1,33 +1,95 @@
-"""Decoding image files into square arrays of bytes."""
+"""Decoding image files into arrays of bytes of one size."""
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
 
+
+class Packed(Protocol):
+    """A file in a larger one."""
+
+    def read(self) -> bytes: ...
+
+
+Source = Path | Packed | np.ndarray  # a file, or pixels (H, W) or (H, W, 3) uint8 of a set that is published as arrays
 Progress = Callable[[int, int], None]
 
 THREADS = min(16, os.cpu_count() or 1)
 CHUNK = 512  # files queued at once: an interrupted run waits for these only
 
 
-def decode_image(path: Path, *, size: int, channels: int) -> np.ndarray:
-    """One image file as `(channels, size, size)` uint8: turned upright, shorter side resized to `size`, centre cropped.
+class Frame(NamedTuple):
+    """How images are brought to the size that a network takes.
+
+    Attributes:
+        channels: C, 1 or 3.
+        size: H and W, what the network takes.
+        resize: the shorter side that an image of this shape has before its edges are cut off; None: no edge is.
+    """
+
+    channels: int
+    size: tuple[int, int]
+    resize: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return (self.channels, *self.size)
+
+    @property
+    def cover(self) -> tuple[int, int]:
+        """Height and width before the edges are cut off."""
+        height, width = self.size
+        if self.resize is None:
+            return self.size
+        scale = self.resize / min(self.size)
+        return round(height * scale), round(width * scale)
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], resize: int | None = None) -> Frame:
+        """Of inputs of a shape; ValueError where these are no images."""
+        if len(shape) != 3:
+            raise ValueError(f"this network needs inputs of shape {shape}, not images; use data of that shape.")
+        return cls(shape[0], (shape[1], shape[2]), resize)
+
+
+def decode_image(
+    source: Source, *, size: int | tuple[int, int], channels: int, box: np.ndarray | None = None, whole: bool = False
+) -> np.ndarray:
+    """One image as `(channels, H, W)` uint8: turned upright, resized to cover `size`, and centre cropped to it.
 
     The first frame of an animation; transparent parts on white; 16-bit grey keeps its upper eight bits.
+
+    Args:
+        size: H and W, or the side of a square.
+        whole: leave what is beyond `size` on one side, up to twice as much.
+        box: left, upper, right and lower edge in pixels of the file, `(4,)`: what the image is cut to first, as far as
+            it lies within.
 
     Raises:
         Exception: whatever Pillow finds wrong with the file.
     """
-    with Image.open(path) as opened:
-        opened.draft("RGB", (2 * size, 2 * size))  # JPEG only: decode at about the size that is needed
-        image: Image.Image = ImageOps.exif_transpose(opened)
+    high, wide = (size, size) if isinstance(size, int) else size
+    with _opened(source) as opened:
+        width, height = opened.size
+        across, down = (width, height) if box is None else (box[2] - box[0], box[3] - box[1])
+        if across > 0 and down > 0:  # JPEG only: decode at about the size that is needed, also if it lies on its side
+            side = 2 * max(high, wide)
+            opened.draft("RGB", (int(side * width / across), int(side * height / down)))
+        image: Image.Image = opened
+        if box is not None:
+            image = image.crop(_within(box * np.tile([image.width / width, image.height / height], 2), image.size))
+        image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         elif image.mode in ("I", "F"):
@@ -36,14 +98,46 @@ def decode_image(path: Path, *, size: int, channels: int) -> np.ndarray:
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         image = image.convert("L" if channels == 1 else "RGB")
-        image = ImageOps.fit(image, (size, size), method=Image.Resampling.BICUBIC)
-        return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1)
+        if whole:
+            scale = max(high / image.height, wide / image.width)
+            high, wide = (
+                min(max(round(scale * side), least), 2 * least)
+                for side, least in ((image.height, high), (image.width, wide))
+            )
+        image = ImageOps.fit(image, (wide, high), method=Image.Resampling.BICUBIC)
+        pixels = np.asarray(image).reshape(high, wide, channels).transpose(2, 0, 1)
+        return pixels.copy() if whole else pixels  # one that is kept as it is; Pillow's own cannot be written to
+
+
+def _opened(source: Source) -> Image.Image:
+    if isinstance(source, np.ndarray):
+        return Image.fromarray(source)
+    return Image.open(source if isinstance(source, Path) else io.BytesIO(source.read()))
+
+
+def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """A box in whole pixels that lies within an image."""
+    left, upper = (int(max(0, math.floor(edge))) for edge in box[:2])
+    right, lower = (int(min(side, math.ceil(edge))) for edge, side in zip(box[2:], size, strict=True))
+    if left >= right or upper >= lower:
+        raise ValueError(f"the box {[round(float(edge), 1) for edge in box]} holds no pixel of the image")
+    return left, upper, right, lower
 
 
 def decode_files(
-    paths: Sequence[Path], *, size: int, channels: int, into: np.ndarray | None, progress: Progress | None = None
+    sources: Sequence[Source],
+    *,
+    size: int | tuple[int, int],
+    channels: int,
+    into: np.ndarray | list[np.ndarray | None] | None,
+    boxes: np.ndarray | None = None,
+    whole: bool = False,
+    progress: Progress | None = None,
 ) -> dict[int, str]:
-    """Decode every file with threads, file i into `into[i]` if an array `(N, channels, size, size)` uint8 is given.
+    """Decode every file with threads, file i into `into[i]` if an array `(N, channels, H, W)` uint8 or a list is given.
+
+    Args:
+        boxes: `(N, 4)`; see `decode_image`, also for `size` and `whole`.
 
     Returns:
         Position -> why that file could not be decoded; its row of `into` is undefined. A file of more pixels than
@@ -52,7 +146,8 @@ def decode_files(
 
     def decode(position: int) -> str | None:
         try:
-            pixels = decode_image(paths[position], size=size, channels=channels)
+            box = None if boxes is None else boxes[position]
+            pixels = decode_image(sources[position], size=size, channels=channels, box=box, whole=whole)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
         except Exception as error:  # Pillow's readers raise many kinds on broken files
@@ -65,11 +160,11 @@ def decode_files(
     with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for start in range(0, len(paths), CHUNK):
-            chunk = range(start, min(start + CHUNK, len(paths)))
+        for start in range(0, len(sources), CHUNK):
+            chunk = range(start, min(start + CHUNK, len(sources)))
             broken.update((i, reason) for i, reason in zip(chunk, pool.map(decode, chunk), strict=True) if reason)
             if progress is not None:
-                progress(chunk.stop, len(paths))
+                progress(chunk.stop, len(sources))
     return broken
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from trivet.data.images import decode_files, to_thumbnail
+from trivet.data.images import Frame, Progress, Source, decode_files, to_thumbnail
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,95 +22,188 @@ class ArrayInputs:
     """Images in memory.
 
     Attributes:
-        pixels: `(M, C, H, W)`, shared by all subsets.
+        pixels: `(M, C, H', W')`, shared by all subsets.
         white: the pixel value that becomes 1.
         channels: C, or 3 where C is 1: the grey image is repeated.
         rows: `(N,)` the rows of `pixels` that these inputs are.
+        size: H and W, what a batch has of the centre of each image.
     """
 
     pixels: np.ndarray
     white: float
     channels: int
     rows: np.ndarray
+    size: tuple[int, int]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.channels, *self.pixels.shape[2:])
+        return (self.channels, *self.size)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def batch(self, index: np.ndarray) -> Tensor:
-        images = torch.from_numpy(self.pixels[self.rows[index]].astype(np.float32)) / self.white
+        images = torch.from_numpy(_centre(self.pixels[self.rows[index]], self.size).astype(np.float32)) / self.white
         return images.expand(-1, self.channels, -1, -1).contiguous()
 
+    def stored(self, index: np.ndarray) -> Tensor:
+        """Images `(B, C, H', W')` with the edges that a batch lacks: bytes, or float32 in [0, 1]."""
+        pixels = self.pixels[self.rows[index]]
+        if pixels.dtype == np.uint8 and self.white == 255:
+            images = torch.from_numpy(pixels)
+        else:
+            images = torch.from_numpy(pixels.astype(np.float32)) / self.white
+        return images.expand(-1, self.channels, -1, -1)
+
     def show(self, index: int) -> Image.Image:
-        return to_thumbnail((self.pixels[self.rows[index]] * (255 / self.white)).round().astype(np.uint8))
+        pixels = _centre(self.pixels[self.rows[index]], self.size)
+        return to_thumbnail((pixels * (255 / self.white)).round().astype(np.uint8))
 
     def subset(self, index: np.ndarray) -> ArrayInputs:
         return replace(self, rows=self.rows[index])
 
 
-def in_memory(pixels: np.ndarray, *, white: float = 255, channels: int | None = None) -> ArrayInputs:
-    """All rows of `pixels (N, C, H, W)` as inputs, `white` as 1, with C channels if `channels` is None."""
-    return ArrayInputs(pixels, white, channels or pixels.shape[1], np.arange(len(pixels)))
+def in_memory(
+    pixels: np.ndarray, *, white: float = 255, channels: int | None = None, size: tuple[int, int] | None = None
+) -> ArrayInputs:
+    """All rows of `pixels (N, C, H, W)` as inputs, `white` as 1.
+
+    Args:
+        channels: C if None.
+        size: of the centre that a batch has; H and W if None.
+    """
+    height, width = size or pixels.shape[2:]
+    return ArrayInputs(pixels, white, channels or pixels.shape[1], np.arange(len(pixels)), (height, width))
 
 
 @dataclass(frozen=True, eq=False)
 class FileInputs:
-    """Images decoded anew for each batch, with threads: for data that do not fit in memory."""
+    """Images decoded anew for each batch, with threads, or kept at their own sizes.
 
-    paths: Sequence[Path]
-    size: int
-    channels: int
+    Attributes:
+        sources: M files, shared by all subsets.
+        frame: how they are brought to one size.
+        rows: `(N,)` the sources that these inputs are.
+        boxes: `(M, 4)`, what each image is cut to; see `decode_image`.
+        whole: whether images keep what a square or rectangle of the frame cuts off, for crops that change.
+        decoded: M images in memory, if there is room for them; only where they are whole.
+    """
+
+    sources: Sequence[Source]
+    frame: Frame
     rows: np.ndarray
+    boxes: np.ndarray | None = None
+    whole: bool = False
+    decoded: Sequence[np.ndarray | None] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.channels, self.size, self.size)
+        return self.frame.shape
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def batch(self, index: np.ndarray) -> Tensor:
-        return torch.from_numpy(self._decode(index)).float() / 255
+        images = self._decode(index)
+        if isinstance(images, list):
+            centres = np.stack([_centre(image, self.frame.size) for image in images])
+        else:
+            centres = np.ascontiguousarray(_centre(images, self.frame.size))
+        return torch.from_numpy(centres).float() / 255
+
+    def stored(self, index: np.ndarray) -> Tensor | list[Tensor]:
+        """Images `(B, C, H', W')` of bytes with the edges that a batch lacks; a list of whole ones."""
+        images = self._decode(index)
+        return [torch.from_numpy(one) for one in images] if isinstance(images, list) else torch.from_numpy(images)
 
     def show(self, index: int) -> Image.Image:
-        return to_thumbnail(self._decode(np.array([index]))[0])
+        return to_thumbnail(_centre(self._decode(np.array([index]))[0], self.frame.size))
 
     def subset(self, index: np.ndarray) -> FileInputs:
         return replace(self, rows=self.rows[index])
 
-    def _decode(self, index: np.ndarray) -> np.ndarray:
-        paths = [self.paths[row] for row in self.rows[index].tolist()]
-        pixels = np.empty((len(paths), *self.shape), np.uint8)
-        broken = decode_files(paths, size=self.size, channels=self.channels, into=pixels)
-        for position, reason in broken.items():
+    def decode_all(
+        self, memory_gb: float, progress: Progress | None
+    ) -> tuple[ArrayInputs | FileInputs, dict[int, str]]:
+        """All of these inputs, in memory if there is room for them, and why some cannot be decoded, by position."""
+        room, everything = memory_gb * 1e9, np.arange(len(self))
+        if self.whole:
+            kept = _Kept(len(self), room)
+            broken = self._decode_into(everything, kept, progress)
+            return (self if kept.full else replace(self, rows=everything, decoded=list(kept))), broken
+        shape = (len(self), self.frame.channels, *self.frame.cover)
+        pixels = None if math.prod(shape) > room else np.empty(shape, np.uint8)
+        broken = self._decode_into(everything, pixels, progress)
+        return self if pixels is None else in_memory(pixels, size=self.frame.size), broken
+
+    def _decode(self, index: np.ndarray) -> np.ndarray | list[np.ndarray]:
+        rows = self.rows[index]
+        if self.decoded is not None:
+            return [image for row in rows.tolist() if (image := self.decoded[row]) is not None]
+        shape = (len(index), self.frame.channels, *self.frame.cover)
+        pixels: np.ndarray | list[np.ndarray | None] = [None] * len(index) if self.whole else np.empty(shape, np.uint8)
+        for position, reason in self._decode_into(index, pixels, None).items():
             raise ValueError(
-                f"{paths[position]} could be decoded when the run began and no longer can ({reason}); "
-                "restore the file and resume the run."
+                f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
+                f"({reason}); restore the file and resume the run."
             )
-        return pixels
+        return pixels if isinstance(pixels, np.ndarray) else [image for image in pixels if image is not None]
+
+    def _decode_into(
+        self,
+        index: np.ndarray,
+        pixels: np.ndarray | list[np.ndarray | None] | None,
+        progress: Progress | None,
+    ) -> dict[int, str]:
+        rows = self.rows[index]
+        return decode_files(
+            [self.sources[row] for row in rows.tolist()],
+            size=self.frame.cover,
+            channels=self.frame.channels,
+            into=pixels,
+            boxes=None if self.boxes is None else self.boxes[rows],
+            whole=self.whole,
+            progress=progress,
+        )
 
 
-def image_file(path: Path, shape: tuple[int, ...]) -> FileInputs:
-    """One image file as an input of that shape.
+class _Kept(list["np.ndarray | None"]):
+    """Images by position, until they take more than `room` bytes; then none is kept."""
+
+    def __init__(self, count: int, room: float) -> None:
+        super().__init__([None] * count)
+        self._left = room
+        self._lock = threading.Lock()  # files are decoded by threads
+        self.full = False
+
+    def __setitem__(self, position: Any, image: Any) -> None:
+        with self._lock:
+            self._left -= image.nbytes
+            if self._left < 0 and not self.full:
+                self.full = True
+                self.clear()
+            if not self.full:
+                super().__setitem__(position, image)
+
+
+def _centre(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The centre `(..., H, W)` of images `(..., H', W')`."""
+    height, width = size
+    top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
+    return images[..., top : top + height, left : left + width]
+
+
+def image_file(path: Path, frame: Frame) -> FileInputs:
+    """One image file as an input.
 
     Raises:
-        ValueError: if it cannot be decoded, or inputs of that shape are no images.
+        ValueError: if it cannot be decoded.
     """
-    size, channels = check_square(shape)
-    broken = decode_files([path], size=size, channels=channels, into=None)
+    inputs = FileInputs([path], frame, np.arange(1))
+    broken = inputs.decode_all(0, None)[1]
     if broken:
         raise ValueError(f"{path} must be an image that can be read: it cannot ({broken[0]}); repair or convert it.")
-    return FileInputs([path], size, channels, np.arange(1))
-
-
-def check_square(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Side and channels of square images of a shape (C, H, H); ValueError for other inputs."""
-    if len(shape) != 3 or shape[1] != shape[2]:
-        raise ValueError(f"this network needs inputs of shape {shape}, not square images; use data of that shape.")
-    return shape[1], shape[0]
+    return inputs
 
 
 def average_pool(images: np.ndarray, size: int) -> np.ndarray:

@@ -21,8 +21,8 @@ class ListedConfig(DataConfig):
 
     levels: tuple[str, ...] | None = Field(
         None,
-        description="The columns that are label levels, coarse first. Default: those that hold texts or integers, in "
-        "the order of the file, but none in which nearly every row has a value of its own.",
+        description="The columns that are label levels, coarse first. Default: those that hold texts or integers, the "
+        "one of fewest classes first, but none in which nearly every row has a value of its own.",
     )
     split: Literal["auto", "class-disjoint", "in-class"] = Field(
         "auto",

@@ -90,7 +90,8 @@ def texts_like(config: TextsConfig, path: Path, data_root: Path, progress: Progr
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
     found, texts = _read(config.path, config.text, config.levels)
-    whole = dataset_of(replace(found, texts=texts), config.path, text=config.text)
+    named = config.levels is not None
+    whole = dataset_of(replace(found, texts=texts), config.path, text=config.text, named=named)
     level = choose_level(config.level, whole.labels)
     return split_items(whole, level, config, found.splits, config.path), texts
 

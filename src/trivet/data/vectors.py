@@ -90,7 +90,7 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
         ValueError: if the file is broken, a row has no label, a vector is not finite, or the split cannot be.
     """
     vectors = _open(config.path, config.table, config.levels, config.text)
-    whole = dataset_of(vectors, config.path, text=config.text_column)
+    whole = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
     return split_items(whole, choose_level(config.level, whole.labels), config, vectors.splits, config.path)
 
 
@@ -115,17 +115,20 @@ def _open(path: Path, table: Path | None, levels: Sequence[str] | None, text: st
     return vectors
 
 
-def dataset_of(vectors: Vectors, path: Path, *, text: str, labelled: bool = True) -> Dataset:
-    """All rows as items.
+def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, labelled: bool = True) -> Dataset:
+    """All rows as items. Label levels that are not named have the one of fewest classes first, and none is the text.
 
     Args:
         path: of the file, which errors name.
         text: what the column of texts is called, if there is one.
+        named: whether the label levels were.
         labelled: whether each item must have a label.
 
     Raises:
         ValueError: if there is no label level, a label is blank, or vectors of at most 256 MiB are not finite.
     """
+    if not named:
+        vectors = replace(vectors, labels={name: column for name, column in vectors.labels.items() if name != text})
     if not vectors.labels and labelled:
         raise ValueError(
             f"training needs a label for each row: {path} has no label column{vectors.why_none()}; add one, or name it "
@@ -137,7 +140,10 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, labelled: bool = True
         for start in range(0, count, step):
             part = np.asarray(vectors.embeddings[start : start + step])
             check_finite(part, vectors.rows[start : start + step], path)
-    labels, names = labels_of(vectors, path)
+    labels, names = _labels(vectors, path)
+    if not named:
+        levels = sorted(names, key=lambda level: len(names[level]))
+        labels, names = {level: labels[level] for level in levels}, {level: names[level] for level in levels}
     ids = tuple(vectors.names())
     shown = ids if vectors.texts is None else vectors.texts
     inputs = VectorInputs(vectors.embeddings, shown, np.arange(count), path)
@@ -145,8 +151,8 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, labelled: bool = True
     return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
 
 
-def labels_of(vectors: Vectors, path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Labels and class names of each level: in the order of the settings, else the level of fewest classes first.
+def _labels(vectors: Vectors, path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Labels and class names of each level.
 
     Raises:
         ValueError: if a label is blank.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from trivet.files import whole_file
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder, build
 
@@ -19,19 +18,16 @@ WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 
 def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], folder: Path) -> None:
     """Write `model.safetensors` and `model.json` into `folder`, each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
     description = {
         "trivet": version("trivet"),
         "input_shape": list(input_shape),
         "model": config.model_dump(mode="json"),
     }
-    with tempfile.TemporaryDirectory(prefix=".model-", dir=folder) as temporary:
-        # Copies, because safetensors refuses tensors that share memory.
-        state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
-        save_file(state, Path(temporary) / WEIGHTS)
-        (Path(temporary) / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        for name in (WEIGHTS, DESCRIPTION):
-            os.replace(Path(temporary) / name, folder / name)
+    # Copies, because safetensors refuses tensors that share memory.
+    state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
+    with whole_file(folder / WEIGHTS) as weights, whole_file(folder / DESCRIPTION) as text:
+        save_file(state, weights)
+        text.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
 def load_model(folder: Path) -> Embedder:

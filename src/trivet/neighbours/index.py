@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from trivet.arguments import check_count, check_name
 from trivet.evaluation.inputs import Metric, Points
 from trivet.extras import load
+from trivet.files import whole_file
 from trivet.geometry import Array
 from trivet.geometry.arrays import Floats, Integers
 
@@ -183,19 +183,12 @@ class Index:
         """
         faiss = load("faiss")
         description = {"format": FORMAT, **asdict(self.info), "scale": self.scale, "centre": self.centre.tolist()}
-        folder.mkdir(parents=True, exist_ok=True)
-        vectors, text = (folder / f".{name}.{os.getpid()}" for name in (VECTORS, DESCRIPTION))
-        try:
+        with whole_file(folder / VECTORS) as vectors, whole_file(folder / DESCRIPTION) as text:
             try:
                 faiss.write_index(self.faiss, str(vectors))
             except RuntimeError as error:  # what faiss makes of a full disk
                 raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder / VECTORS)) from None
             text.write_text(json.dumps({**description, "about": self.about}, allow_nan=False, indent=1), "utf-8")
-            vectors.replace(folder / VECTORS)
-            text.replace(folder / DESCRIPTION)
-        finally:
-            vectors.unlink(missing_ok=True)
-            text.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> Index:

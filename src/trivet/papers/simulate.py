@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from trivet.files import new_folder, write_json, write_whole
+from trivet.files import whole_folder, write_json, write_whole
 from trivet.papers.checks import Check
 from trivet.papers.figure import Figure, encode, table
 from trivet.records import SimulationRecord, complete
@@ -63,20 +63,14 @@ def simulate(
         ValueError: if the folder exists and is not one of a simulation, or is one and `force` is not set.
         OSError: if a file cannot be written.
     """
-    with new_folder(
-        folder,
-        frozenset((RECORD, PAGE, FIGURES)),
-        mark=RECORD,
-        what="a simulation",
-        force=force,
-        worth_keeping=(folder / RECORD).exists,
-    ):
+    kind = frozenset((RECORD, PAGE, FIGURES))
+    with whole_folder(folder, kind, mark=RECORD, what="a simulation", force=force) as new:
         shown = []
         for figure in figures:
             picture = encode(figure.picture, "png")
             files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
-            for kind, data in files.items():
-                write_whole(folder / FIGURES / f"{figure.name}.{kind}", data)
+            for ending, data in files.items():
+                write_whole(new / FIGURES / f"{figure.name}.{ending}", data)
             shown.append(
                 {
                     "name": figure.name,
@@ -97,7 +91,7 @@ def simulate(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "trivet": metadata.version("trivet"),
         }
-        write_simulation_report(complete(SimulationRecord, record | {"figures": shown}), folder / PAGE)
+        write_simulation_report(complete(SimulationRecord, record | {"figures": shown}), new / PAGE)
         record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in shown]
-        write_json(folder / RECORD, record)
+        write_json(new / RECORD, record)
     return record

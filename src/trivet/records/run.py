@@ -24,11 +24,15 @@ class AskedCounts(TypedDict):
 
 
 class Counts(TypedDict):
-    """Of a split: its items, level -> its classes, and its queries and gallery where not each item is both."""
+    """Of a split: its items, level -> its classes, and its queries and gallery where not each item is both.
+
+    `trained_classes` says, level by level, how many classes of an evaluation split are trained on.
+    """
 
     items: int | None
     classes: dict[str, int]
     protocol: AskedCounts | None
+    trained_classes: dict[str, int]
 
 
 class Skipped(TypedDict):

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,6 +15,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+
+from trivet.files import write_whole
 
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
@@ -70,14 +71,8 @@ def write_page(
         style=Markup(_source("templates/style.css")),
         scripts=[Markup(script) for script in scripts],
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        # A file name that was not Unicode on disk carries lone surrogates; they become question marks.
-        partial.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    # A file name that was not Unicode on disk carries lone surrogates; they become question marks.
+    write_whole(path, text.encode("utf-8", errors="replace"))
 
 
 class Pictures:

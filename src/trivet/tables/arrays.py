@@ -33,12 +33,11 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
     key = next((name for name in EMBEDDINGS if name in headers), None)
     if key is None:
         candidates = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
-        if len(candidates) != 1:
-            raise ValueError(
-                f"{path} must hold the embeddings as 'embeddings', or as its only (N, d) floating-point array: it has "
-                f"{listed(candidates)} of that kind among {listed(list(headers))}; name one 'embeddings'."
-            )
-        key = candidates[0]
+        guess = f"; if {candidates[0]!r} are the embeddings, save them under that name" if len(candidates) == 1 else ""
+        raise ValueError(
+            f"{path} must hold the embeddings as 'embeddings', 'embedding', 'features' or 'vectors': it has "
+            f"{listed(list(headers))}{guess or '; name the (N, d) floating-point array so'}."
+        )
     _check_no_objects(path, repr(key), headers[key][1])
     check_embeddings(path, *headers[key])
     count = headers[key][0][0]

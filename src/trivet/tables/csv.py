@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from trivet.tables.csv_form import csv_form
 from trivet.tables.source import Column, Source, arrow_column, integral, whole
 
 
@@ -29,14 +30,15 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it is no csv file in UTF-8.
+        ValueError: if it is no csv file.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
+        form = csv_form(path)
+        with path.open(encoding=form.encoding, newline="") as file:
+            reader = csv.DictReader(file, strict=True, delimiter=form.delimiter)
             return list(reader.fieldnames or []), [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} must be a csv file in UTF-8: {error}; save it again.") from None
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} must be a csv file: {error}; save it again.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +50,11 @@ class CsvTable:
 
     @classmethod
     def read(cls, path: Path) -> CsvTable:
-        read = pa.csv.ReadOptions(use_threads=False)  # with threads, errors do not number the rows
-        parse = pa.csv.ParseOptions(newlines_in_values=True)
         with whole(path, "csv"):
+            form = csv_form(path)
+            # With threads, errors do not number the rows.
+            read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))
+            parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
             with pa.csv.open_csv(path, read, parse) as start:
                 names = start.schema.names
             convert = pa.csv.ConvertOptions(

@@ -35,7 +35,7 @@ def read_decisions(path: Path) -> list[Decision]:
     Other columns are for people and are not read. An empty decision is none, and the label stays.
 
     Raises:
-        ValueError: if the file is missing, is no csv file in UTF-8 or lacks a column; if a row has no id, a decision
+        ValueError: if the file is missing, is no csv file or lacks a column; if a row has no id, a decision
             that is not known or nothing to relabel to; or if two rows decide on one id.
     """
     try:

@@ -22,8 +22,8 @@ def read_vectors(
 ) -> Vectors:
     """Read embeddings and what is known of each row.
 
-    * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors", else the only
-      two-dimensional floating-point one; every one-dimensional array of length N is a column.
+    * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors"; every
+      one-dimensional array of length N is a column.
     * `.npy`: the embeddings; the columns are in a csv file with a header and N rows. A csv holds texts, kept as
       written; an empty field is a missing value, and so is "nan" in a column of numbers.
     * `.parquet`: the embeddings are a list column of one of the names above, else floating-point columns with one

@@ -45,6 +45,13 @@ class Display:
         if self._on_terminal:
             self._bar.stop()
 
+    def say(self, line: str) -> None:
+        """Show a line, unless it is empty."""
+        if line and self._on_terminal:
+            self._bar.console.print(line, markup=False, highlight=False)
+        elif line and self._in_log:
+            print(line, file=sys.stderr, flush=True)
+
     def update(self, title: str, done: int, total: int, note: str = "") -> None:
         """Show that `done` of `total` parts of the work `title` are done."""
         if self._on_terminal:

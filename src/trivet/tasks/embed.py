@@ -54,7 +54,7 @@ def embed_data(
                 )
             parts = {"": part}
         elif Path(data).is_dir():
-            parts = {"": load_images(Path(data), model.input_shape, reading)}
+            parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
         else:
             raise ValueError(
                 f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "

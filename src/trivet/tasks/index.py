@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 
 import trivet
 from trivet.evaluation.inputs import Metric
-from trivet.files import new_folder, write_whole
+from trivet.files import whole_folder, write_whole
 from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
 from trivet.tables import Vectors, read_vectors
@@ -93,20 +92,16 @@ def make_index(
     items = _items(splits, parts)
     embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
     with (
-        new_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force, worth_keeping=lambda: False),
+        whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder,
         Display(show=progress) as display,
     ):
-        try:
-            display.update("indexing", 0, 1)
-            index = build_index(embeddings, distance=distance, kind=kind, seed=seed, about=about)
-            sink = pa.BufferOutputStream()
-            pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
-            write_whole(output / ITEMS, sink.getvalue().to_pybytes())
-            index.save(output)  # last: a folder without index.json is no index
-            display.update("indexing", 1, 1)
-        except BaseException:
-            shutil.rmtree(output)
-            raise
+        display.update("indexing", 0, 1)
+        index = build_index(embeddings, distance=distance, kind=kind, seed=seed, about=about)
+        sink = pa.BufferOutputStream()
+        pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
+        write_whole(folder / ITEMS, sink.getvalue().to_pybytes())
+        index.save(folder)
+        display.update("indexing", 1, 1)
     return description(index)
 
 

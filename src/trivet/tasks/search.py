@@ -18,6 +18,7 @@ from trivet.arguments import check_count
 from trivet.data import DataConfig, Dataset, load
 from trivet.data.inputs import image_file
 from trivet.data.shown import Shown, as_json
+from trivet.files import recover
 from trivet.models.texts import load_encoder
 from trivet.neighbours.index import Index
 from trivet.records import SearchRecord, complete
@@ -79,6 +80,7 @@ class IndexFolder:
         Raises:
             ValueError: if it holds no index, a broken one, or one of a newer format.
         """
+        recover(path)
         self.path = path
         self.index = Index.load(path)
         try:
@@ -141,7 +143,7 @@ class IndexFolder:
                 f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
             )
         model = trained_model(run)
-        inputs = image_file(path, model.input_shape)
+        inputs = image_file(path, run.config().data.frame(model.input_shape))
         nearest = self.index.search(embed(model, inputs), k)
         return self._answers([Query(str(path), "image", {})], nearest.indices, nearest.distances)
 
@@ -297,13 +299,14 @@ class _Pictures:
         self._config: DataConfig = run.config().data
         self._splits: Mapping[str, Dataset] | None = None
         self._data_root, self._folder = data_root, folder
-        self._shape = trained_model(run).input_shape
+        shape = trained_model(run).input_shape
+        self._shape = shape
         self._positions: dict[tuple[str, str], int] = {}
-        self.side = max(self._shape[1:])
+        self.side = max(shape[1:])
 
     def of_query(self, query: Query) -> Shown | None:
         if query.kind == "image":
-            return image_file(Path(query.name), self._shape).show(0)
+            return image_file(Path(query.name), self._config.frame(self._shape)).show(0)
         if query.row is None:
             return None
         item = self._folder._read_items([query.row])[query.row]
@@ -313,7 +316,7 @@ class _Pictures:
         assert split is not None, "an index of a run must have the split of each item"
         path = self._config.path_of(id)
         if path is not None:  # a few files instead of the whole data set
-            return image_file(path, self._shape).show(0) if path.is_file() else None
+            return image_file(path, self._config.frame(self._shape)).show(0) if path.is_file() else None
         if self._splits is None:
             self._splits = load(self._config, self._data_root).evaluation
             self._positions = {

@@ -1,15 +1,11 @@
-"""`trivet train`: from settings to a finished run folder: start, resume, cross-validate. The steps: `training.job`."""
+"""`trivet train`: from settings to a finished run folder: start, or resume. The steps: `training.job`."""
 
 from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
-from trivet.data import DataConfig
-from trivet.evaluation import standard
-from trivet.evaluation.intervals import across_folds, interval_json
-from trivet.files import write_json, write_whole
+from trivet.files import write_whole
 from trivet.models import save
 from trivet.records import RunRecord
 from trivet.reports import write_run_report
@@ -26,8 +22,6 @@ from trivet.training.run_folder import (
     REPORT,
     RunFolder,
 )
-
-FOLDS = "folds.json"
 
 
 def train(
@@ -60,6 +54,7 @@ def train(
     check_before_data(config)
     with Display(show=progress) as display:
         splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
+        display.say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -68,73 +63,10 @@ def train(
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
             job = Job(run, parts, display.update, command)
-            return _finish(job, job.fit(), display)
-
-
-def cross_validate(
-    config: RunConfig,
-    path: Path,
-    folds: int,
-    *,
-    data_root: Path | None = None,
-    force: bool = False,
-    command: str = "",
-    progress: bool = False,
-) -> dict[str, Any]:
-    """Train once for each class-disjoint fold of the training classes, and measure each on the fold it has not seen.
-
-    The runs are `path/fold-0`, ...; what they say together is returned and written to `path/folds.json`.
-
-    Args:
-        folds: at least 2.
-        data_root, force, command, progress: as in `train`.
-
-    Returns:
-        {"folds": k, "runs": [PATH], "status": "finished", "interrupted" or "stopped", "evaluation": {LEVEL: {MEASURE:
-        {"mean", "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run did not finish, and with
-        the event that "stopped_by" it where the guard stopped one.
-
-    Raises:
-        ValueError, OSError: as `train`.
-
-    Source:
-        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
-    """
-    result: dict[str, Any] = {"folds": folds, "runs": [], "status": "finished"}
-    by_fold: list[dict[str, dict[str, Any]]] = []
-    for fold in range(folds):
-        data = DataConfig.parse(
-            config.data.model_dump(exclude_unset=True) | {"folds": folds, "fold": fold}, source="data"
-        )
-        run = path / f"fold-{fold}"
-        record = train(
-            config.model_copy(update={"data": data}),
-            run,
-            data_root=data_root,
-            force=force,
-            command=command,
-            progress=progress,
-        )
-        result["runs"].append(str(run))
-        if record["status"] != "finished":
-            why = record["guard"]["stopped_by"]
-            return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
-        by_fold.append(record["evaluation"]["validation"][0]["levels"])
-    result["evaluation"] = {
-        level: {
-            name: _over_folds([levels[level][name] for levels in by_fold])
-            for name in standard(config.evaluation.k)
-            if all(levels[level].get(name) is not None for levels in by_fold)
-        }
-        for level in by_fold[0]
-    }
-    write_json(path / FOLDS, result)
-    return result
-
-
-def _over_folds(values: list[float]) -> dict[str, Any]:
-    mean, interval = across_folds(values)
-    return {"mean": mean, "interval": interval_json(interval), "values": values}
+            status = job.fit()
+            if status == "interrupted" and job.task.step == 0:
+                raise KeyboardInterrupt  # nothing has been trained that could be kept
+            return _finish(job, status, display)
 
 
 def resume(
@@ -159,6 +91,7 @@ def resume(
     check_before_data(config)
     with Display(show=progress) as display:
         splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
+        display.say(splits.found)
         parts = Parts(config, splits)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,7 +61,7 @@ def load_splits(
         )
     others = {name: part for name, part in splits.evaluation.items() if name != chosen_by}
     evaluation = {**others, chosen_by: splits.evaluation[chosen_by]}
-    return Splits(splits.train, evaluation, splits.level, splits.noise, splits.decisions)
+    return replace(splits, evaluation=evaluation)
 
 
 def followed(config: RunConfig, splits: Splits) -> str:

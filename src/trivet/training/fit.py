@@ -21,6 +21,7 @@ from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
 from trivet.rows import RowLoss
+from trivet.signals import ending_signals
 from trivet.training.config import TrainingConfig
 
 
@@ -52,9 +53,11 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-            images = self.dataset.inputs.batch(index)
-            if self.augment is not None:
-                images = self.augment(images, torch.Generator().manual_seed(step_seed(self.seed, step, 1)))
+            if self.augment is None:
+                images = self.dataset.inputs.batch(index)
+            else:
+                generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
+                images = self.augment(self.dataset.inputs, index, generator)
             yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
 
 
@@ -182,11 +185,12 @@ def rate_factor(step: int, config: TrainingConfig, *, since: int = 0) -> float:
 def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
     """Train to the last step of `batches`, or until `after_step` sets `task.trainer.should_stop`.
 
-    Returns False if Ctrl-C or a termination signal stopped it before the last step. The step in progress is finished,
-    so the model is left between two steps. A second Ctrl-C ends at once.
+    Returns False if Ctrl-C, a termination or a hang-up stopped it before the last step. The step in progress is
+    finished, so the model is left between two steps. A second one ends at once.
 
     Raises:
         NotFiniteError: if the loss refused embeddings that are not finite.
+        KeyboardInterrupt: at a second signal.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     loader = DataLoader(batches, batch_size=None, num_workers=workers)
@@ -206,25 +210,39 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         # Lightning 2.6 uses a name that torch 2.15 has deprecated.
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-        trainer.fit(task, loader)
+        try:
+            trainer.fit(task, loader)
+        except SystemExit:  # what Lightning makes of a signal
+            if signals.again or not signals.came:
+                raise KeyboardInterrupt from None
     return task.step >= batches.steps or not signals.came
 
 
 class _Signals:
-    """Lets SIGINT and SIGTERM end the training after the step in progress."""
+    """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress.
+
+    Attributes:
+        came: whether one has come.
+        again: whether a second one has, which ends at once.
+    """
 
     def __init__(self, trainer: lightning.Trainer) -> None:
         self._trainer = trainer
-        self.came = False
+        self.came = self.again = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {number: signal.getsignal(number) for number in ending_signals()}
+            self._take_over()
         return self
 
     def listen(self) -> None:
-        """Take the signals over; called once Lightning has set up handlers of its own."""
+        """Take the signals over again, called once Lightning has set up handlers of its own and forgotten a stop."""
+        self._take_over()
+        self._trainer.should_stop = self._trainer.should_stop or self.came
+
+    def _take_over(self) -> None:
         for number in self._before:
             signal.signal(number, self._stop)
 
@@ -234,6 +252,7 @@ class _Signals:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self.came:
+            self.again = True
             raise KeyboardInterrupt
         self.came = True
         self._trainer.should_stop = True

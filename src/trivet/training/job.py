@@ -116,6 +116,8 @@ class Job:
             healthy=parts.guard.healthy,
             best=parts.choosing.weights,
         )
+        if self.task.step:
+            self.run.keep()
 
     def _go_on_from(self, checkpoint: Path) -> float:
         """Restore everything from a checkpoint; returns the seconds of training before it."""

@@ -13,6 +13,7 @@ import torch
 
 import trivet
 from trivet.data import Dataset, Splits, noise_summary
+from trivet.data.dataset import trained_classes
 from trivet.training.config import RunConfig, easy_positive_warnings
 from trivet.training.run_folder import (
     RunFolder,
@@ -33,12 +34,15 @@ def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str
         "environment": environment(),
         "data": {
             "train": _counts(splits.train),
-            "evaluation": {name: _counts(dataset) for name, dataset in splits.evaluation.items()},
+            "evaluation": {
+                name: _counts(dataset) | {"trained_classes": trained_classes(splits, name)}
+                for name, dataset in splits.evaluation.items()
+            },
             "skipped": [{"id": skip.id, "reason": skip.reason} for skip in splits.train.skipped],
             "noise": noise_summary(splits),
             "decisions": splits.decisions,
         },
-        "warnings": easy_positive_warnings(config),
+        "warnings": [*splits.warnings, *easy_positive_warnings(config)],
         "seconds": {},
     }
 

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from trivet.data import Splits
-from trivet.files import new_folder, write_json, write_whole
+from trivet.files import filled_folder, held, keep_new, recover, write_json, write_whole
 from trivet.models import Embedder, load_model
 from trivet.records import RunRecord, read_run
 from trivet.tables.csv import csv_rows, csv_text
 from trivet.training.config import RunConfig
 from trivet.training.guard import with_changes
 
-CONFIG, METRICS, RECORD, REPORT, LOCK = "config.toml", "metrics.csv", "record.json", "report.html", ".lock"
+CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
-NAMES = frozenset(
-    (CONFIG, METRICS, RECORD, REPORT, LOCK, NOISE, DECISIONS, CLEANING, "checkpoints", "model", "embeddings")
-)
+FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING)
+FOLDERS = ("checkpoints", "model", "embeddings")
+NAMES = frozenset((*FILES, *FOLDERS))
+FOLDS, FOLDS_CONFIG = "folds.json", "folds.toml"  # of a folder whose folders are the runs of a cross-validation
 
 
 def write_noise(path: Path, splits: Splits) -> None:
@@ -60,11 +60,14 @@ class RunFolder:
             ValueError: if the folder exists and may not be replaced.
             OSError: if it cannot be written.
         """
-        with (
-            new_folder(
-                self.path, NAMES, mark=CONFIG, what="a run", force=force, worth_keeping=lambda: bool(self.checkpoints())
-            ),
-            self.locked(),
+        with filled_folder(
+            self.path,
+            NAMES,
+            mark=CONFIG,
+            what="a run",
+            force=force,
+            ended=self.ended,
+            go_on=f", or continue it with trivet train --resume {self.path}",
         ):
             write_whole(self.path / CONFIG, config.to_toml().encode())
             yield
@@ -74,13 +77,27 @@ class RunFolder:
         """Keep other processes from writing this run meanwhile.
 
         Raises:
-            ValueError: if another process is writing it.
+            ValueError: if another process is writing it, or a file is where a folder should be, or the reverse.
         """
-        try:
-            with FileLock(self.path / LOCK, timeout=0):
-                yield
-        except Timeout:
-            raise ValueError(f"only one process may write a run: {self.path} is in use; wait for it to end.") from None
+        with held(self.path, NAMES, what="a run", ended=self.ended):
+            for names, right, kind in ((FILES, Path.is_file, "file"), (FOLDERS, Path.is_dir, "folder")):
+                for item in (self.path / name for name in names):
+                    if item.exists() and not right(item):
+                        raise ValueError(
+                            f"{item} must be a {kind}: it is none; move it away, or start a new run with --force."
+                        )
+            yield
+
+    def ended(self) -> bool:
+        """Whether the run is complete."""
+        record = self.record()
+        return record is not None and record["status"] in ("finished", "stopped")
+
+    def keep(self) -> None:
+        """The run is worth keeping from now on: one that it replaces is not put back any more."""
+        keep_new(self.path)
+        if (self.path.parent / FOLDS_CONFIG).is_file():
+            keep_new(self.path.parent)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -89,6 +106,7 @@ class RunFolder:
         Raises:
             ValueError: if the folder holds no run.
         """
+        recover(path)
         if not (path / CONFIG).is_file():
             raise ValueError(f"a run folder must hold {CONFIG}: {path} does not; give the folder `trivet train` made.")
         return cls(path)
@@ -114,7 +132,7 @@ class RunFolder:
         """What is known of the run so far; None where nothing, or nothing readable, was written."""
         try:
             record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, IsADirectoryError, ValueError):
             return None
         return read_run(record) if isinstance(record, dict) else None
 

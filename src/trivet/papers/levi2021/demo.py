@@ -23,7 +23,7 @@ from trivet.collapse import fine_coarse_index
 from trivet.data import Dataset, DigitsConfig, Splits, load
 from trivet.data.shown import as_json
 from trivet.evaluation import evaluate, recall_at_k
-from trivet.files import new_folder, write_json, write_whole
+from trivet.files import whole_folder, write_json, write_whole
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
 from trivet.papers.figure import COLOURS, encode, panels, style
@@ -87,8 +87,8 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
     names = frozenset((PICTURE_FILE, RECORD, REPORT))
     try:
         torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a busy machine
-        with new_folder(folder, names, mark=PICTURE_FILE, what="a demo", force=force, worth_keeping=lambda: False):
-            return _demonstrate(folder, command=command, progress=progress)
+        with whole_folder(folder, names, mark=PICTURE_FILE, what="a demo", force=force) as new:
+            return _demonstrate(new, command=command, progress=progress)
     finally:
         torch.set_num_threads(threads)
 

@@ -1,0 +1,91 @@
+"""In-shop: clothes of DeepFashion, queries and gallery."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from trivet.data.archives import Tree
+from trivet.data.config import Entry
+from trivet.data.dataset import Splits
+from trivet.data.image_files import Listing, numbered
+from trivet.data.images import Progress
+from trivet.data.published import LEVEL, Facts, GivenConfig, by_id, find_published, load_published, numbers
+from trivet.evaluation.query_gallery import QueryGallery
+
+FACTS = Facts(
+    "in-shop",
+    "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (non-commercial research)",
+    folders=("in-shop", "In-shop", "InShop", "In-shop Clothes Retrieval Benchmark", "In_shop"),
+    level="item",
+    counts={"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)},
+)
+PARTITION, BOXES = "list_eval_partition.txt", "list_bbox_inshop.txt"
+
+
+class InShopConfig(GivenConfig):
+    """In-shop clothes retrieval."""
+
+    name: Literal["in-shop"] = "in-shop"
+    level: str | None = Field("item", description=LEVEL)
+    boxes: bool = Field(False, description="Cut each image to its published box.")
+
+
+def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """In-shop clothes by `list_eval_partition.txt`.
+
+    Trained on: its part train; "unseen": its queries, which retrieve from its gallery.
+    """
+    tree = find_published(FACTS, config, data_root, PARTITION, lambda one: _file(one, PARTITION) is not None)
+    rows = _rows(tree, PARTITION, 3)
+    paths, status = [row[0] for row in rows], np.array([row[2] for row in rows])
+    unknown = sorted(set(status.tolist()) - set(FACTS.counts))
+    if unknown:
+        raise ValueError(f"{PARTITION} must say train, query or gallery of each image: it has {unknown[0]!r}.")
+    items, names = numbered([row[1] for row in rows])
+    boxes = None
+    if config.boxes:
+        listed = _rows(tree, BOXES, 7)  # image, clothes type, pose type, then the edges
+        boxes = numbers((row[2:] for row in by_id(listed, paths, BOXES)), BOXES)
+        boxes[:, :2] -= 1  # pixels are counted from 1
+    test = np.flatnonzero(status != "train")
+    query = status[test] == "query"
+    folder = next((one for one in ("", "Img/") if tree.has(one + paths[0])), "") if paths else ""
+    listing = Listing(
+        name="in-shop",
+        place=tree.root,
+        sources=[tree.source(folder + path) for path in paths],
+        ids=tuple(paths),
+        labels={"item": items},
+        names={"item": names},
+        parts={"train": np.flatnonzero(status == "train"), "test": test},
+        protocols={"test": QueryGallery(query, ~query, np.zeros(len(test), bool))},
+        boxes=boxes,
+    )
+    return load_published(
+        FACTS, config, listing, progress, {part: np.flatnonzero(status == part) for part in FACTS.counts}
+    )
+
+
+def _rows(tree: Tree, name: str, columns: int) -> list[list[str]]:
+    """The rows of a list below the number of them and the names of the columns."""
+    lines = tree.text(_file(tree, name) or name).splitlines()
+    return [row for line in lines[2:] if len(row := line.split()) == columns]
+
+
+def _file(tree: Tree, name: str) -> str | None:
+    """Where in the tree a list is."""
+    return next((folder + name for folder in ("", "Eval/", "Anno/") if tree.has(folder + name)), None)
+
+
+ENTRY = Entry(
+    InShopConfig,
+    load_in_shop,
+    description="52,712 photographs of 7,982 clothes, with queries and boxes",
+    levels=("item",),
+    published=FACTS.published,
+    files=(PARTITION, "img"),
+)

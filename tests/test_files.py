@@ -1,0 +1,205 @@
+"""Whenever a process that writes is ended, by a kill, a signal or a full disk, nothing is lost and nothing is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from trivet.files import filled_folder, held, keep_new, recover, whole_folder, write_whole
+
+End = Literal["killed", "interrupted", "disk full"]
+CHANGES = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")  # audit events; the first three take space
+REACHED = 7
+KIND = frozenset(("mark", "more", "folder"))
+DEAD = 4_194_305  # beyond the largest process number of Linux
+
+
+def ended_at(moment: int, end: End, work: Callable[[], None]) -> bool:
+    """Do the work in a process that ends at its n-th change of a file; returns whether it got that far."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) in (0, REACHED)
+        return status != 0
+    seen = 0
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        reads = event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if event not in (CHANGES if end != "disk full" else CHANGES[:3]) or reads:
+            return
+        seen += 1
+        if seen != moment:
+            return
+        if end == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise KeyboardInterrupt if end == "interrupted" else OSError(errno.ENOSPC, "No space left on device")
+
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # of the child, which ends at once
+    sys.addaudithook(hook)
+    try:
+        work()
+    except BaseException:  # it is told by the exit code
+        os._exit(REACHED)
+    os._exit(REACHED if seen >= moment else 0)
+
+
+def every_moment(end: End, work: Callable[[], None], prepare: Callable[[], None]) -> Iterator[int]:
+    """Prepare, end the work at its first, second, ... change, and let the caller look, until it is no longer ended."""
+    for moment in range(1, 200):
+        prepare()
+        if not ended_at(moment, end, work):
+            return
+        yield moment
+    raise AssertionError("the work never ended by itself")
+
+
+def content(path: Path) -> dict[str, str]:
+    return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
+
+
+def fill(folder: Path, text: str) -> None:
+    write_whole(folder / "mark", text.encode())
+    write_whole(folder / "folder" / "more", text.encode())
+
+
+def clean(path: Path) -> None:
+    for item in path.parent.iterdir():
+        shutil.rmtree(item) if item.is_dir() else item.unlink()
+
+
+OLD = {"mark": "old", "folder/more": "old"}
+NEW = {"mark": "new", "folder/more": "new"}
+
+
+@pytest.mark.parametrize(
+    ("end", "force"), [("killed", False), ("killed", True), ("interrupted", True), ("disk full", True)]
+)
+def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: bool, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    def prepare() -> None:
+        clean(path)
+        if force:
+            fill(path, "old")
+
+    def work() -> None:
+        with whole_folder(path, KIND, mark="mark", what="a thing", force=force) as new:
+            fill(new, "new")
+
+    moments = 0
+    for moment in every_moment(end, work, prepare):
+        moments = moment
+        if end != "killed":
+            assert not path.exists() or content(path) in (OLD, NEW)  # without the help of a later command
+        recover(path)
+        assert (content(path) in (OLD, NEW)) if force else (not path.exists() or content(path) == NEW)
+        assert [item.name for item in tmp_path.iterdir()] in (["out"], [])
+    assert moments > 5
+    assert content(path) == NEW
+
+
+@pytest.mark.parametrize("end", ["killed", "interrupted", "disk full"])
+def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    def done() -> bool:
+        return (path / "more").exists()
+
+    def work() -> None:
+        with filled_folder(path, KIND, mark="mark", what="a thing", force=True, ended=done):
+            fill(path, "new")
+            keep_new(path)
+            write_whole(path / "more", b"")
+
+    def prepare() -> None:
+        clean(path)
+        fill(path, "old")
+
+    states = set()
+    for moment in every_moment(end, work, prepare):
+        recover(path)
+        with held(path, KIND, what="a thing", ended=done):
+            pass
+        found = content(path)
+        found.pop(".lock", None)
+        done_now, earlier = found.pop("more", None) is not None, found.pop(".trivet-earlier/mark", None)
+        found.pop(".trivet-earlier/folder/more", None)
+        assert found in (OLD, NEW), moment
+        assert (earlier == "old") == (found == NEW and not done_now), moment
+        assert [item.name for item in tmp_path.iterdir()] == ["out"]
+        states.add((found["mark"], earlier))
+    assert ("old", None) in states
+    assert content(path) == {**NEW, "more": "", ".lock": ""}
+
+
+def test_what_was_kept_of_the_last_complete_content_outlives_a_second_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    def unfinished(text: str, *, keep: bool) -> None:
+        with filled_folder(path, KIND, mark="mark", what="a thing", force=True, ended=lambda: False):
+            fill(path, text)
+            if keep:
+                keep_new(path)
+
+    fill(path, "old")
+    unfinished("second", keep=True)
+    assert content(path)["mark"] == "second"
+    unfinished("third", keep=False)
+    assert {name: text for name, text in content(path).items() if name != ".lock"} == OLD
+
+
+@pytest.mark.parametrize("process", [DEAD, 1, os.getpid()], ids=["dead", "another", "own"])
+@pytest.mark.parametrize("ending", ["", ".trivet"])
+def test_partial_files_go_with_their_process(
+    process: int, ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path, "old")
+    left, foreign = tmp_path / f".more.{process}{ending}", tmp_path / f".notes.{DEAD}"
+    left.touch()
+    foreign.touch()
+    with held(tmp_path, KIND, what="a thing", ended=lambda: False):
+        pass
+    assert left.exists() == (process == 1)
+    assert foreign.exists()  # not ours, by its name
+    assert ("removed" in caplog.text) == (process != 1)
+
+
+def test_what_a_living_process_has_locked_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with whole_folder(path, KIND, mark="mark", what="a thing", force=False) as new:
+        fill(new, "new")
+        recover(path)
+        assert content(new) == NEW
+        with (
+            pytest.raises(ValueError, match="is being made"),
+            whole_folder(path, KIND, mark="mark", what="a thing", force=False),
+        ):
+            pass
+    with held(path, KIND, what="a thing", ended=lambda: False):
+        child = os.fork()  # a process that reads data, which outlives its parent for a while, holds no lock
+        if not child:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os._exit(0)
+        os.waitpid(child, os.WUNTRACED)
+    with held(path, KIND, what="a thing", ended=lambda: False):
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_partial_file_does_not_make_a_folder_foreign(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.mkdir()
+    (path / f".mark.{DEAD}").touch()
+    with filled_folder(path, KIND, mark="mark", what="a thing", force=False, ended=lambda: False):
+        fill(path, "new")
+    assert content(path) == {**NEW, ".lock": ""}
