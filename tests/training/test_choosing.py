@@ -13,13 +13,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from trivet.reports.run import choice_line, fell_back, result_lines
-from trivet.tasks import train as module
+from trivet.tables import read_vectors
 from trivet.tasks.embed import embed_data
-from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.head import head_settings
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.choosing import lower_end
+from trivet.training.choosing import Choosing, load_splits, lower_end
+from trivet.training.job import Job
+from trivet.training.parts import Parts
 from trivet.training.run_folder import RunFolder
 
 SIGNAL, NOISE = 3, 13  # dimensions that tell classes apart, and that do not
@@ -77,7 +78,9 @@ def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) ->
     assert by_name["trained"]["map@r"] > by_name["raw inputs"]["map@r"]
     kept = record["evaluation"]["validation"][0]["levels"]["kind"]["map@r"]
     assert kept == pytest.approx(max(values))  # the model that is saved, not that of the last step
-    line = choice_line(module.RunFolder.open(helped).record() or {})  # type: ignore[arg-type]
+    whole = RunFolder.open(helped).record()
+    assert whole is not None
+    line = choice_line(whole)
     assert line is not None
     assert line.startswith(f"The model is that of step {choice['step']}, the best on classes held out (validation, 4")
 
@@ -95,14 +98,21 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     assert line in (harmed / "report.html").read_text().replace("&nbsp;", "\u00a0")
     weights = load_file(harmed / "model" / "model.safetensors")
     assert not weights["body.1.change.weight"].any()
-    embed_data(harmed, str(file), harmed.parent / "again.parquet")
+    output = harmed.parent / "again.parquet"
+    embed_data(harmed, str(file), output)
+    embedded, given = read_vectors(output), np.load(file)
+    unit = given["embeddings"] / np.linalg.norm(given["embeddings"], axis=1, keepdims=True)
+    np.testing.assert_allclose(embedded.embeddings, unit, atol=1e-6)
+    assert embedded.labels["kind"].tolist() == given["kind"].tolist()
+    np.savez(harmed.parent / "short.npz", embeddings=given["embeddings"][:, :5])
+    with pytest.raises(ValueError, match="must have the length that the run was trained on, 16: got 5"):
+        embed_data(harmed, str(harmed.parent / "short.npz"), output)
 
 
 def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(helped: Path, file: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(helped, cut)
-    for step in (8,):
-        (cut / "checkpoints" / f"step-{step:08d}.safetensors").unlink()
+    (cut / "checkpoints" / "step-00000008.safetensors").unlink()
     shutil.rmtree(cut / "model")
     (cut / "record.json").unlink()
     resume(cut)
@@ -111,14 +121,11 @@ def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(helped: Path, file
         first, again = (load_file(run / name) for run in (helped, cut))
         assert first.keys() == again.keys()
         assert all(np.array_equal(first[key], again[key]) for key in first)
-    evaluated = evaluate_run(cut)
-    assert evaluated["evaluation"] == record_of(helped)["evaluation"]
+    assert record_of(cut)["evaluation"] == record_of(helped)["evaluation"]
 
 
 def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trivet.training.choosing import Choosing
-
-    found = iter([0.5, 0.7, 0.6, 0.7, 0.8])
+    found = iter([0.5, 0.5, 0.7, 0.6, 0.7, 0.8])
 
     def seen(self: Choosing, model: object) -> tuple[np.ndarray, np.ndarray]:
         value = next(found)
@@ -128,16 +135,9 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(Choosing, "_seen", seen)
     config = settings(file, "training.steps=8", "evaluation.every=2", "evaluation.k=[1]")
-    from trivet.data import load
-    from trivet.training.job import Job
-    from trivet.training.parts import Parts
-
-    del load
-    from trivet.training.choosing import load_splits
-
     job = Job(RunFolder(tmp_path), Parts(config, load_splits(config, None)), lambda *_: None)
     assert job.fit() == "finished"
-    assert [look["step"] for look in job.parts.choosing.looks] == [0, 2, 4, 6]
+    assert [look["step"] for look in job.parts.choosing.looks] == [0, 2, 4, 6, 8]
     assert job.parts.choosing.step == 2
 
 

@@ -50,9 +50,10 @@ def read_texts(
     columns, column_of = _open(path)
     check_columns(path, columns)
     if text not in columns:
+        guess, _, _ = nearest(text, columns).partition("Allowed")
         raise ValueError(
-            f"a file of texts must have a column {text!r}: {path} has none; name the one that holds the texts with "
-            f"--text, or as data.text in settings; {nearest(text, columns)}"
+            f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, columns))}; {guess}name the "
+            "one that holds the texts with --text, or as data.text in settings."
         )
     if text in (levels or ()):
         raise ValueError(
