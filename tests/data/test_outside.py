@@ -111,7 +111,7 @@ def data(code: str, **values: object) -> DataConfig:
         ("def mine(**options) -> Splits: ...", {"size": 3}, "unknown setting 'size'"),
         ("def mine(size: Unknown) -> Splits: ...", {}, "must be a function that returns trivet.data.Splits"),
         ("class Odd: ...\ndef mine(odd: Odd) -> Splits: ...", {}, "of mine must be of types that settings can hold"),
-        ("def mine() -> Splits: ...", {"root": "x"}, 'root is for name = "folder" only'),
+        ("def mine() -> Splits: ...", {"root": "x"}, 'root is for name = "folder" or'),
         ("def mine() -> Splits: ...", {"fold": 3}, "fold must be below folds"),
     ],
 )

@@ -33,7 +33,7 @@ class ArrayInputs:
     white: float
     channels: int
     rows: np.ndarray
-    size: tuple[int, int]
+    size: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,8 +72,7 @@ def in_memory(
         channels: C if None.
         size: of the centre that a batch has; H and W if None.
     """
-    height, width = size or pixels.shape[2:]
-    return ArrayInputs(pixels, white, channels or pixels.shape[1], np.arange(len(pixels)), (height, width))
+    return ArrayInputs(pixels, white, channels or pixels.shape[1], np.arange(len(pixels)), size or pixels.shape[2:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +185,7 @@ class _Kept(list["np.ndarray | None"]):
                 super().__setitem__(position, image)
 
 
-def _centre(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _centre(images: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """The centre `(..., H, W)` of images `(..., H', W')`."""
     height, width = size
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
