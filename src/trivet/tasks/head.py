@@ -66,15 +66,18 @@ def head_settings(
     if choosable:
         values["choosing"] = {"keep": "best"}
     values["batch"] = {"num_classes": min(CLASSES, classes), "samples_per_class": SAMPLES}
-    return RunConfig.parse(overridden(values, overrides), source=SOURCE), _said(width, folds, choosable)
+    settings = RunConfig.parse(overridden(values, overrides), source=SOURCE)
+    return settings, _said(settings, width)
 
 
-def _said(width: int, folds: int | None, choosable: bool) -> str:
-    chosen = "the last step is kept, as there are too few classes to hold some out"
-    if choosable:
+def _said(settings: RunConfig, width: int) -> str:
+    model, folds = settings.model, settings.data.folds
+    network = f"A network {model.name} of {model.embedding_dim} dimensions"
+    if model.name == "residual":
+        begins = "the vectors themselves" if model.embedding_dim >= width else "a projection of the vectors"
+        network = f"A linear head of {model.embedding_dim} dimensions that begins as {begins}"
+    chosen = "the last step is kept"
+    if settings.choosing.keep == "best":
         held_out = "the split val" if folds is None else f"one of {folds} folds of the training classes, held out"
         chosen = f"the step is chosen by {held_out}"
-    return (
-        f"A linear head of {width} dimensions that begins as the vectors themselves, {STEPS} steps; {chosen}. The run "
-        "folder has all settings in config.toml."
-    )
+    return f"{network}, {settings.training.steps} steps; {chosen}. The run folder has all settings in config.toml."
