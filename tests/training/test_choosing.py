@@ -78,6 +78,7 @@ def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) ->
     assert by_name["trained"]["map@r"] > by_name["raw inputs"]["map@r"]
     kept = record["evaluation"]["validation"][0]["levels"]["kind"]["map@r"]
     assert kept == pytest.approx(max(values))  # the model that is saved, not that of the last step
+    assert (helped / "report.html").read_text().count("the step was chosen by them") == 1
     whole = RunFolder.open(helped).record()
     assert whole is not None
     line = choice_line(whole)

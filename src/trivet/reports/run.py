@@ -321,6 +321,18 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
         (_validation_title(looks), looks, looks["recall@1"], [0, 1]),
         ("Dropped anchors", training, {"dropped": training["dropped"] if any(training["dropped"]) else []}, None),
     ]
+    if choice := record["choosing"]:
+        seen: Validation = {
+            "split": choice["split"],
+            "items": choice["items"],
+            "step": [look["step"] for look in choice["looks"]],
+            "attempt": [],
+            "recall@1": {},
+        }
+        measure = NAMES.get(choice["measure"], choice["measure"])
+        values = {name: [look[key] for look in choice["looks"]] for name, key in ((measure, "value"), ("gain", "gain"))}
+        values["lower end of the gain"] = [look["low"] for look in choice["looks"]]
+        wanted.append((f"What the step was chosen by, on {choice['split']}", seen, values, None))
     marks = _marks(record["monitor"]["attempts"])
     curves = []
     for title, part, every, limits in wanted:
