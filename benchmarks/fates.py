@@ -249,7 +249,7 @@ def noisy() -> Iterator[Fate]:
         points, labels = clusters(number, classes=10, per_class=80, d=32, within=0.5)
         how = "pairwise" if pairs else "at random"
         yield Fate(
-            f"clusters, {share:.0%} of the labels exchanged {how}",
+            f"clusters, {100 * share:.0f} % of the labels exchanged {how}",
             "noisy-labels",
             None,
             points,
@@ -259,7 +259,9 @@ def noisy() -> Iterator[Fate]:
     for number, share in enumerate((0.2, 0.3, 0.4, 0.25)):
         points, own = ((images, labels), (test, test_labels))[number % 2]
         flat = points.reshape(len(points), -1)
-        yield Fate(f"pixels of digits, {share:.0%} exchanged", "noisy-labels", None, flat, flipped(own, share, number))
+        yield Fate(
+            f"pixels of digits, {100 * share:.0f} % exchanged", "noisy-labels", None, flat, flipped(own, share, number)
+        )
     for seed in range(2):
         points, own, _ = trained(seed, d=32, classes=8, samples=4)
         yield Fate(

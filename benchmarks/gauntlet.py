@@ -37,7 +37,6 @@ from trivet.evaluation import recall_at_k
 from trivet.geometry import as_classes
 from trivet.losses import TripletLoss
 from trivet.models import build
-from trivet.tasks.display import Display
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.fit import Batches, make_optimizer, step_seed
@@ -509,8 +508,8 @@ def repair(run: Run, folder: Path) -> dict[str, Any]:
     splits = _loaded(run.task.data["name"], run.task.data["level"])
     train, held_out, finest = _items(run, config.seed)
     path = folder / f"repair-{run.number:03d}"
-    with Display(show=False) as display, RunFolder(path).new(config, force=True):
-        job = Job(RunFolder(path), config, replace(splits, train=train), display)
+    with RunFolder(path).new(config, force=True):
+        job = Job(RunFolder(path), config, replace(splits, train=train), lambda *_: None)
         shrink_last(job.model, run.setting.shrink)
         job.start("")
         job.fit()
@@ -581,7 +580,7 @@ def overhead(repeats: int = 7, steps: int = 12) -> dict[str, Any]:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / whole:.1%})" if whole else "none"
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
 
 
 def report(results: Mapping[str, Any]) -> str:
@@ -671,7 +670,7 @@ def report(results: Mapping[str, Any]) -> str:
             f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, {found['threads']} threads; "
             f"under a monitor {found['ratio']:.4f} times as long (median of {found['repeats']} alternating runs of "
             f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, checks included: "
-            f"{found['update_share']:.2%} of the step. Goal: 2 %.",
+            f"{100 * found['update_share']:.2f} % of the step. Goal: 2 %.",
             "",
         ]
     if "watch" in results:

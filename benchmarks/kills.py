@@ -1,6 +1,6 @@
 """200 processes killed in sequence, at random moments: what is lost, what is left, and whether the end is the same.
 
-    nice -n 5 .venv/bin/python benchmarks/kills.py     # about ten minutes on one core that is free
+    nice -n 5 .venv/bin/python benchmarks/kills.py     # about six minutes of one core
 
 plain, repair, folds, force: `trivet train` of a tiny run (six steps on 200 digits), killed, gone on with by `--resume`,
 killed again, ...; `force` replaces a finished run. index: `trivet index --force` over an older index. Half of the ends

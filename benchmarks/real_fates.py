@@ -86,9 +86,7 @@ def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:
             retrieve(one[other], labels[other], measures=("recall@1",), distance="cosine").values[:, 0]
             for one in (embeddings, features)
         )
-        lost, error = float((before - own).mean()), float((before - own).std() / np.sqrt(len(other)))
-        slightly = lost >= max(SLIGHT, 2 * error)
-        fate = "worse" if lost >= CLEAR else "slightly worse" if slightly else "good"
+        fate, lost = fate_of(before - own), float((before - own).mean())
         return RealFate(data, name, fate, lost, embeddings[rows], features[rows], labels[rows])
 
     def made(name: str, fate: str, embeddings: Array) -> RealFate:
@@ -121,6 +119,14 @@ def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:
         yield made("rows in another order than the labels", "chance", features[random.permutation(asked)])
     else:
         yield made("random vectors", "chance", random.standard_normal((len(asked), 64)))
+
+
+def fate_of(lost: Array) -> str:
+    """What became of an embedding that lost so much of recall@1 on each item that is not diagnosed."""
+    error = float(lost.std() / np.sqrt(len(lost)))
+    if lost.mean() >= CLEAR:
+        return "worse"
+    return "slightly worse" if lost.mean() >= max(SLIGHT, 2 * error) else "good"
 
 
 def train(head: nn.Module, features: Array, labels: Array, *, steps: int, rate: float, seed: int = 0) -> None:

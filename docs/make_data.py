@@ -6,11 +6,25 @@ import re
 import runpy
 from pathlib import Path
 
-from trivet.data import DATA_SETS, DataConfig
+from trivet.data import (
+    DATA_SETS,
+    DataConfig,
+    cars196,
+    cifar,
+    cub,
+    cuhk03,
+    flowers102,
+    in_shop,
+    inaturalist,
+    market1501,
+    sop,
+)
+from trivet.data.published import said
 
 PAGE = Path(__file__).with_name("data.md")
 WORDS = runpy.run_path(str(Path(__file__).with_name("make_settings.py")))
 BEGIN, END = "<!-- own settings: docs/make_data.py -->\n", "<!-- end -->"
+BEGIN_COUNTS, END_COUNTS = "<!-- published counts: docs/make_data.py -->\n", "<!-- end counts -->"
 
 
 def own_settings() -> str:
@@ -26,9 +40,24 @@ def own_settings() -> str:
     return BEGIN + "\n".join(lines) + "\n" + END
 
 
+def counts() -> str:
+    """A row for each published set and version: how many images and classes its parts have."""
+    sets = [one.FACTS for one in (cub, cars196, sop, in_shop, market1501, flowers102)]
+    known = {one.name: one.counts for one in [*sets, cifar.CIFAR10, cifar.CIFAR100]}
+    known |= {f"cuhk03, {people}": parts for people, parts in cuhk03.COUNTS.items()}
+    known |= {f"inaturalist, {year}": parts for year, parts in inaturalist.COUNTS.items()}
+    rows = [f"| {name} | {said(parts)} |" for name, parts in known.items()]
+    return BEGIN_COUNTS + "\n".join(
+        ["| set | images and classes that were published |", "|---|---|", *rows, END_COUNTS]
+    )
+
+
 def page() -> str:
-    """The page with the table of the code."""
-    return re.sub(f"{BEGIN}.*?{END}", lambda _: own_settings(), PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    """The page with the tables of the code."""
+    text = PAGE.read_text(encoding="utf-8")
+    for begin, end, made in ((BEGIN, END, own_settings()), (BEGIN_COUNTS, END_COUNTS, counts())):
+        text = re.sub(f"{begin}.*?{end}", lambda _, made=made: made, text, flags=re.DOTALL)
+    return text
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+from trivet import progress
 
 FEW = 500
 
@@ -27,3 +30,17 @@ def few_digits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load_digits", lambda: few)
         yield
+
+
+@pytest.fixture
+def heard() -> Iterator[list[tuple[str, float, float]]]:
+    """What the work of a test says of its progress: (title, parts done, parts in all), 0 where nothing is counted."""
+    said: list[tuple[str, float, float]] = []
+
+    class Heard(progress.Shown):
+        def look(self) -> None:
+            said.append((self._works[-1].title, self._works[-1].done, self._works[-1].total))
+
+    token = progress._shown.set(Heard(sys.stderr))
+    yield said
+    progress._shown.reset(token)

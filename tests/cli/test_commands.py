@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -215,6 +215,20 @@ def test_several_processes_are_refused(
     assert ("gone does not exist" in err) == (variable == "WORLD_SIZE=1")
 
 
+def test_a_cross_validation_is_resumed_as_a_whole(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("runs").mkdir()
+    Path("runs/folds.toml").touch()
+    ended = {"folds": 2, "runs": ["runs/fold-0"], "status": "interrupted"}
+    monkeypatch.setattr("trivet.tasks.folds.resume_folds", lambda path, **_: ended)
+    code, out, err = call("train", "--resume", "runs", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, json.loads(out)) == (1, ended)
+    assert err == "trivet: stopped; continue with trivet train --resume runs\n"
+    code, _, err = call("train", "--resume", "runs", "--repair", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, "leave out --repair" in err) == (2, True)
+
+
 @pytest.fixture
 def signals_arrive() -> Iterator[None]:
     """Also where the tests run in the background of a shell, which has such processes ignore Ctrl-C."""
@@ -226,10 +240,53 @@ def signals_arrive() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def nothing() -> None:
+    """Done before or after what is wrapped."""
+
+
+def wrap(
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    before: Callable[[], None] = nothing,
+    after: Callable[[], None] = nothing,
+) -> None:
+    """Do something before or after each call of a function."""
+    owner, _, name = place.rpartition(".")
+    original = getattr(pkgutil.resolve_name(owner), name)
+
+    def wrapped(*arguments: object, **options: object) -> object:
+        before()
+        result = original(*arguments, **options)
+        after()
+        return result
+
+    monkeypatch.setattr(f"{owner}.{name}", wrapped)
+
+
 @pytest.mark.usefixtures("signals_arrive")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning has put back by then what it found."""
+    wrap("lightning.Trainer._teardown", monkeypatch, after=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    code, out, err = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, json.loads(out)["status"]) == (1, "interrupted")
+    assert "before the evaluation was complete; continue with trivet evaluate" in err.splitlines()[-1]
+    assert json.loads(Path("runs/small/record.json").read_text())["step"] == 4
+
+
+@pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize(
-    "moment", ["tasks.train.load", "training.fit.Task.configure_optimizers", "training.job.Job.checkpoint"]
+    ("moment", "number"),
+    [
+        ("tasks.train.load", signal.SIGTERM),
+        ("training.fit.Task.configure_optimizers", signal.SIGTERM),
+        ("training.job.Job.checkpoint", signal.SIGTERM),
+        ("training.job.Job.checkpoint", signal.SIGHUP),
+        ("training.job.Job._after_step", signal.SIGTERM),
+    ],
+    ids=["reading data", "before the first step", "first checkpoint", "hang-up", "twice in a step"],
 )
 def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
     moment: str,
@@ -243,21 +300,14 @@ def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
         Path("runs/small", name).parent.mkdir(parents=True, exist_ok=True)
         Path("runs/small", name).write_text(text)
 
-    def ask(*_: object, **__: object) -> None:
-        os.kill(os.getpid(), number)
-        for _ in range(600):
+    def ask() -> None:
+        """Once while Lightning is at work, which notes the request; else until it is granted."""
+        for _ in range(2 if moment.endswith("_after_step") else 1):
+            os.kill(os.getpid(), number)
+        for _ in range(0 if "Task" in moment else 600):
             time.sleep(0.1)  # short, as below
-            if moment.startswith("training.fit"):
-                break  # while Lightning sets up, the request is noted
 
-    owner, _, name = f"trivet.{moment}".rpartition(".")
-    original = getattr(pkgutil.resolve_name(owner), name)
-
-    def asked(*arguments: object, **options: object) -> object:
-        ask()
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(f"{owner}.{name}", asked)
+    wrap(f"trivet.{moment}", monkeypatch, before=ask)
     code, out, err = call("train", "small.toml", "--force", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("trivet: stopped")

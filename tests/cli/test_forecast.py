@@ -52,10 +52,15 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
     return int(str(ended.value.code)), shown.out, shown.err
 
 
-def test_json_of_one_run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, err = run(capsys, monkeypatch, "small.toml", "--steps", "8", "--seeds", "2", "--json")
+def test_json_of_one_run(
+    folder: Path,
+    heard: list[tuple[str, float, float]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code, out, _ = run(capsys, monkeypatch, "small.toml", "--steps", "8", "--seeds", "2", "--json")
     assert code == 0
-    assert "probing 16/16" in err
+    assert ("probing", 16, 16) in heard
     found: dict[str, Any] = json.loads(out)
     assert found.keys() == {
         "steps", "of", "forecast", "outlook", "verdict", "changes", "bound", "seeds", "seconds",

@@ -43,7 +43,7 @@ def ended(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> object:
 @pytest.mark.parametrize(
     ("arguments", "number"),
     [
-        (("evaluate", "x.npz", "--per-class", "new.csv"), signal.SIGTERM),
+        (("evaluate", "x.npz", "--report", "new.html"), signal.SIGTERM),
         (("diagnose", "x.npz", "--report", "new.html"), signal.SIGTERM),
         (("audit", "x.npz", "--out", "new.csv"), signal.SIGTERM),
         (("index", "x.npz", "-o", "new"), signal.SIGTERM),

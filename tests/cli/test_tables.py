@@ -120,3 +120,20 @@ def test_commands_on_files(
     assert sorted(numbers(found[80])) == sorted(numbers(found[60])) == sorted(numbers(found[200])) != []
     if "--approximate" in command:
         assert "recall@8 100.0 %" in " ".join(found[200].split())
+
+
+def test_words_are_broken_at_their_signs_and_a_further_table_names_the_rows_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    label = "balance_not_updated_after_cheque_or_cash_deposit"
+    heads = [f"{name} column" for name in ("first", "second", "third", "fourth")]
+    print_table(None, ("id", "label"), heads, [("i1", label, *["1234567.1"] * 4)], named_by=1)
+    out = shown(60, capsys)
+    first, further = out.split("┏")[1:]
+    parts = [part for line in first.splitlines() for part in re.findall(r"│ i?1? *│ (\S+) ", line)]
+    assert "".join(parts) == label
+    assert all(part.endswith("_") for part in parts[:-1])
+    assert "id" in further
+    assert "i1" in further
+    assert "label" not in further

@@ -72,7 +72,32 @@ def test_series_hold_the_measures_of_each_look() -> None:
     for at, name in enumerate(RUNNING):
         if name != "fine_index":
             between = [float(running_measures(batch, LABELS)[at]) for batch in batches[3:6]]
-            assert monitor.series[name][-1] == pytest.approx(sorted(between)[1], rel=1e-6)
+            assert monitor.series[name][-1] == sorted(between)[1]
+
+
+def test_the_loss_of_a_look_is_the_median_of_the_updates_since_the_last() -> None:
+    monitor = CollapseMonitor(every=3)
+    for loss in (7.0, 8.0, 9.0, 5.0, 100.0, 4.0):
+        monitor.update(points(), LABELS, loss)
+    assert monitor.series["loss"] == [7, 8, 9, 5]
+
+
+def test_looks_grow_rarer_by_the_updates_alone() -> None:
+    monitor = CollapseMonitor(every=10)
+    for _ in range(1000):
+        monitor.update(points(), LABELS, 0.2)
+    looks = [*range(10), *range(19, 300, 10), *range(319, 600, 20), *range(629, 1000, 30)]
+    assert monitor.series["step"] == looks
+
+
+def test_one_odd_batch_is_no_explosion() -> None:
+    monitor = CollapseMonitor(every=5)
+    for step in range(40):
+        batch = points(step)
+        batch[3] *= 1e4 if step == 3 else 1
+        monitor.update(batch, LABELS, 0.2)
+    assert max(monitor.series["norm_tail"]) > 100
+    assert monitor.events == []
 
 
 def test_fine_labels_show_classes_that_collapse() -> None:
@@ -248,4 +273,4 @@ def test_no_gradient_is_kept() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         monitor.update(points() * weight, LABELS, (weight * 2).sum())
-    assert all(not row.requires_grad for row in monitor._pending)
+    assert not any(kept.requires_grad for kept in (*monitor._losses, *monitor._totals, *monitor._measured))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trivet.collapse import diagnose
+from trivet.collapse import Strategy, diagnose
 from trivet.collapse.result import compare, recall_by_chance
+from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)
 
@@ -142,3 +143,14 @@ def test_labels_of_one_item_each_say_nothing_of_an_embedding() -> None:
     assert verdict.kind == "spread-out"
     assert verdict.rule == "no class has two items, so recall@1 cannot be measured"
     assert "little information" not in verdict.cause
+
+
+def test_advice_on_training_is_given_where_there_is_known_to_be_one() -> None:
+    bad, good = clusters(0, 3.0), clusters(0, 0.3)
+    strategy = Strategy(TripletLoss(), classes_per_batch=4, samples_per_class=4)
+    file, run = (diagnose(bad, LABELS, good, known).verdicts[0] for known in (None, strategy))
+    assert file.kind == run.kind == "worse-than-reference"
+    assert file.cause == "It cannot be told from embeddings alone."
+    assert [one.startswith(("Use", "If training")) for one in file.changes] == [True, True]
+    assert run.cause.startswith("What was learned does not help")
+    assert run.changes[1].startswith("Lower the learning rate")

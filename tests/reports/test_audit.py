@@ -66,7 +66,7 @@ def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = 
         "distance": "cosine",
         "folds": 5,
         "neighbours": 8,
-        "method": "by the labels of neighbours",
+        "method": "the labels of neighbours",
         "transition": {
             "classes": names,
             "matrix": matrix,
@@ -96,12 +96,12 @@ def test_the_headline_and_the_mistakes(tmp_path: Path) -> None:
         "by digit", "1 649 items", "3 classes", "out of 5 folds", "8 neighbours each", "cosine distance",
         "12.3 % of the labels are wrong, 95 % interval 10.1 to 14.5 %",
         "9 of 1 649 labels are wrong with a probability above 50 %; the 12 most suspect",
-        "Duplicates: 1 items exact, 2 near, 1 of these with another label. Outliers, far from all others: 1.",
-        "by the labels of neighbours",
-        "A note.",
-        "the number is the cosine similarity",
+        "Duplicates: 1 item exact, 2 near, 1 of these with another label. Outliers, far from all others: 1.",
         "duplicates, other label (1)", "duplicates, same label (2)", "outliers (1)",
+        "the number is the cosine similarity",
         "Most frequent mistakes: 2 labelled 10 (11.0 %), 10 labelled 2 (6.0 %), 10 labelled 33 (6.0 %).",
+        "Judged by the labels of neighbours.",
+        "A note.",
         "trivet audit runs/x",
     ]  # fmt: skip
     place = 0
@@ -143,7 +143,7 @@ def test_what_cannot_be_told_accuses_nobody(tmp_path: Path, watch: Watch) -> Non
     rate = {"verdict": "uninformative", "estimate": None, "interval": None, "reason": "Bring a pretrained encoder."}
     write_audit_report(record(0, noise_rate=rate, above_half=None, transition=None), tmp_path / "page.html")
     text = words(tmp_path / "page.html")
-    assert "No estimate : these embeddings cannot judge these labels Bring a pretrained encoder." in text
+    assert "No estimate: these embeddings cannot judge these labels Bring a pretrained encoder." in text
     assert "No suspects are listed, since they would be chosen at random." in text
     assert "of the labels are wrong" not in text
 
@@ -250,19 +250,39 @@ def test_items_are_decided_on_by_keys_and_buttons_and_survive_a_reload(tmp_path:
     assert found(page) == "0 of 12 decided"
 
 
-def test_where_no_other_class_is_proposed_that_of_the_neighbours_is_offered(tmp_path: Path, watch: Watch) -> None:
+def test_where_no_other_label_is_proposed_none_is_offered(tmp_path: Path, watch: Watch) -> None:
     found_now = record()
-    for one in found_now["shown"][:2]:
-        one["proposed"] = one["label"]
-    found_now["shown"][1]["neighbours"] = found_now["shown"][1]["neighbours"][2:3]  # of its own label
+    found_now["shown"][0]["proposed"] = found_now["shown"][0]["label"]
     write_audit_report(found_now, tmp_path / "page.html")
     page = watch(tmp_path / "page.html").page
-    assert page.locator("#relabel").inner_text() == "R relabel 10"  # two of four; one has 33
-    assert page.locator("#list .classes").all_inner_texts()[:3] == ["2", "10", "33 → 2"]
-    page.keyboard.press("r")
+    assert page.locator("#relabel").inner_text() == "R relabel (no other label is proposed)"
     assert page.locator("#relabel").is_disabled()
+    assert page.locator("#list .classes").all_inner_texts()[:2] == ["2", "10 → 33"]
     page.keyboard.press("r")
-    assert downloaded(page, tmp_path / "decisions.csv") == [("item 000", "relabel", "10")]
+    assert found(page) == "0 of 12 decided"
+    page.keyboard.press("n")
+    page.keyboard.press("p")
+    page.keyboard.press("l")
+    page.keyboard.type("33")
+    page.keyboard.press("Enter")
+    assert downloaded(page, tmp_path / "decisions.csv") == [("item 000", "relabel", "33")]
+
+
+def test_the_first_suspect_is_in_sight_without_scrolling(tmp_path: Path, watch: Watch) -> None:
+    doubtful = {"verdict": "cannot-tell", "estimate": None, "interval": [0.031, 0.4], "reason": "Cannot be told. " * 20}
+    note = "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones. "
+    write_audit_report(record(pictures=False, noise_rate=doubtful, notes=[2 * note] * 4), tmp_path / "page.html")
+    page = watch(tmp_path / "page.html").page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    for part in ("#words", "#percent"):
+        box = page.locator(part).bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 900
+    boxes = [page.locator(f"#{name}").bounding_box() for name in ("label", "order")]
+    assert [box and box["y"] for box in boxes[:1]] == [box and box["y"] for box in boxes[1:]]  # one row of controls
+    assert page.locator("#order").evaluate("one => one.scrollWidth <= one.clientWidth")
+    write_audit_report(record(pictures=False, name="bank.csv"), tmp_path / "page.html")
+    assert "trivet audit FILE --apply decisions.csv -o clean.csv" in words(tmp_path / "page.html")
 
 
 def test_items_are_filtered_and_ordered(tmp_path: Path, watch: Watch) -> None:
@@ -304,7 +324,7 @@ def test_hostile_names_do_nothing_and_read_back(tmp_path: Path, watch: Watch) ->
     write_audit_report(found, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     main = page[page.index("<main>") : page.index("</main>")]
-    assert [tag for tag in re.findall(r"<(\w+)", main) if tag in ("script", "img", "a")] == ["a", "a", "img"]
+    assert [tag for tag in re.findall(r"<(\w+)", main) if tag in ("script", "img", "a")] == ["a", "a", "a", "img"]
     watched = watch(tmp_path / "page.html")
     page_now = watched.page
     for _ in range(8):

@@ -129,3 +129,30 @@ def test_only_files_are_cleaned() -> None:
     Path("clean.csv").write_text("mine")
     with pytest.raises(ValueError, match=r"clean\.csv exists"):
         write_cleaned(Path("items.npy"), Path("decisions.csv"), Path("clean.npy"), level="kind")
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r"])
+@pytest.mark.parametrize("start", ["\ufeff", ""])
+def test_a_csv_file_keeps_its_bytes_but_for_what_was_decided(end: str, start: str) -> None:
+    rows = [
+        start + "id,text,kind,note",
+        'a,"quoted, with a comma",cat,""',
+        'b,plain,"cat",x',
+        'c,"two\nlines and a ""word""",dog,',
+        "",
+        "d,last,'dog',Grüße",
+        'e,"say ""so""",cat,y',
+    ]
+    Path("items.csv").write_bytes(end.join(rows).encode())
+    Path("decisions.csv").write_text("id,decision,label\na,relabel,'dog'\nc,drop,\nd,relabel,cat\n")
+    write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
+    left = [rows[0], rows[1].replace("cat", "'dog'"), rows[2], rows[5].replace("'dog'", "cat"), rows[6]]
+    assert Path("clean.csv").read_bytes() == end.join(left).encode()
+
+
+def test_a_csv_file_that_is_not_quoted_as_such_is_refused() -> None:
+    Path("items.csv").write_text('id,text,kind\na,x,"p"q"\nb,y,"p\n')
+    Path("decisions.csv").write_text("id,decision,label\na,drop,\n")
+    with pytest.raises(ValueError, match=r"items\.csv must"):
+        write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
+    assert not Path("clean.csv").exists()

@@ -155,16 +155,18 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
             out_of_fold(config, smaller, folds)
 
 
-def test_a_network_is_trained_as_the_run_trained_its_own(pictures: Path, run: Path) -> None:
+def test_a_network_is_trained_as_the_run_trained_its_own(
+    pictures: Path, run: Path, heard: list[tuple[str, float, float]]
+) -> None:
     config = RunConfig.read(run / "config.toml")
     splits = load(config.data, None)
-    steps: list[tuple[str, int, int]] = []
-    model = audit_items._trained(config, splits, splits.train, "title", lambda *said: steps.append(said))
+    model = audit_items._trained(config, splits, splits.train, "title")
     stored = read_vectors(run, split="train")
     assert stored.ids is not None
     assert stored.ids.tolist() == list(splits.train.ids)
     np.testing.assert_array_equal(embed(model, splits.train.inputs), stored.embeddings)
-    assert steps == [("title", step, STEPS) for step in range(1, STEPS + 1)]
+    said = [one for one in heard if one[0] == "title"]
+    assert said == [("title", step, STEPS) for step in range(1, STEPS + 1)]
 
 
 def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
@@ -434,3 +436,26 @@ def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) ->
         assert contents(files) == before
     audit_path(Path("pets.npz"), Request(seed=1), replace(outputs, force=True))
     assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
+
+
+def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    points = random.normal(size=(60, 8))
+    apart = points + 6 * np.eye(8)[labels]
+
+    def audited(points: np.ndarray, names: np.ndarray) -> dict[str, Any]:
+        np.savez(tmp_path / "items.npz", embeddings=points, label=names)
+        return audit_path(tmp_path / "items.npz", Request(level="label"), Outputs())
+
+    single = audited(points, np.arange(60))
+    assert single["noise_rate"]["reason"].startswith("Every class has a single item, so nothing tells")
+    assert "The median class has only 1 item, too few to judge labels by their neighbours." in single["notes"]
+    few = audited(points[:15], labels[:15])
+    assert few["noise_rate"]["reason"].startswith("There are too few items to tell")
+    unknowing = audited(random.normal(size=(400, 4)), np.arange(400) % 3)
+    assert unknowing["noise_rate"]["reason"].startswith("The embedding knows too little")
+    assert not any("may be too high" in note for one in (single, few, unknowing) for note in one["notes"])
+    lone = audited(apart, np.array([*labels[:-1], 9]))
+    assert lone["noise_rate"]["verdict"] == "estimated"
+    assert "The class 9 has a single item, and no other tells whether its label is right." in lone["notes"]

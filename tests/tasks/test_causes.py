@@ -12,7 +12,7 @@ from trivet.collapse.result import compare
 from trivet.data import DigitsConfig, load
 from trivet.evaluation import retrieve
 from trivet.models import ModelConfig, build
-from trivet.tasks.causes import name_causes
+from trivet.tasks.causes import Trained, name_causes
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 
@@ -42,7 +42,8 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
         assert row.worse
         verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
         section = {"verdicts": [verdict], "measures": {"comparisons": [asdict(row)]}}
-        name_causes({"seen": section}, {"seen": seen, "train": splits.train}, "digit", config, None, after, before)
+        datasets = {"seen": seen, "train": splits.train}
+        name_causes({"seen": section}, Trained(datasets, "digit", config, None, after, before))
         return verdict
 
     after.load_state_dict(lost)

@@ -15,7 +15,7 @@ from trivet.evaluation.folds import class_folds
 from trivet.evaluation.intervals import paired_difference
 from trivet.evaluation.rejection import rejection
 from trivet.tables import write_embeddings
-from trivet.tasks.evaluate import Request, compare, evaluate_file, evaluate_pair, per_class_csv, summary
+from trivet.tasks.evaluate import Request, compare, evaluate_file, evaluate_files, evaluate_pair, per_class_csv, summary
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -346,3 +346,30 @@ def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_
     assert found.record["evaluation"]["person"]["recall@1"] == 1.0
     with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
         evaluate_pair(gallery, gallery, QUICK)
+
+
+def test_files_of_other_items_are_refused_before_any_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points, labels = blobs()
+    first = write(tmp_path / "a.npz", points, label=labels)
+    others = {
+        r"a\.npz has 120 queries and b\.npz 60": write(tmp_path / "b.npz", points[:60], label=labels[:60]),
+        "must have the same labels: label differs": write(tmp_path / "c.npz", points, label=labels[::-1]),
+        "must share a label level": write(tmp_path / "d.npz", points, kind=labels),
+    }
+    monkeypatch.setattr("trivet.tasks.evaluate._evaluate", lambda *rest: pytest.fail("evaluated"))
+    for sentence, other in others.items():
+        with pytest.raises(ValueError, match=sentence):
+            evaluate_files([first, other], QUICK)
+
+
+def test_labels_that_are_all_different_are_warned_of(tmp_path: Path) -> None:
+    points, _ = blobs(20)
+    path = write(tmp_path / "a.npz", points, label=np.arange(20))
+    (warning,) = evaluate_file(path, replace(QUICK, levels=("label",), measures=("recall@1",))).record["warnings"]
+    assert warning.startswith("label has a class of its own for each item, so no neighbour is right")
+    split = np.array(["test"] * 5 + ["train"] * 15)
+    path = write(tmp_path / "b.npz", points, label=np.arange(20) % 15, split=split)  # one for each class of a gallery
+    request = replace(QUICK, levels=("label",), query="test", gallery="train", measures=("recall@1",))
+    assert evaluate_file(path, request).record["warnings"] == []

@@ -9,7 +9,6 @@ from torch import nn
 from trivet.data import DigitsConfig, load
 from trivet.evaluation import recall_at_k
 from trivet.models import Embedder
-from trivet.tasks.display import Display
 from trivet.tasks.measure import measure_splits
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed
@@ -20,17 +19,15 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
     torch.manual_seed(0)
     body = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(64, 20)), nn.Linear(20, 3))
     untrained = Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)
-    with Display(show=False) as display:
-        found = measure_splits(
-            {"seen": seen},
-            "digit",
-            untrained,
-            untrained,
-            EvaluationConfig(k=(1,), nmi_plus=2, map_points=20),
-            seed=0,
-            display=display,
-            keep=lambda name, embeddings: None,
-        )
+    found = measure_splits(
+        {"seen": seen},
+        "digit",
+        untrained,
+        untrained,
+        EvaluationConfig(k=(1,), nmi_plus=2, map_points=20),
+        seed=0,
+        keep=lambda name, embeddings: None,
+    )
     rows = {row["name"]: row["levels"] for row in found["evaluation"]["seen"]}
     assert list(rows) == ["trained", "untrained network", "zero-shot backbone", "raw inputs"]
     backbone = untrained.backbone

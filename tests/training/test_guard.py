@@ -21,10 +21,10 @@ from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
+from trivet.progress import report
 from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tasks import train as run
-from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
@@ -783,7 +783,7 @@ def test_a_model_changed_before_the_start_stays_so(scripted: type[Scripted], tmp
     parts.model = changed
     run = RunFolder(tmp_path / "run")
     with run.new(settings, force=False):
-        job = Job(run, parts, Display(show=False).update)
+        job = Job(run, parts, report)
         assert job.fit() == "finished"
     assert parts.guard.attempt == 1
     assert parts.model is changed

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
+from trivet.cli.stopped import Named
 from trivet.extras import missing
 from trivet.signals import ending_signals
 
@@ -19,9 +20,6 @@ COMMANDS = {
     "Use an embedding": ("embed", "index", "search"),
     "Read the theory": ("simulate",),
 }
-
-
-STOPPED = "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
 
 
 def main() -> None:
@@ -42,6 +40,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str], came: list[int]) -> int:
+    named = Named(arguments)
     try:
         import typer
 
@@ -61,12 +60,12 @@ def _run(arguments: list[str], came: list[int]) -> int:
         code = 130
     except Exception as error:  # whatever it is, it is said in one sentence
         if came:  # what a library that was interrupted makes of it
-            return _say(STOPPED, 1)
+            return _say(named.stopped(), 1)
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
         return _say(*_explained(error))
     if code == 130:  # what typer makes of Ctrl-C
-        return _say(STOPPED, 1)
+        return _say(named.stopped(), 1)
     return code if isinstance(code, int) else 0
 
 

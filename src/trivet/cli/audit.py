@@ -12,6 +12,8 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
 from trivet.cli.output import command_line, print_json, print_table, say
+from trivet.progress import shown
+from trivet.wording import counted
 
 # What --apply does not do.
 JUDGING = (
@@ -137,24 +139,23 @@ def audit(
         refuse(context, "--json holds all items", "top")
     if not embeddings.is_dir():
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
-    from trivet.tasks.audit_items import Request
-    from trivet.tasks.display import Display
+    with shown("audit"):
+        from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack
+        from trivet.tasks.audit_items import Request
 
-    request = Request(
-        level=level,
-        split=split,
-        text=text,
-        encoder=encoder,
-        distance=distance,
-        neighbours=neighbours,
-        folds=folds,
-        seed=seed,
-        data_root=data_root,
-    )
-    outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
-    with Display() as display:
-        result = audit_path(embeddings, request, outputs, command=command_line(), progress=display.update)
+        request = Request(
+            level=level,
+            split=split,
+            text=text,
+            encoder=encoder,
+            distance=distance,
+            neighbours=neighbours,
+            folds=folds,
+            seed=seed,
+            data_root=data_root,
+        )
+        outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
+        result = audit_path(embeddings, request, outputs, command=command_line())
     if json:
         print_json(result)
     else:
@@ -165,13 +166,14 @@ def audit(
 def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text: str | None, json: bool) -> int:
     from trivet.tables import write_cleaned  # here: `--help` reads no tables
 
-    counts = write_cleaned(path, decisions, output, level=level, text=text)
+    with shown("applying decisions"):
+        counts = write_cleaned(path, decisions, output, level=level, text=text)
     if json:
         print_json(counts | {"output": str(output)})
     else:
         say(
-            f"{output}: {counts['left']} of {counts['rows']} rows; {counts['relabel']} relabelled, {counts['drop']} "
-            f"dropped, {counts['keep']} kept as they are, {counts['undecided']} not decided on"
+            f"{output}: {counts['left']} of {counted(counts['rows'], 'row')}; {counts['relabel']} relabelled, "
+            f"{counts['drop']} dropped, {counts['keep']} kept as they are, {counts['undecided']} not decided on"
         )
     return 0
 
@@ -183,17 +185,17 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
     if rate["reason"]:
         say(rate["reason"])
     name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
-    how = f"out of {result['folds']} folds" if result["folds"] else "in one embedding"
+    how = f"out of {counted(result['folds'], 'fold')}" if result["folds"] else "in one embedding"
     many = result["above_half"]
-    above = "" if many is None else f"; {many} {_verb(rate)} with a probability above 50 %"
+    above = "" if many is None else f"; {many} {_verb(rate, many)} with a probability above 50 %"
     say(
-        f"{name}, by {result['level']}: {result['items']} items of {result['classes']} classes, judged {how} by "
-        f"{result['neighbours']} neighbours each{above}"
+        f"{name}, by {result['level']}: {counted(result['items'], 'item')} of {counted(result['classes'], 'class')}, "
+        f"judged {how} by {counted(result['neighbours'], 'neighbour')} each{above}"
     )
     twice = result["duplicates"]
     say(
-        f"duplicates: {twice['exact']} items exact, {twice['near']} near, {twice['other_label']} of these with another "
-        f"label; outliers: {result['outliers']}"
+        f"duplicates: {counted(twice['exact'], 'item')} exact, {twice['near']} near, {twice['other_label']} of these "
+        f"with another label; outliers: {result['outliers']}"
     )
     if top and suspects:
         rows = []
@@ -210,7 +212,7 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
                 )
             )
         numbers = (_heading(rate), "neighbours with its label", "margin", "mode, %")
-        print_table(None, ("id", "label", "proposed"), numbers, rows)
+        print_table(None, ("id", "label", "proposed"), numbers, rows, named_by=1)
         if any(one["text"] is not None for one in suspects[:top]):
             _print_texts(suspects[:top])
     for note in result["notes"]:
@@ -229,8 +231,8 @@ def _headline(rate: Mapping[str, Any]) -> str:
     return f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
 
 
-def _verb(rate: Mapping[str, Any]) -> str:
-    return "are wrong or not separable" if rate["verdict"] == "cannot-tell" else "are wrong"
+def _verb(rate: Mapping[str, Any], count: int) -> str:
+    return f"{'is' if count == 1 else 'are'} wrong" + (" or not separable" if rate["verdict"] == "cannot-tell" else "")
 
 
 def _heading(rate: Mapping[str, Any]) -> str:

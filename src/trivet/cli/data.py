@@ -23,7 +23,7 @@ def list_all(json: Json = False) -> int:
         print_json({"data": rows})
         return 0
     for name, one in DATA_SETS.items():
-        levels = " > ".join(one.levels) or "levels from the folders"
+        levels = " > ".join(one.levels) or "levels from the data"
         typer.echo(f"{name:<14} {one.description} ({levels})")
         if one.published:
             typer.echo(f"{'':<14} {one.published}")

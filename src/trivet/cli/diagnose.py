@@ -11,6 +11,8 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, refuse
 from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.progress import shown
+from trivet.wording import counted
 
 
 class Failure(StrEnum):
@@ -76,23 +78,20 @@ def diagnose(
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(path.is_dir() for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
-    from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
-    from trivet.tasks.display import Display
-    from trivet.tasks.subjects import Request
+    with shown("diagnosis"):
+        from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack
+        from trivet.tasks.subjects import Request
 
-    request = Request(
-        level=labels,
-        fine=tuple(fine) if fine else None,
-        references=tuple(reference or ()),
-        distance=distance,
-        split=split,
-        seed=seed,
-        data_root=data_root,
-    )
-    with Display() as display:
-        result, kinds = diagnose_paths(
-            embeddings, request, report=report, command=command_line(), progress=display.update
+        request = Request(
+            level=labels,
+            fine=tuple(fine) if fine else None,
+            references=tuple(reference or ()),
+            distance=distance,
+            split=split,
+            seed=seed,
+            data_root=data_root,
         )
+        result, kinds = diagnose_paths(embeddings, request, report=report, command=command_line())
     if json:
         print_json(result)
     else:
@@ -116,27 +115,44 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
             say(f"Cause: {verdict['cause']}" if verdict["changes"] else verdict["cause"], indent=2)
             for number, change in enumerate(verdict["changes"], 1):
                 say(f"Change {number}: {change}", indent=2)
-        items = f"{one['measures']['classes']} classes, {one['items']} items, {one['dimension']} dimension"
-        items += "" if one["dimension"] == 1 else "s"
+        counts = {"class": one["measures"]["classes"], "item": one["items"], "dimension": one["dimension"]}
+        items = ", ".join(counted(count, name) for name, count in counts.items())
         reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
         say(f"Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}", indent=2)
         for note in one["notes"]:
             say(f"Note: {note}", indent=2)
         typer.echo()
-    print_table(None, ("measure",), names, _measured([one["measures"] for one in results]))
+    print_table(None, ("measure",), names, _measured(results))
     if "report" in result:
         typer.echo(f"Report: {result['report']}")
 
 
-def _measured(measures: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Rows of the table: what was measured in at least one embedding."""
-    values = {_words(key): [one.get(key) for one in measures] for key in _DIAGNOSED}
+def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Rows of the table: what was measured in at least one embedding, or in a reference."""
+    measures = [one["measures"] for one in results]
+    references = [_references(one) for one in results]
+    values: dict[str, list[float | None]] = {}
+    for key in _DIAGNOSED:
+        values[_words(key)] = [one.get(key) for one in measures]
+        if key == "recall":
+            for name in dict.fromkeys(name for known in references for name in known):
+                values[name] = [known.get(name) for known in references]
     for level in dict.fromkeys(level for one in measures for level in one["fine"]):
         for key in ("recall@1", "fine_coarse_index"):
             values[f"{level}: {_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in measures]
     for key in _SAMPLED:
         values[f"batches: {_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in measures]
     return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
+
+
+def _references(result: Mapping[str, Any]) -> dict[str, float]:
+    """Recall@1 of what an embedding is compared with."""
+    return {
+        f"{'' if one['level'] == result['level'] else one['level'] + ': '}recall@1 of {one['reference']}": one[
+            "reference_recall"
+        ]
+        for one in result["measures"]["comparisons"]
+    }
 
 
 _FAILURES = {

@@ -9,6 +9,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Json, check_output, exists, refuse
 from trivet.cli.output import print_json
+from trivet.progress import shown
 
 
 def embed(
@@ -32,9 +33,10 @@ def embed(
         raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
-    from trivet.tasks.embed import embed_data  # here: it loads the training stack
+    with shown("embeddings"):
+        from trivet.tasks.embed import embed_data  # here: it loads the training stack
 
-    result = embed_data(run, data, output, data_root=data_root, progress=True)
+        result = embed_data(run, data, output, data_root=data_root)
     if json:
         print_json(result)
     else:

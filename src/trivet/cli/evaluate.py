@@ -11,6 +11,8 @@ import typer
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
 from trivet.cli.output import command_line, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
+from trivet.progress import shown
+from trivet.wording import counted
 
 if TYPE_CHECKING:
     from trivet.records.evaluation import EvaluationRecord
@@ -82,7 +84,8 @@ def evaluate(
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
     if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
-        from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
+        with shown("loading what trains"):
+            from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
         if json:
@@ -104,9 +107,9 @@ def evaluate(
         check_output(out)
     from dataclasses import replace
 
-    from trivet.evaluation import ALL
-    from trivet.tasks import evaluate as files  # here: it loads the evaluation
-    from trivet.tasks.display import Display
+    with shown("loading the evaluation"):
+        from trivet.evaluation import ALL
+        from trivet.tasks import evaluate as files  # here: it loads the evaluation
 
     request = files.Request(
         levels=tuple(labels) if labels else None,
@@ -127,13 +130,13 @@ def evaluate(
         resamples=resamples,
         seed=seed,
     )
-    with files.processes() as (rank, count), Display(show=not rank) as display:
+    with files.processes() as (rank, count), shown("evaluation", show=not rank):
         if count > 1:
             request = replace(files.only_retrieval(request) if rank else request, distributed=True)
         if paths:
-            results = [files.evaluate_file(path, request, display.update) for path in paths]
+            results = files.evaluate_files(paths, request)
         else:
-            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request, display.update)]
+            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request)]
     if rank:
         return 0
     result = files.summary(results, request) | {"command": command_line()}
@@ -181,7 +184,8 @@ def _print_measures(record: EvaluationRecord, level: str) -> None:
         row = (values[name], ends.get("queries"), ends.get("classes"), macro.get(name), chance)
         rows.append((name, *map(per_cent, row)))
     print_table(
-        f"{record['embeddings']}, {level}: {values['classes']} classes, {values['items']} items; per cent",
+        f"{record['embeddings']}, {level}: {counted(values['classes'], 'class')}, "
+        f"{counted(values['items'], 'item')}; per cent",
         ("measure",),
         ("value", "95 %, queries", "95 %, classes", "mean of classes", "chance"),
         rows,
@@ -226,12 +230,17 @@ def _notes(record: EvaluationRecord) -> list[str]:
     kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
     notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")
     for level, values in record["evaluation"].items():
-        if values.get("without_positive"):
-            treated = "count as misses" if protocol["without_positive"] == "miss" else "are excluded"
-            notes.append(f"{level}: {values['without_positive']} queries have no positive and {treated}")
+        if alone := values.get("without_positive"):
+            treated = (
+                ("counts as a miss" if alone == 1 else "count as misses")
+                if protocol["without_positive"] == "miss"
+                else f"{'is' if alone == 1 else 'are'} excluded"
+            )
+            has = "has" if alone == 1 else "have"
+            notes.append(f"{level}: {counted(alone, 'query')} {has} no positive and {treated}")
         notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
     if protocol["junk"] is not None:
-        notes.append(f"{protocol['junk']} junk items excluded from the gallery")
+        notes.append(f"{counted(protocol['junk'], 'junk item')} excluded from the gallery")
     if index := protocol["approximate"]:
         notes.append(
             f"approximate search ({index['kind']}): recall@{index['recall_at']} {per_cent(index['recall'])} % "
@@ -252,7 +261,7 @@ def _notes(record: EvaluationRecord) -> list[str]:
             for name in ("auroc", "fpr_at_95_tpr")
         }
         notes.append(
-            f"rejection of {rejection['out_of_scope']} queries out of scope: AUROC "
+            f"rejection of {counted(rejection['out_of_scope'], 'query')} out of scope: AUROC "
             f"{per_cent(rejection['auroc'])} %{both['auroc']}"
             f"{'' if macro is None else f', mean of classes {per_cent(macro)} %'}, "
             f"{per_cent(rejection['fpr_at_95_tpr'])} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "

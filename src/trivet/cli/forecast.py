@@ -13,6 +13,7 @@ import trivet
 from trivet.arguments import check_name
 from trivet.cli.options import Change, DataRoot, Json, Report, check_output, exists
 from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.progress import shown
 
 AXES = ("classes", "samples", "dim")
 
@@ -63,16 +64,16 @@ def forecast(
     from trivet.training.config import RunConfig
 
     settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
-    from trivet.records import ForecastRecord, complete
-    from trivet.reports import write_forecast_report
-    from trivet.tasks.display import Display
-    from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
+    with shown("loading what trains"):
+        from trivet.records import ForecastRecord, complete
+        from trivet.reports import write_forecast_report
+        from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run
 
     folder = None
     if settings is None:
         folder = kept_run(config)
         settings = folder.given()
-    with Display() as display:
+    with shown("forecast"):
         if grid:
             result = forecast_grid(
                 settings,
@@ -82,10 +83,9 @@ def forecast(
                 steps=steps,
                 seeds=seeds,
                 data_root=data_root,
-                progress=display.update,
             )
         else:
-            result = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root, progress=display.update)
+            result = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root)
     about = {
         "config": config.stem,
         "command": command_line(),
@@ -153,15 +153,15 @@ def _print_map(result: Mapping[str, Any]) -> None:
 
     made = [cell for cell in result["cells"] if cell["forecast"] is not None]
     say(f"Collapse by step {result['of']}, per cent with 90 % intervals, forecast from {result['steps']} steps")
-    for shown in heat_maps(complete(ForecastRecord, result)):
-        unit = "samples" if shown["across"].startswith("samples") else "dim"
+    for drawn in heat_maps(complete(ForecastRecord, result)):
+        unit = "samples" if drawn["across"].startswith("samples") else "dim"
         print_table(
-            shown["title"],
+            drawn["title"],
             ("batch",),
-            [f"{column} {unit}" for column in shown["columns"]],
+            [f"{column} {unit}" for column in drawn["columns"]],
             [
                 (head, *(f"{cell['text']} ({cell['ends']})" if cell["ends"] else cell["text"] for cell in cells))
-                for head, _, cells in shown["rows"]
+                for head, _, cells in drawn["rows"]
             ],
         )
     if made:

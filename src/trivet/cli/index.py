@@ -9,6 +9,7 @@ import typer
 
 from trivet.cli.options import Distance, Json, exists
 from trivet.cli.output import print_json
+from trivet.progress import shown
 
 
 def index(
@@ -41,21 +42,21 @@ def index(
     json: Json = False,
 ) -> int:
     """Make an index of embeddings, for trivet search."""
-    from trivet.tasks.index import make_index  # here: it loads the training stack
+    with shown("index"):
+        from trivet.tasks.index import make_index  # here: it loads the training stack
 
-    made = make_index(
-        source,
-        output,
-        run=run,
-        distance=distance,
-        kind=kind,
-        seed=seed,
-        split=split,
-        table=table,
-        text_model=text_model,
-        force=force,
-        progress=True,
-    )
+        made = make_index(
+            source,
+            output,
+            run=run,
+            distance=distance,
+            kind=kind,
+            seed=seed,
+            split=split,
+            table=table,
+            text_model=text_model,
+            force=force,
+        )
     if json:
         print_json({"index": str(output), **made})
         return 0

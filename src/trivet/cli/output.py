@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -40,14 +41,23 @@ def say(text: str, *, bold: bool = False, indent: int = 0) -> None:
     typer.secho("\n".join(lines), bold=bold)
 
 
-def print_table(title: str | None, words: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(
+    title: str | None,
+    words: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    named_by: int | None = None,
+) -> None:
     """A table that cuts no number, however narrow the terminal is.
 
-    Columns of words fold. Columns of numbers that do not fit follow in a further table, beside the same words.
+    Columns of words fold, between words if they can: also after the signs in card_payment_fee or a/b. Columns of
+    numbers that do not fit follow in a further table.
 
     Args:
         words, numbers: heads of the columns, those of words first.
         rows: a text for each column.
+        named_by: so many columns of words tell the rows apart, and are repeated in a further table; None for all.
     """
     from rich.cells import cell_len  # here: `--help` needs no tables
     from rich.console import Console
@@ -59,27 +69,44 @@ def print_table(title: str | None, words: Sequence[str], numbers: Sequence[str],
     widest = [max(map(cell_len, column)) for column in columns]
     room = max(6, (2 * console.width // 3 - 1) // max(1, len(words)) - FRAME)
     widths = [min(width, room) for width in widest[: len(words)]]
-    left = console.width - 1 - sum(width + FRAME for width in widths)
+    repeated = widths[:named_by]
+    left, later = (console.width - 1 - sum(width + FRAME for width in part) for part in (widths, repeated))
     for head, *cells in columns[len(words) :]:
         longest = max(map(cell_len, head.split()), default=1)  # a head folds, between words if it can
         widths.append(min(left - FRAME, max(min(longest, HEAD), *map(cell_len, cells), 1)))
     pieces: list[list[int]] = [[]]
     for place in range(len(words), len(columns)):
-        if pieces[-1] and sum(widths[one] + FRAME for one in [*pieces[-1], place]) > left:
+        room = later if len(pieces) > 1 else left
+        if pieces[-1] and sum(widths[one] + FRAME for one in [*pieces[-1], place]) > room:
             pieces.append([])
         pieces[-1].append(place)
     for number, piece in enumerate(pieces):
-        spare = left - sum(widths[place] + FRAME for place in piece)
+        named = range(len(repeated) if number else len(words))
+        spare = (later if number else left) - sum(widths[place] + FRAME for place in piece)
+        folded = []
         table = Table(title=None if title is None or number else Text(title), title_justify="left")
-        for place in range(len(words)):
+        for place in named:
             width = min(widest[place], widths[place] + spare)
             spare -= width - widths[place]
+            folded.append([_folded(row[place], width) for row in rows])
             table.add_column(Text(columns[place][0]), width=width, overflow="fold")
         for place in piece:
             table.add_column(Text(columns[place][0]), width=widths[place], overflow="fold", justify="right")
-        for row in rows:
-            table.add_row(*(Text(row[place]) for place in (*range(len(words)), *piece)))
+        for at, row in enumerate(rows):
+            table.add_row(*(Text(column[at]) for column in folded), *(Text(row[place]) for place in piece))
         console.print(table)
+
+
+def _folded(text: str, width: int) -> str:
+    """A text with line breaks after spaces, or signs that part words; a word wider than the column stays whole."""
+    from rich.cells import cell_len
+
+    lines = [""]
+    for part in re.split(r"(?<=[\s_/.:;,|+-])(?=[\w(])", text):
+        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def per_cent(value: float | str | Sequence[float] | None) -> str:

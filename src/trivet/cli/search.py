@@ -10,6 +10,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Json, exists, refuse
 from trivet.cli.output import command_line, print_json, print_table
+from trivet.progress import shown
 
 
 def search(
@@ -36,11 +37,12 @@ def search(
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
-    from trivet.tasks.search import search_folder  # here: it loads the training stack
+    with shown("search"):
+        from trivet.tasks.search import search_folder  # here: it loads the training stack
 
-    result = search_folder(
-        index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line()
-    )
+        result = search_folder(
+            index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line()
+        )
     if json:
         print_json(result)
     else:

@@ -11,6 +11,7 @@ import typer
 
 from trivet.cli.options import Json, given, refuse
 from trivet.cli.output import command_line, print_json, say
+from trivet.progress import shown, work
 
 if TYPE_CHECKING:
     from trivet.papers.simulate import Subject
@@ -62,9 +63,10 @@ def _checked(subject: Subject | None, json: bool) -> int:
     from trivet.papers.simulate import SUBJECTS, check  # here: it loads the training stack
 
     checked = {}
-    for name, rows in check(SUBJECTS if subject is None else (subject,)):
-        checked[name] = rows
-        if not json:
+    with shown("simulation"):
+        checked = dict(check(SUBJECTS if subject is None else (subject,)))
+    if not json:
+        for name, rows in checked.items():
             print_checks(name, rows)
     checks = [row for rows in checked.values() for row in rows]
     if json:
@@ -94,10 +96,12 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
     from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
     from trivet.papers.simulate import check as checks_of
 
-    figures = import_module(f"trivet.papers.{PAPERS[subject]}.figures").figures
-    drawn = figures(**settings)  # first, as it finds what is wrong with the options
-    checks = [row for _, rows in checks_of((subject,)) for row in rows] if check else []
-    record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)
+    with shown("simulation"):
+        figures = import_module(f"trivet.papers.{PAPERS[subject]}.figures").figures
+        with work("computing the figures"):
+            drawn = figures(**settings)  # first, as it finds what is wrong with the options
+        checks = [row for _, rows in checks_of((subject,)) for row in rows] if check else []
+        record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)
     if json:
         keys = ("checks", "figures") if check else ("figures",)
         print_json({key: record[key] for key in keys} | {"report": str(output / PAGE)})

@@ -12,6 +12,7 @@ import typer
 from trivet.cli.options import Change, DataRoot, Json, exists, refuse
 from trivet.cli.output import command_line, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
+from trivet.progress import shown
 from trivet.signals import check_alone
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def train(
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
         own = ("vectors", "texts", "encoder", "set", "labels", "output", "force", "folds")
         refuse(context, "--resume takes the settings of the run", *own)
-        from trivet.tasks import folds as several  # here: it loads the training stack
-        from trivet.tasks import train as run
+        with shown("loading what trains"):
+            from trivet.tasks import folds as several  # here: it loads the training stack
+            from trivet.tasks import train as run
 
         folder = resume
         if several.is_cross_validation(folder):
@@ -119,7 +121,8 @@ def train(
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
             data |= {} if encoder is None else {"encoder": encoder}
             settings = _made(data, set or [], folds, data_root)
-        from trivet.tasks import train as run
+        with shown("loading what trains"):
+            from trivet.tasks import train as run
 
         folder = output or Path("runs") / sources[0].stem
         if folds is not None:
@@ -161,14 +164,11 @@ def _read(config: Path, changes: list[str], decisions: list[str] | None) -> RunC
 
 def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
     """Settings that suit the data, said on standard error."""
-    from trivet.tasks.display import Display  # here: it loads the training stack
-    from trivet.tasks.head import head_settings
-
+    with shown("loading what trains"):
+        from trivet.tasks.head import head_settings
     changes = changes if folds is None else [*changes, f"data.folds={folds}"]
-    with Display(show=True) as display:
-        settings, said = head_settings(
-            data, changes, data_root=data_root, progress=lambda done, total: display.update("encoding", done, total)
-        )
+    with shown("reading the data"):
+        settings, said = head_settings(data, changes, data_root=data_root)
     typer.echo(said, err=True)
     return settings
 

@@ -238,12 +238,13 @@ def diagnose(
             verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
     verdicts += _dead(measures, strategy)
     notes = _notes(measures, strategy, told=bool(verdicts))
-    verdicts = [*_result(measures, level, collapsed=bool(verdicts)), *verdicts] or [_sound(measures)]
+    result = _result(measures, level, collapsed=bool(verdicts), trained=strategy is not None)
+    verdicts = [*result, *verdicts] or [_sound(measures)]
     return Diagnosis(verdicts=tuple(verdicts), measures=measures, notes=tuple(notes))
 
 
-def _result(measures: Measures, level: str, *, collapsed: bool) -> list[Verdict]:
-    """What the embedding is worth, whatever its shape."""
+def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -> list[Verdict]:
+    """What the embedding is worth, whatever its shape; what training should do only if there is known to be one."""
     verdicts = []
     if _by_chance(measures):
         assert measures.chance_high is not None
@@ -260,7 +261,10 @@ def _result(measures: Measures, level: str, *, collapsed: bool) -> list[Verdict]
                 "its rows and its labels are not in the same order.",
                 (
                     "Check that embeddings and labels are in the same order: the raw inputs should do better.",
-                    "Start again from the untrained or pretrained network, with a lower learning rate.",
+                    "Start again from the untrained or pretrained network, with a lower learning rate."
+                    if trained
+                    else "If training did this, start again from the untrained or pretrained network, with a lower "
+                    "learning rate.",
                 ),
             )
         )
@@ -279,11 +283,19 @@ def _result(measures: Measures, level: str, *, collapsed: bool) -> list[Verdict]
                 "; ".join(_said(one, level) for one in lost),
                 "The verdicts below say how it came to this."
                 if collapsed
-                else "What was learned does not help on these items. Why cannot be told from embeddings alone.",
+                else "What was learned does not help on these items. Why cannot be told from embeddings alone."
+                if trained
+                else "It cannot be told from embeddings alone.",
                 (
                     f"Use {in_words(lost[0].reference)} until training does better.",
                     "Lower the learning rate, or train a new last layer on a frozen backbone.",
                     "Choose the step to stop at by recall on classes held out, not by the loss.",
+                )
+                if trained
+                else (
+                    f"Use {in_words(lost[0].reference)}.",
+                    "If training led from there to here: lower the learning rate, or train a new last layer on a "
+                    "frozen backbone.",
                 ),
             )
         )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_rows
+from trivet.progress import report
 
 HELD = 1024  # rows up to which all distances are held at once
 WHOLE = 20_000  # rows up to which all arithmetic is float64
@@ -156,7 +157,8 @@ def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
     ones = torch.ones_like(squares)
     # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
     left, right = torch.cat([-2 * points, squares, ones], dim=1), torch.cat([points, ones, squares], dim=1).T
-    held = points.new_empty(BLOCK)
+    held, count = points.new_empty(BLOCK), len(points)
+    report("distances of pairs", 0, count * (count - 1) // 2)
     for start in range(0, len(points) - 1, BLOCK[0]):  # a last row has no row after it
         rows = left[start : start + BLOCK[0]]
         for first in range(start, len(points), BLOCK[1]):
@@ -168,3 +170,5 @@ def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
                 yield distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
             else:
                 yield distances
+        after = max(0, count - start - BLOCK[0])  # rows whose pairs are still to come
+        report("distances of pairs", (count * (count - 1) - after * (after - 1)) // 2, count * (count - 1) // 2)

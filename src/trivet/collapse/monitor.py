@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.diagnosis import THRESHOLDS, Threshold
-from trivet.collapse.forecast import Forecast, forecast
+from trivet.collapse.forecast import Forecast, forecast, settled
 from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
 from trivet.rows import RowLoss
 
@@ -37,6 +37,8 @@ ALARMS: dict[str, Threshold] = {
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
+MEASURED = 5  # updates whose median a look is
+RARER = 300  # updates after which looks are rarer by `every`, up to three times: what comes late comes slowly
 CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
 ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many looks are asked
 FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
@@ -75,11 +77,13 @@ class Event:
 class CollapseMonitor:
     """Watch the batches of a training loop, with any loss, and say when they begin to collapse.
 
-    Every update takes measures in O(N d), which stay on the device. At a look they are read back, with some that need
-    the distances of at most 256 rows, and the rules of `ALARMS` are asked.
+    An update notes the loss, and whether all numbers are finite, on the device. The last five before a look are
+    measured in O(N d); a look reads that back, with what needs the distances of at most 256 rows, and asks the rules of
+    `ALARMS`. The looks depend on the number of updates alone, so a run that is repeated or resumed has the same.
 
     Args:
-        every: updates between two looks; the first `every` updates are all looked at.
+        every: updates between two looks, up to the 300th; then twice, and from the 600th on three times as many. The
+            first `every` updates are all looked at.
         on_event: called with each event.
         log: called at each look with (measures, step), as the `log_metrics` of a logger.
 
@@ -113,7 +117,9 @@ class CollapseMonitor:
         self.series: dict[str, list[float]] = {name: [] for name in SERIES}
         self._on_event, self._log = on_event, log
         self._updates = 0
-        self._pending: list[Tensor] = []  # running measures and loss of the updates since the last look
+        self._losses: list[Tensor] = []  # of the updates since the last look
+        self._totals: list[Tensor] = []  # of their embeddings: not finite where one of these is not
+        self._measured: list[Tensor] = []  # running measures of the updates just before a look
         self._width: int | None = None
         self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
         self._said: set[str] = set()
@@ -144,8 +150,14 @@ class CollapseMonitor:
         looked = False
         try:
             if self._usable(embeddings, labels, fine, step):
-                with torch.autocast(embeddings.device.type, enabled=False):  # distances need all their digits
-                    looked = self._see(embeddings, labels, loss, fine, active, step)
+                self._note(embeddings, loss)
+                left = self._left()
+                if left < MEASURED:
+                    with torch.autocast(embeddings.device.type, enabled=False):  # distances need all their digits
+                        self._measure(embeddings, labels, fine)
+                        if not left:
+                            self._look(embeddings, labels, fine, active, step)
+                            looked = True
         except Exception as error:  # a fault of the monitor must not end the training that it watches
             self._say(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
         if looked and self._log is not None:
@@ -161,24 +173,12 @@ class CollapseMonitor:
 
         Args:
             loss: any module whose first two arguments are `(N, d)` embeddings and `(N,)` labels, and that returns its
-                value. Calls without gradients, as in an evaluation, are not seen.
+                value. Calls without gradients, as in an evaluation, are not seen. Nor are those of a copy of the loss,
+                made by `copy` or `pickle`.
             step: gives the optimiser steps done. Default: the calls so far.
         """
 
-        def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
-            given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
-            if not torch.is_grad_enabled() or not module.training:
-                return
-            record = module.last if isinstance(module, RowLoss) else None
-            self.update(
-                given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
-                given[1] if len(given) > 1 else None,
-                value if isinstance(value, Tensor | float) else None,
-                active=None if record is None else lambda: record.active_fraction,
-                step=None if step is None else step(),
-            )
-
-        return loss.register_forward_hook(see, with_kwargs=True)
+        return loss.register_forward_hook(_Watcher(self, step), with_kwargs=True)
 
     def forecast(self) -> Forecast | None:
         """How the run will end, as far as its steps so far tell; None before there are enough, or without labels."""
@@ -201,7 +201,9 @@ class CollapseMonitor:
             "best": list(self._best),
             "said": sorted(self._said),
             "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
-            "pending": [[_finite(value) for value in row.tolist()] for row in self._pending],
+            "losses": [_finite(float(value)) for value in self._losses],
+            "totals": [_finite(float(value)) for value in self._totals],
+            "measured": [[_finite(value) for value in row.tolist()] for row in self._measured],
             "events": [event.as_json() for event in self.events],
         }
 
@@ -211,7 +213,10 @@ class CollapseMonitor:
         self._best = (state["best"][0], state["best"][1], state["best"][2])
         self._said = set(state["said"])
         self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
-        self._pending = [torch.tensor([_number(value) for value in row]) for row in state["pending"]]
+        self._losses, self._totals = (
+            [torch.tensor(_number(value)) for value in state.get(name, [])] for name in ("losses", "totals")
+        )
+        self._measured = [torch.tensor([_number(value) for value in row]) for row in state.get("measured", [])]
         self.events = [
             Event(
                 **{
@@ -249,47 +254,58 @@ class CollapseMonitor:
                 f"{self._width}; the monitor starts over."
             )
             self.series = {name: [] for name in SERIES}
-            self._pending, self._best = [], (0.0, 0.0, 0.0)
+            self._losses, self._totals, self._measured, self._best = [], [], [], (0.0, 0.0, 0.0)
         self._width = embeddings.shape[1]
         return True
 
-    def _see(
+    def _note(self, embeddings: Tensor, loss: Tensor | float | None) -> None:
+        """Keep what is needed of a batch without a look, on its device."""
+        self._totals.append(embeddings.detach().sum(dtype=torch.float32))
+        if loss is not None:
+            self._losses.append(loss.detach().clone() if isinstance(loss, Tensor) else torch.tensor(loss))
+
+    def _left(self) -> int:
+        """Updates until the next look; 0 for one that is looked at."""
+        gap = self.every * min(3, 1 + self._updates // RARER)
+        return 0 if len(self.series["step"]) < self.every else -self._updates % gap
+
+    def _measure(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None) -> None:
+        labels, fine = (None if values is None else values.to(embeddings.device) for values in (labels, fine))
+        self._measured.append(running_measures(embeddings, labels, fine))
+
+    def _look(
         self,
         embeddings: Tensor,
         labels: Tensor | None,
-        loss: Tensor | float | None,
         fine: Tensor | None,
         active: Callable[[], float] | float | None,
         step: int,
-    ) -> bool:
-        """Take the measures of a batch; returns whether there was a look."""
+    ) -> None:
+        """Measure a batch, and judge."""
         device = embeddings.device
         labels, fine = (None if values is None else values.to(device) for values in (labels, fine))
-        value = torch.as_tensor(math.nan if loss is None else loss, device=device).detach().float().reshape(1)
-        bad = torch.isinf(value) if loss is None else ~torch.isfinite(value)
-        self._pending.append(torch.cat([running_measures(embeddings, labels, fine), value, bad.float()]))
-        looks = len(self.series["step"])
-        if looks >= self.every and self._updates % self.every:
-            return False
-        rows = torch.stack([row.to(device) for row in self._pending]).cpu().double()
-        self._pending = []
+        running = torch.stack([row.to(device) for row in self._measured]).cpu().double()
+        losses, totals = _read(self._losses, device), _read(self._totals, device)
+        self._measured, self._losses, self._totals = [], [], []
         compared = [math.nan] * len(COMPARED)
         if labels is not None:
             compared = compared_measures(embeddings, labels, fine).tolist()
         share = active() if callable(active) else active
+        last = math.nan if share is None else float(share)
         # Of some updates the median: a single odd batch is no news.
-        seen = rows[:, :-1].nanmedian(dim=0).values.tolist()
-        numbers = [float(step), *seen, *compared, math.nan if share is None else float(share)]
-        for name, number in zip(SERIES, numbers, strict=False):
+        seen, loss = running.nanmedian(dim=0).values.tolist(), float(losses.nanmedian())
+        row = [float(step), *seen, loss, *compared, last]
+        for name, number in zip(SERIES, row, strict=False):
             self.series[name].append(number)
         ahead = self.forecast()
         self.series["risk"].append(math.nan if ahead is None else ahead.probability)
         # The norm is not finite where an embedding is not.
-        lost = ~rows[:, RUNNING.index("norm")].isfinite() | rows[:, -1].bool()
-        self._judge(step, not_finite=bool(lost.any()))
-        return True
+        norms = running[:, RUNNING.index("norm")]
+        finite = all(bool(values.isfinite().all()) for values in (losses, totals, norms))
+        self._judge(step, not_finite=not finite)
 
     def _judge(self, step: int, *, not_finite: bool) -> None:
+        looks = len(self.series["step"])
         last = {name: values[-1] for name, values in self.series.items()}
         if not_finite:
             self._tell(
@@ -305,14 +321,15 @@ class CollapseMonitor:
             )
             return
         tail, scale = THRESHOLDS["norm"].value, THRESHOLDS["scale"].value
-        if last["norm_tail"] > tail or last["norm"] > scale:
-            rule = f"largest norm {last['norm_tail']:.3g} times the median, over {tail:g}"
-            if last["norm"] > scale:
-                rule = f"root mean square norm {last['norm']:.3g}, over {scale:g}"
+        norm, norm_tail = (settled(self.series[name], looks - 1) for name in ("norm", "norm_tail"))
+        if norm_tail > tail or norm > scale:
+            rule = f"largest norm {norm_tail:.3g} times the median, over {tail:g}"
+            if norm > scale:
+                rule = f"root mean square norm {norm:.3g}, over {scale:g}"
             self._tell(
                 step,
                 "exploding-norm",
-                {"norm": last["norm"], "norm_tail": last["norm_tail"]},
+                {"norm": norm, "norm_tail": norm_tail},
                 rule,
                 (
                     "Normalise the embeddings.",
@@ -351,7 +368,8 @@ class CollapseMonitor:
         if kept - error > self._best[0] - self._best[1]:
             self._best = (kept, error, float(step))
         best, before, healthy = self._best
-        within, between, most = self.series["within"][-1], self.series["between"][-1], ALARMS["lost"].value
+        looks, most = len(self.series["step"]), ALARMS["lost"].value
+        within, between = (settled(self.series[name], looks - 1) for name in ("within", "between"))
         lost = best - kept > max(most, ERRORS * math.hypot(error, before))
         # An embedding that shrinks to a point loses fine recall too, but its classes do not come apart.
         if not (lost and within < ALARMS["tight"].value * between):
@@ -418,6 +436,36 @@ class CollapseMonitor:
         if kind not in self._said:
             self._said.add(kind)
             warnings.warn(sentence, stacklevel=4)
+
+
+def _read(values: list[Tensor], device: torch.device) -> Tensor:
+    """Numbers `(n,)` from a device, at once."""
+    if not values:
+        return torch.zeros(0, dtype=torch.float64)
+    return torch.stack([value.to(device).float().reshape(()) for value in values]).cpu().double()
+
+
+class _Watcher:
+    """The hook of a watched loss. A copy of it does nothing, so that a copied or pickled loss carries no monitor."""
+
+    def __init__(self, monitor: CollapseMonitor | None = None, step: Callable[[], int] | None = None) -> None:
+        self._monitor, self._step = monitor, step
+
+    def __reduce__(self) -> tuple[type[_Watcher], tuple[()]]:
+        return _Watcher, ()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+        if self._monitor is None or not torch.is_grad_enabled() or not module.training:
+            return
+        given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
+        record = module.last if isinstance(module, RowLoss) else None
+        self._monitor.update(
+            given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
+            given[1] if len(given) > 1 else None,
+            value if isinstance(value, Tensor | float) else None,
+            active=None if record is None else lambda: record.active_fraction,
+            step=None if self._step is None else self._step(),
+        )
 
 
 def _finite(value: float) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import steps
 
 QUERIES_LEVEL, CLASSES_LEVEL = 0.999, 0.99  # of the two intervals of a difference
 FEWEST = 5  # classes from which they are drawn too
@@ -124,7 +125,7 @@ def recall_by_chance(nearest: Integers, asked: Integers, classes: Integers, *, s
     generator = np.random.default_rng(seed)
     recalls = np.empty(PERMUTATIONS)
     step = max(1, ENTRIES // len(classes))
-    for start in range(0, PERMUTATIONS, step):
+    for start in steps(range(0, PERMUTATIONS, step), "permutations of the labels, in blocks"):
         count = min(step, PERMUTATIONS - start)
         labels = generator.permuted(np.broadcast_to(classes, (count, len(classes))), axis=1)
         recalls[start : start + count] = (labels[:, nearest] == labels[:, asked]).mean(axis=1)

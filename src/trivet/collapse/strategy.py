@@ -11,6 +11,7 @@ import torch
 
 from trivet.geometry import Array, as_classes, as_rows, unit_rows
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import steps
 from trivet.rows import RowLoss
 
 BATCHES = 32
@@ -99,7 +100,7 @@ def sampling(
     loss = copy.deepcopy(strategy.loss).cpu()
     kind = next((parameter.dtype for parameter in loss.parameters()), torch.float64)
     batches_seen = []
-    for _ in range(batches):
+    for _ in steps(range(batches), "batches of the strategy"):
         chosen = generator.permutation(len(members))[: strategy.classes_per_batch]
         rows = [generator.permutation(members[one])[: strategy.samples_per_class] for one in chosen]
         index = torch.from_numpy(np.concatenate(rows))

@@ -21,6 +21,7 @@ from trivet.data import (
     omniglot,
     outside,
     sop,
+    table,
     texts,
     vectors,
 )
@@ -49,6 +50,7 @@ DATA_SETS: dict[str, Entry] = {
     "flowers102": flowers102.ENTRY,
     "inaturalist": inaturalist.ENTRY,
     "folder": folder.ENTRY,
+    "table": table.ENTRY,
     "vectors": vectors.ENTRY,
     "texts": texts.ENTRY,
 }
@@ -79,14 +81,14 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     return DataConfig.parse(values, source=f"{name} as this network takes it")
 
 
-def load_file(config: DataConfig, path: Path, data_root: Path | None, progress: Progress | None = None) -> Dataset:
+def load_file(config: DataConfig, path: Path, data_root: Path | None) -> Dataset:
     """The items of another file, as a run on `config` takes them.
 
     Raises:
         ValueError: if the file cannot be used, or the items of that data set are in no file.
     """
     if isinstance(config, texts.TextsConfig):
-        return texts.texts_like(config, path, find_root(data_root), progress)
+        return texts.texts_like(config, path, find_root(data_root))
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path)
     raise ValueError(f"a run on {config.name} embeds a folder of images or a data set by name: got the file {path}.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -36,6 +37,7 @@ CIFAR100 = Facts(
     level="fine",
     counts={"train": (50_000, 100), "test": (10_000, 100)},
 )
+NAMES = ("coarse_label_names.txt", "fine_label_names.txt")  # of CIFAR-100
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {
     "cifar10": ("cifar-10-batches-bin", tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
@@ -276,10 +278,17 @@ def _as_noise(splits: Splits, level: str, clean: str) -> Splits:
 
 
 def _fetch(name: str, folder: Path) -> Path:
-    from torchvision.datasets.utils import download_and_extract_archive
+    from torchvision.datasets.utils import download_url
 
     archive, checksum = DOWNLOADS[name]
-    download_and_extract_archive(f"https://www.cs.toronto.edu/~kriz/{archive}", str(folder), md5=checksum)
+    download_url(f"https://www.cs.toronto.edu/~kriz/{archive}", str(folder), md5=checksum)
+    batches, train, test = BATCHES[name]
+    (folder / batches).mkdir()
+    with tarfile.open(folder / archive) as packed:
+        for file in packed:  # only what is read, by its last name: no member says where it is written
+            last = PurePosixPath(file.name).name
+            if last in (*train, test, *NAMES) and (content := packed.extractfile(file)) is not None:
+                (folder / batches / last).write_bytes(content.read())
     return folder
 
 

@@ -63,7 +63,7 @@ def load_cuhk03(config: Cuhk03Config, data_root: Path, progress: Progress | None
         )
     identities, names = numbered(people, sorted(set(people), key=int))
     test = np.concatenate([parts["query"], parts["gallery"]])
-    query = np.arange(len(test)) < len(parts["query"])
+    query, gallery = (np.isin(np.arange(len(files)), parts[part]) for part in ("query", "gallery"))
     listing = Listing(
         name="cuhk03",
         place=tree.root,
@@ -72,7 +72,7 @@ def load_cuhk03(config: Cuhk03Config, data_root: Path, progress: Progress | None
         labels={"identity": identities},
         names={"identity": names},
         parts={"train": parts["train"], "test": test},
-        protocols={"test": QueryGallery(query, ~query, np.zeros(len(test), bool), cameras[test])},
+        protocol=QueryGallery(query, gallery, np.zeros(len(files), bool), cameras),
     )
     return load_published(facts, config, listing, progress, parts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -85,10 +85,10 @@ class Listing:
         names: level -> class names; split = "class-disjoint" trains on the first half of them.
         parts: "train", then "test" and "val" or one of them, -> the positions of their items; empty where none are
             given, so that classes or items are held out.
-        protocols: a part -> its queries and gallery, in the order of its positions.
+        protocol: which items are queries and which are retrieved, all of one part; None without.
         boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
         columns: other columns of the items, N texts each.
-        rows: where the list names each item, such as "line 7 of items.csv"; None where the id tells.
+        where: where the list names the item at a position, such as "row 7 of items.csv"; None where the id tells.
     """
 
     name: str
@@ -98,10 +98,10 @@ class Listing:
     labels: Mapping[str, np.ndarray]
     names: Mapping[str, tuple[str, ...]]
     parts: Mapping[str, np.ndarray] = field(default_factory=dict)
-    protocols: Mapping[str, QueryGallery] = field(default_factory=dict)
+    protocol: QueryGallery | None = None
     boxes: np.ndarray | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rows: Sequence[str] | None = None
+    where: Callable[[int], str] | None = None
 
 
 def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress | None) -> Splits:
@@ -146,12 +146,13 @@ def numbered(texts: Sequence[str], order: Sequence[str] | None = None) -> tuple[
 
 
 def _where(listing: Listing, position: int) -> str:
-    return listing.ids[position] if listing.rows is None else f"{listing.ids[position]}, {listing.rows[position]}"
+    return listing.ids[position] if listing.where is None else f"{listing.ids[position]}, {listing.where(position)}"
 
 
 def _check_there(listing: Listing) -> None:
     """One sentence for lists whose images are not there at all."""
-    some = listing.sources[:: max(1, len(listing.sources) // 20)]
+    count = len(listing.sources)
+    some = [listing.sources[i] for i in range(0, count, max(1, count // 20))]
     if all(isinstance(source, Path) and not source.exists() for source in some):
         raise ValueError(
             f"the images of {listing.name} must lie where its list names them: of {len(listing.ids)}, such as "
@@ -167,21 +168,37 @@ def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: 
         listing.labels,
         listing.names,
         listing.ids,
+        protocol=listing.protocol,
         columns=listing.columns,
     )
     level = choose_level(config.level, listing.labels)
     parts = listing.parts or _divided_parts(config, listing, level)
+    _check_told(config, listing, level, parts)
     kept_parts = {name: part[np.isin(part, kept)] for name, part in parts.items()}
     train, *others = kept_parts
     evaluation: dict[str, Dataset] = {}
     for part in others:
-        data = whole.subset(kept_parts[part])
-        protocol = listing.protocols.get(part)
-        if protocol is not None:
-            data = replace(data, protocol=protocol.subset(np.flatnonzero(np.isin(parts[part], kept))))
         name = part if evaluation else _relation(listing.labels[level], parts[train], parts[part])
-        evaluation[name] = data
-    return Splits(whole.subset(kept_parts[train]), evaluation, level)
+        evaluation[name] = whole.subset(kept_parts[part])
+    trained = whole.subset(kept_parts[train])
+    return Splits(trained if listing.protocol is None else replace(trained, protocol=None), evaluation, level)
+
+
+def _check_told(config: ImageFilesConfig, listing: Listing, level: str, parts: Mapping[str, np.ndarray]) -> None:
+    """ValueError if a given part is not what data.split says of it."""
+    labels = listing.labels[level]
+    trained = np.unique(labels[parts["train"]])
+    for part, index in parts.items() if listing.parts else ():
+        tested = np.unique(labels[index])
+        shared = np.isin(tested, trained)
+        wrong = tested[shared if config.split == "class-disjoint" else ~shared]
+        if config.split in ("class-disjoint", "in-class") and part != "train" and len(wrong):
+            told = "is in train, too" if config.split == "class-disjoint" else "is not in train"
+            raise ValueError(
+                f"split = {config.split!r} must be true of the given parts: {len(wrong)} of the {len(tested)} classes "
+                f"of {part!r} in {listing.place}, such as {listing.names[level][wrong[0]]!r}, {told}; correct them, or "
+                "remove data.split."
+            )
 
 
 def _relation(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> str:

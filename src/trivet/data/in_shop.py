@@ -51,8 +51,6 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
         listed = _rows(tree, BOXES, 7)  # image, clothes type, pose type, then the edges
         boxes = numbers((row[2:] for row in by_id(listed, paths, BOXES)), BOXES)
         boxes[:, :2] -= 1  # pixels are counted from 1
-    test = np.flatnonzero(status != "train")
-    query = status[test] == "query"
     folder = next((one for one in ("", "Img/") if tree.has(one + paths[0])), "") if paths else ""
     listing = Listing(
         name="in-shop",
@@ -61,8 +59,8 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
         ids=tuple(paths),
         labels={"item": items},
         names={"item": names},
-        parts={"train": np.flatnonzero(status == "train"), "test": test},
-        protocols={"test": QueryGallery(query, ~query, np.zeros(len(test), bool))},
+        parts={"train": np.flatnonzero(status == "train"), "test": np.flatnonzero(status != "train")},
+        protocol=QueryGallery(status == "query", status == "gallery", np.zeros(len(status), bool)),
         boxes=boxes,
     )
     return load_published(

@@ -54,8 +54,7 @@ def load_market1501(config: Market1501Config, data_root: Path, progress: Progres
     part = np.repeat(np.arange(3), [len(names) for names in files.values()])
     people, cameras = parse_names([path.split("/")[1] for path in paths])
     identities, names = numbered(people)
-    test = np.flatnonzero(part > 0)
-    junk = np.array([people[i] == JUNK for i in test.tolist()])
+    junk = np.array([person == JUNK for person in people])
     listing = Listing(
         name="market1501",
         place=tree.root,
@@ -63,8 +62,8 @@ def load_market1501(config: Market1501Config, data_root: Path, progress: Progres
         ids=tuple(paths),
         labels={"identity": identities},
         names={"identity": names},
-        parts={"train": np.flatnonzero(part == 0), "test": test},
-        protocols={"test": QueryGallery(part[test] == 1, part[test] == 2, junk, cameras[test])},
+        parts={"train": np.flatnonzero(part == 0), "test": np.flatnonzero(part > 0)},
+        protocol=QueryGallery(part == 1, part == 2, junk, cameras),
     )
     counted = {name: np.flatnonzero(part == number) for number, name in enumerate(files)}
     return load_published(FACTS, config, listing, progress, counted)

@@ -104,17 +104,18 @@ def load_published(
     here = {part: (len(index), len(np.unique(classes[index]))) for part, index in counted.items()}
     assert set(here) == set(facts.counts)
     splits = load_listing(config, listing, progress)
-    found = _said(here)
+    found = said(here)
     if here == facts.counts:
         return replace(splits, found=f"{facts.name}: {found}, as published.")
     warning = (
-        f"{facts.name} is not the published set: {found}, where {_said(facts.counts)} were published. Its results "
+        f"{facts.name} is not the published set: {found}, where {said(facts.counts)} were published. Its results "
         "cannot be compared with those of papers."
     )
     return replace(splits, found=f"{facts.name}: {found}.", warnings=(warning,))
 
 
-def _said(counts: Mapping[str, tuple[int, int]]) -> str:
+def said(counts: Mapping[str, tuple[int, int]]) -> str:
+    """Images and classes of each part, in words."""
     return "; ".join(
         f"{part}{' ' if part else ''}{images:,} images of {classes:,} classes"
         for part, (images, classes) in counts.items()

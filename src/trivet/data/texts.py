@@ -21,6 +21,7 @@ from trivet.data.splitting import ListedConfig, split_items
 from trivet.data.vectors import VectorInputs, dataset_of
 from trivet.files import write_whole
 from trivet.models import encoder_vectors, fit_ngrams
+from trivet.progress import reporter
 from trivet.tables import Vectors, read_texts
 from trivet.tables.texts import TEXT
 
@@ -59,7 +60,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
             be.
     """
     splits, texts = _unencoded(config)
-    vectors = _encoded(texts, config, _texts(splits.train), data_root, progress)
+    vectors = _encoded(texts, config, _texts(splits.train), data_root)
 
     def encoded(part: Dataset) -> Dataset:
         assert isinstance(part.inputs, VectorInputs)
@@ -69,7 +70,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
     return replace(splits, train=encoded(splits.train), evaluation=held_out)
 
 
-def texts_like(config: TextsConfig, path: Path, data_root: Path, progress: Progress | None) -> Dataset:
+def texts_like(config: TextsConfig, path: Path, data_root: Path) -> Dataset:
     """The texts of another file as a run on `config` takes them, with what the other columns say.
 
     Args:
@@ -83,7 +84,7 @@ def texts_like(config: TextsConfig, path: Path, data_root: Path, progress: Progr
     except ValueError:  # a column that nobody named may be at fault
         found, texts = _read(path, config.text, ())
     trained = [] if config.encoder is not None else _texts(_unencoded(config)[0].train)
-    vectors = _encoded(texts, config, trained, data_root, progress)
+    vectors = _encoded(texts, config, trained, data_root)
     return dataset_of(replace(found, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)
 
 
@@ -104,9 +105,7 @@ def _texts(part: Dataset) -> list[str]:
     return [str(part.show(i)) for i in range(len(part))]
 
 
-def _encoded(
-    texts: Sequence[str], config: TextsConfig, trained: Sequence[str], data_root: Path, progress: Progress | None
-) -> np.ndarray:
+def _encoded(texts: Sequence[str], config: TextsConfig, trained: Sequence[str], data_root: Path) -> np.ndarray:
     """The vectors `(N, d)` of the texts: by n-grams of those trained on, or of the encoder, once made and then kept."""
     if config.encoder is None:
         return fit_ngrams(trained)(texts)
@@ -114,7 +113,7 @@ def _encoded(
     if file.is_file():
         kept: np.ndarray = np.load(file, allow_pickle=False)
         return kept
-    vectors = encoder_vectors(texts, config.encoder, progress)
+    vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
     sink = io.BytesIO()
     np.save(sink, vectors)
     with contextlib.suppress(OSError):  # a folder of data sets that cannot be written: they are made again next time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -12,10 +13,13 @@ from trivet.evaluation.inputs import as_points
 from trivet.extras import load
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import report, steps, work
 
 Average = Literal["arithmetic", "geometric"]
 
 ITERATIONS = 25
+NEXT_START = 15486557  # between the seeds of two starts, as faiss has it
+LONG = 10**9  # operations of an iteration that is worth saying how far it is
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
         return 1.0
     if min(counts) == 1 or max(counts) == len(classes):
         return 0.0
-    return float(measures.adjusted_mutual_info_score(classes, groups, average_method=average))
+    with work("adjusted mutual information"):
+        return float(measures.adjusted_mutual_info_score(classes, groups, average_method=average))
 
 
 def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clustering:
@@ -110,17 +115,30 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     points = points - points.mean(dim=0)
     scale = float(points.abs().max()) or 1.0
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
-    means = faiss.Kmeans(
-        rows.shape[1],
-        k,
-        niter=ITERATIONS,
-        nredo=restarts,
-        seed=seed,
-        min_points_per_centroid=1,  # no warning
-        max_points_per_centroid=len(rows),  # no subsample
-    )
-    means.train(rows)
-    squared, nearest = means.index.search(rows, 1)
+    # Iteration by iteration where one takes long, so that it can be said how far it is; the clusters are the same.
+    at_once = 1 if rows.size * k > LONG else ITERATIONS
+    best, least = rows[:0], math.inf
+    for start in range(restarts):
+        order = np.empty(len(rows), np.int32)
+        faiss.rand_perm(faiss.swig_ptr(order), len(rows), seed + 1 + start * NEXT_START)
+        centres = rows[order[:k]]
+        for done in range(0, ITERATIONS, at_once):
+            means = faiss.Kmeans(
+                rows.shape[1],
+                k,
+                niter=at_once,
+                min_points_per_centroid=1,  # no warning
+                max_points_per_centroid=len(rows),  # no subsample
+            )
+            inertia = means.train(rows, init_centroids=centres)
+            centres = means.centroids
+            report(f"k-means, {k} clusters", start * ITERATIONS + done + at_once, restarts * ITERATIONS)
+        if not start or inertia < least:
+            best, least = centres, inertia
+    with work(f"items of {k} clusters"):
+        index = faiss.IndexFlatL2(rows.shape[1])
+        index.add(best)
+        squared, nearest = index.search(rows, 1)
     return Clustering(
         assignment=nearest[:, 0].astype(np.int64),
         inertia=float(squared.sum(dtype=np.float64)) * scale**2,
@@ -255,7 +273,7 @@ def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
     groups, times = np.unique(clusters, return_counts=True)
     log_factorial = gammaln(np.arange(total + 1) + 1.0)
     expected = np.zeros(len(kinds))
-    for number, size in enumerate(kinds.tolist()):
+    for number, size in enumerate(steps(kinds.tolist(), "mutual information by chance, class sizes")):
         shared = np.arange(1, min(size, int(groups[-1])) + 1)
         group = groups[:, None]
         rest = total - size - group + shared  # items neither of the class nor of the cluster

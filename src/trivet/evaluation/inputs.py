@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, unit_rows
+from trivet.geometry import Array, check_dense, unit_rows
 
 Metric = Literal["euclidean", "cosine"]
 PIECE = 2**21  # numbers made float64 at once: 16 MiB
@@ -36,7 +36,13 @@ class Points:
     def __init__(self, embeddings: Array, *, distance: Metric = "euclidean", name: str = "embeddings") -> None:
         if distance not in ("euclidean", "cosine"):
             raise ValueError(f"distance must be 'euclidean' or 'cosine': got {distance!r}.")
+        if not isinstance(embeddings, Tensor | np.ndarray):
+            raise ValueError(
+                f"{name} must be an array of numpy or torch: got {type(embeddings).__name__}; convert them with "
+                "numpy.asarray."
+            )
         if isinstance(embeddings, Tensor):
+            check_dense(embeddings, name=name)
             embeddings = embeddings.detach().cpu()
             floating = embeddings.is_floating_point()
         else:

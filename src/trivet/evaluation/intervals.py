@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Booleans, Floats, Integers
+from trivet.progress import report
 
 Over = Literal["queries", "classes"]
 Average = Literal["micro", "macro"]
@@ -242,6 +243,7 @@ def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: i
     generator = np.random.default_rng(seed)
     step = max(1, COUNTS // len(spans))
     for start in range(0, resamples, step):
+        report(f"bootstrap of {units} {over}", start, resamples)
         counts = np.empty((min(step, resamples - start), len(spans)))
         for row in counts:
             # Rounded down before `first` is added: u < 1 times a span stays below it, and their sum might round up.
@@ -249,6 +251,7 @@ def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: i
             drawn += first
             row[:] = np.bincount(drawn, minlength=len(spans))
         yield counts
+    report(f"bootstrap of {units} {over}", resamples, resamples)
 
 
 def _patterns(present: Booleans) -> Iterator[tuple[Integers, Integers]]:

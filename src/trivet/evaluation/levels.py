@@ -18,6 +18,8 @@ from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive, ret
 from trivet.evaluation.verification import Verification, verify
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import work
+from trivet.wording import counted
 
 CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
 VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
@@ -44,11 +46,17 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
         for level, count in classes.items()
         if count == 1 and ranked
     ]
+    found += [
+        f"{level} has a class of its own for each item, so no neighbour is right: retrieval at this level is 0 for "
+        "every embedding."
+        for level, count in classes.items()
+        if count == retrievable + 1 and ranked
+    ]
     beyond = [name for name in ranked if name.startswith("recall@") and int(name[7:]) >= retrievable]
     if beyond:
         found.append(
-            f"{', '.join(beyond)}: a query can retrieve {retrievable} items in all, so this is the same for every "
-            "embedding."
+            f"{', '.join(beyond)}: a query can retrieve {counted(retrievable, 'item')} in all, so this is the same for "
+            "every embedding."
         )
     return found
 
@@ -334,7 +342,8 @@ def _verified(
     if len(sizes) < 2 or int(sizes.max()) < 2:
         missing |= dict.fromkeys(VERIFICATION, "verification needs a same-class pair and a different-class pair.")
         return None
-    verified = verify(embeddings, classes, distance=distance, seed=seed)
+    with work("verification"):
+        verified = verify(embeddings, classes, distance=distance, seed=seed)
     if verified.accuracy is None:
         missing["verification-accuracy"] = "too few classes to choose a threshold on half of them."
     for far, share in verified.tar_at_far.items():

@@ -18,6 +18,7 @@ from trivet.evaluation.standing import Standing
 from trivet.geometry import Array
 from trivet.geometry.arrays import Floats, Integers
 from trivet.mining.gather import sum_over_processes
+from trivet.progress import report
 
 WithoutPositive = Literal["miss", "drop"]
 Average = Literal["micro", "macro"]
@@ -185,9 +186,11 @@ def retrieve_levels(
         for level, result in enumerate(results):
             values[level, block], counts[0, level, block], counts[1, level, block] = result
         done += len(block)
+        report("queries", min(done * step, queries), queries)
         if progress:
             progress(min(done * step, queries), queries)
 
+    report("queries", 0, queries)
     search.stand_all(blocks, measured, take)
     if distributed and step > 1:
         values, counts = sum_over_processes(values), sum_over_processes(counts)  # each value is one number and zeros

@@ -5,9 +5,11 @@ from trivet.geometry.distances import (
     Distance,
     ProductGradients,
     Products,
+    check_dense,
     check_embeddings,
     distances_between,
     from_squared,
+    row_sums,
     squared_distances,
     unit_rows,
 )
@@ -19,9 +21,11 @@ __all__ = [
     "Products",
     "as_classes",
     "as_rows",
+    "check_dense",
     "check_embeddings",
     "distances_between",
     "from_squared",
+    "row_sums",
     "squared_distances",
     "unit_rows",
 ]

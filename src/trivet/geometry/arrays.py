@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.geometry.distances import check_embeddings
+from trivet.geometry.distances import check_dense, check_embeddings
 
 Array = npt.NDArray[Any] | Tensor
 Floats = npt.NDArray[np.float64]
@@ -39,6 +39,8 @@ def as_classes(labels: Array, *, count: int, name: str = "labels") -> Tensor:
     Raises:
         ValueError: if they are not integers (bool counts as not), or not one per embedding.
     """
+    if isinstance(labels, Tensor):
+        check_dense(labels, name=name)
     values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.shape != (count,):
         raise ValueError(

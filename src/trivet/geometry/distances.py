@@ -8,31 +8,38 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from trivet.lazy import lazy
+
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 
 
-def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
+def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> None:
     """Raise ValueError unless `embeddings` is a floating-point `(N, d)` tensor whose squared distances are finite.
 
-    One scalar is read back; under `torch.compile` nothing is, and the error comes from the device.
+    With `pairs`, unless the sum of so many of them is finite. One scalar is read back; under `torch.compile` nothing
+    is, and the error comes from the device.
     """
     if not isinstance(embeddings, Tensor):
         raise ValueError(
             f"{name} must be a tensor: got {type(embeddings).__name__}; convert them with torch.as_tensor({name})."
         )
+    check_dense(embeddings, name=name)
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(
             f"{name} must have shape (N, d) with d >= 1: got {tuple(embeddings.shape)}; flatten each item to one row."
         )
     if not embeddings.is_floating_point():
-        raise ValueError(f"{name} must be floating point: got {embeddings.dtype}; convert them with {name}.float().")
+        raise ValueError(
+            f"{name} must be floating point: got {embeddings.dtype}; "
+            + ("take their real parts." if embeddings.is_complex() else f"convert them with {name}.float().")
+        )
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
-    limit = math.sqrt(torch.finfo(embeddings.dtype).max / 4)
+    limit = math.sqrt(torch.finfo(embeddings.dtype).max / (4 * pairs))
     norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
@@ -47,10 +54,43 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings") -> None:
         )
 
 
+def check_dense(values: Tensor, *, name: str) -> None:
+    """Raise ValueError unless a tensor holds plain numbers side by side: not sparse, nested, quantized or on "meta"."""
+    if values.is_nested:
+        raise ValueError(f"{name} must be one dense tensor: got a nested one; join its rows with torch.stack.")
+    if values.layout != torch.strided:
+        raise ValueError(f"{name} must be dense: got {values.layout}; convert them with {name}.to_dense().")
+    if values.is_quantized:
+        raise ValueError(f"{name} must be plain numbers: got {values.dtype}; convert them with {name}.dequantize().")
+    if values.is_meta:
+        raise ValueError(f"{name} must hold numbers: got a tensor on the meta device; compute them on a real one.")
+
+
 def unit_rows(embeddings: Tensor) -> Tensor:
-    """Rows divided by their Euclidean norm `(N, d)`; a row of zeros stays zero, and so does its gradient."""
-    norms: Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
-    return embeddings / norms.masked_fill(norms == 0, torch.inf)
+    """Rows divided by their Euclidean norm `(N, d)`; a row of zeros stays zero, and so does its gradient.
+
+    Of any size: before they are squared, rows are divided by their largest entry.
+    """
+    if embeddings.shape[-1] == 0:
+        return embeddings
+    largest = embeddings.detach().abs().amax(dim=-1, keepdim=True)
+    rows = embeddings / largest.masked_fill(largest == 0, torch.inf)
+    squares = row_sums(rows.square()).unsqueeze(-1)
+    return rows / squares.masked_fill(squares == 0, torch.inf).sqrt()
+
+
+def row_sums(values: Tensor) -> Tensor:
+    """The sums `(...)` over the last dimension of `values (..., d)`, added up in an order that depends on d alone.
+
+    So the sum of a row has the same bits whatever rows stand beside it.
+    """
+    if values.device.type == "cpu":  # there `sum` takes each row by itself, in one order
+        return values.sum(dim=-1)
+    while values.shape[-1] > 1:
+        half = values.shape[-1] // 2
+        folded, rest = values[..., :half] + values[..., half : 2 * half], values[..., 2 * half :]
+        values = torch.cat([folded, rest], dim=-1) if rest.shape[-1] else folded
+    return values.sum(dim=-1)
 
 
 class Products:
@@ -88,6 +128,25 @@ class Products:
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
+
+    def bounds(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`,
+        and twice the largest that they can be.
+
+        The first holds for every order in which a product adds up; 0 where all rows are the same.
+        """
+        # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
+        # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
+        kind, terms = self.right.dtype, self.right.shape[1]
+        share = (terms + 14) * torch.finfo(kind).eps / 2
+        if kind == torch.float32:  # where products of less than float32 are allowed
+            share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
+        farthest = 4 * (self.left.detach()[start:stop, -2:-1] + self._largest_square)
+        return farthest * share, farthest
+
+    @lazy
+    def _largest_square(self) -> Tensor:
+        return self.right[:, -1].detach().amax()
 
 
 def _centred(rows: Tensor, centre: Tensor) -> Tensor:
@@ -143,7 +202,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 def distances_between(a: Tensor, b: Tensor, *, distance: Distance) -> Tensor:
     """Distance of each row of `a (..., d)` to the same row of `b (..., d)`, by differences; for "cosine", unit rows."""
     # No matrix product here: it loses the digits that separate near-duplicates.
-    return from_squared((a - b).square().sum(dim=-1), distance)
+    return from_squared(row_sums((a - b).square()), distance)
 
 
 def from_squared(squared: Tensor, distance: Distance) -> Tensor:

@@ -224,11 +224,23 @@ def _told(
     reason = ""
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
         verdict, interval = "uninformative", None
-        reason = (
-            f"The embedding knows too little of the labels to judge any: it tells {100 * agreement:.1f} % of them, and "
-            f"always naming the largest class would tell {100 * chance:.1f} %. Bring an embedding that separates the "
-            "classes, such as vectors of a pretrained encoder."
-        )
+        named = f"always naming the largest class would tell {100 * chance:.1f} %"
+        if count == items:
+            reason = (
+                "Every class has a single item, so nothing tells whether its label is right. Bring labels that several "
+                "items share."
+            )
+        elif agreement - chance >= KNOWS * (1 - chance):
+            reason = (
+                f"There are too few items to tell whether the embedding knows the labels: it tells "
+                f"{100 * agreement:.1f} % of {items}, and {named}. Bring more items, or "
+                "vectors of a pretrained encoder."
+            )
+        else:
+            reason = (
+                f"The embedding knows too little of the labels to judge any: it tells {100 * agreement:.1f} % of them, "
+                f"and {named}. Bring an embedding that separates the classes, such as vectors of a pretrained encoder."
+            )
     elif apart - least > NEAR:
         verdict = "cannot-tell"
         where = f"where it is surest, {100 * least:.1f} % do"

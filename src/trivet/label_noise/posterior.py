@@ -9,6 +9,7 @@ import numpy as np
 
 from trivet.geometry.arrays import Floats, Integers
 from trivet.label_noise.views import Views
+from trivet.progress import steps
 
 FOLDS = 5  # a label is explained by a transition that was counted on the items of the other folds
 ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likelihood gains less
@@ -136,7 +137,7 @@ class _State:
 def _fit(part: _Part, state: _State) -> _State:
     """EM: given classes, then powers (Newton), rate, and counts if there are."""
     before = -math.inf
-    for turn in range(ROUNDS):
+    for turn in steps(range(ROUNDS), "fitting the label noise, rounds at most"):
         features = part.features(state.powers)
         joint = features * state.explained(part)
         total = np.maximum(joint.sum(axis=1), 1e-300)

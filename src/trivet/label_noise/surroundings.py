@@ -13,6 +13,7 @@ from trivet.evaluation.inputs import Metric, as_points
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
 from trivet.geometry.distances import Products
+from trivet.progress import report
 
 BLOCK_ENTRIES = 2**22
 NEIGHBOURS = 50  # where none are asked for
@@ -96,6 +97,7 @@ def surroundings(setting: Setting, k: int) -> Surroundings:
     count, width = setting.points.shape
     indices, distances = np.empty((count, k), np.int64), np.empty((count, k))
     positive, negative = np.full(count, np.inf), np.full(count, np.inf)
+    done = 0
     for fold in range(setting.folds.max() + 1):
         items = np.flatnonzero(setting.folds == fold)
         points = setting.points[torch.from_numpy(items)]
@@ -126,6 +128,8 @@ def surroundings(setting: Setting, k: int) -> Surroundings:
                     same = classes[start + missing, None] == classes
                     others = squared[missing].masked_fill_(same != of_own, torch.inf)
                     to[rows[missing]] = others.amin(dim=1).double().sqrt().numpy()
+            done += stop - start
+            report("nearest neighbours", done, count)
     return Surroundings(indices, distances, positive, negative)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.label_noise.surroundings import BLOCK_ENTRIES, Setting, Surroundings
+from trivet.progress import report
 
 CANDIDATES, NEARBY = 32, 11  # classes that are weighed for an item; those of them that its neighbours bring
 BAND = 5  # the distance to this neighbour is the width of the weights
@@ -49,7 +50,7 @@ def both_views(setting: Setting, around: Surroundings, weights: Floats) -> Views
     candidates = np.empty((len(weights), few), np.int64)
     scores = np.empty((len(weights), few, 2))
     repeated = np.zeros((len(weights), few), np.bool_)
-    near = _near(around)
+    near, done = _near(around), 0
     for fold in range(setting.folds.max() + 1):
         items = np.flatnonzero(setting.folds == fold)
         classes = setting.classes[items]
@@ -68,6 +69,8 @@ def both_views(setting: Setting, around: Surroundings, weights: Floats) -> Views
             candidates[rows], repeated[rows] = chosen, again
             scores[rows, :, 0] = np.take_along_axis(all_scores, chosen, axis=1)
             scores[rows, :, 1] = np.log(mass + STRENGTH * shares[chosen] + 1e-12)
+            done += len(rows)
+            report("probabilities of the classes", done, len(weights))
     return Views(candidates, scores, repeated)
 
 

@@ -41,6 +41,7 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
 def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
     """The sum of `margin_rows` over a set of negatives."""
     pull = relu(rows.to_positive - beta + margin).where(rows.positive_chosen, 0)
+    rows.settle(beta + margin)
     push, active = hinge_sum(beta + margin, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) + rows.negative_count
     total, number = pull.sum() + push, (pull > 0).sum() + active

@@ -121,10 +121,10 @@ class NPairLoss(RowLoss):
         if self.l2_weight == 0:
             return None
         squares, count = (
-            embeddings.square().sum(),
+            embeddings.square().sum(dtype=torch.float64),  # finite where the mean is
             torch.tensor(float(max(1, len(embeddings)))),
         )
         if gather:
             group = None if isinstance(gather, bool) else gather
             squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
-        return self.l2_weight * squares / count.to(squares)
+        return (self.l2_weight * squares / count.to(squares)).to(embeddings.dtype)

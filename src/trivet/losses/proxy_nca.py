@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.arguments import check_at_least
+from trivet.geometry import check_dense
 from trivet.losses.sums import log_sum_exp
 from trivet.mining.batch import Batch, check_numbered
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
@@ -143,6 +144,8 @@ class ProxyNCALoss(RowLoss):
                 "gather must be left out: ProxyNCALoss does not compare items with each other, so no process needs "
                 "the rows of another; average the losses over the processes, as DistributedDataParallel does."
             )
+        if isinstance(embeddings, Tensor):
+            check_dense(embeddings, name="embeddings")
         if isinstance(embeddings, Tensor) and embeddings.ndim == 2 and embeddings.shape[1] != self.embedding_dim:
             raise ValueError(
                 f"embeddings must have the dimension of the proxies, {self.embedding_dim}: got {embeddings.shape[1]}; "

@@ -19,6 +19,7 @@ def selectively_contrastive_rows(rows: Rows, *, hard_weight: float, temperature:
 
     S = 1 - D. A term may be negative, so all count as active.
     """
+    rows.settle(rows.to_positive)
     to_positive, to_negative, chosen = chosen_triplets(rows)
     logistic = log_one_plus_exp((to_positive - to_negative) / temperature)
     values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)

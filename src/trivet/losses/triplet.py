@@ -34,6 +34,8 @@ def triplet_rows(
         return log_one_plus_exp(difference) if soft else relu(difference + margin)
 
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
+    if not soft:
+        rows.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
     to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
     if rows.paired:
         return RowTerms(value(to_positive - to_negative), chosen, pull=to_positive)
@@ -54,6 +56,7 @@ def triplet_rows(
 def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
     thresholds = (rows.to_positive + margin).where(rows.positive_chosen, -torch.inf)  # (B, S)
+    rows.settle(thresholds)
     total, active = hinge_sum(thresholds, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
     return RowSum(total=total, count=count.sum(), active=active, used=count > 0)
@@ -182,6 +185,11 @@ class TripletLoss(RowLoss):
             numbers += slots * len(batch.references)
         return numbers
 
+    @property
+    def ranks_terms(self) -> bool:
+        """Also for the largest of the terms that do not fall with D(a, n)."""
+        return super().ranks_terms or (self.reduction == "max" and self.variant == "pn")
+
     def reach(self, rows: Rows) -> Tensor:
         """The margin beyond each positive."""
         return (rows.to_positive + self.margin).where(rows.positive_chosen, -torch.inf)
@@ -191,6 +199,8 @@ class TripletLoss(RowLoss):
         if not rows.paired and self._summed():
             return all_soft_triplets_sum(rows) if self.soft else all_triplets_sum(rows, margin=self.margin)
         with_self = self.reduction == "objective"
+        if self.reduction == "max":
+            rows.settle_nearest()
         return triplet_rows(rows, margin=self.margin, variant=self.variant, with_self=with_self, soft=self.soft)
 
     def _summed(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import Products, check_embeddings, unit_rows
+from trivet.geometry import Products, check_dense, check_embeddings, unit_rows
 from trivet.lazy import lazy
 from trivet.mining.groups import Groups
 
@@ -32,6 +32,7 @@ class Batch:
         first: place of the first anchor in the whole batch.
         own: how many of the references, the first ones, are the anchors; then these alone have a gradient.
         taken: `(M,)` bool, references that may not be chosen any more; None where all may.
+        exact: whether all distances are computed by differences, which takes many times as long as by products.
         graph: whether gradients are wanted.
     """
 
@@ -47,6 +48,7 @@ class Batch:
     first: int = 0
     own: int = 0
     taken: Tensor | None = None
+    exact: bool = False
     graph: bool = field(default_factory=torch.is_grad_enabled)
 
     @lazy
@@ -128,6 +130,7 @@ def check_batch(
     with_batch: bool = False,
     normalize: bool = False,
     unit_rows_for: str | None = None,
+    pairs: int = 1,
 ) -> Batch:
     """Check a batch and bring it to the dtypes the selectors work in.
 
@@ -138,12 +141,13 @@ def check_batch(
         with_batch: whether the batch itself stands before the references.
         normalize: divide rows by their norm.
         unit_rows_for: the strategy that needs unit rows, checked unless `normalize` is set.
+        pairs: how many squared distances of the rows as given must add up to a finite number.
 
     Raises:
         ValueError: if shapes, dtypes or lengths disagree, a row is not finite, or only one of a pair was given.
     """
     given = embeddings
-    embeddings, labels = _rows(embeddings, labels, "")
+    embeddings, labels = _rows(embeddings, labels, "", pairs)
     if (references is None) != (reference_labels is None):
         missing = "reference_labels" if reference_labels is None else "references"
         raise ValueError(
@@ -156,7 +160,7 @@ def check_batch(
     else:
         if references is given and ids is None and reference_ids is None:
             ids = reference_ids = torch.arange(len(embeddings), device=embeddings.device)
-        references, reference_labels = _rows(references, reference_labels, "reference_")
+        references, reference_labels = _rows(references, reference_labels, "reference_", pairs)
         if references.shape[1] != embeddings.shape[1]:
             raise ValueError(
                 f"references must have the dimension of the embeddings: got {references.shape[1]} and "
@@ -220,8 +224,8 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
         )
 
 
-def _rows(embeddings: Tensor, labels: Tensor, prefix: str) -> tuple[Tensor, Tensor]:
-    check_embeddings(embeddings, name="references" if prefix else "embeddings")
+def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor]:
+    check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     return embeddings, _integers(labels, f"{prefix}labels", len(embeddings))
@@ -230,7 +234,10 @@ def _rows(embeddings: Tensor, labels: Tensor, prefix: str) -> tuple[Tensor, Tens
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
     if not isinstance(values, Tensor) and getattr(values, "dtype", None) is not None and values.dtype.kind in "iu":
         raise ValueError(f"{name} must be a tensor: got {type(values).__name__}; convert them with torch.as_tensor.")
-    if not isinstance(values, Tensor) or values.dtype == torch.bool or values.is_floating_point():
+    if isinstance(values, Tensor):
+        check_dense(values, name=name)
+    kinds = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
+    if not isinstance(values, Tensor) or values.dtype in kinds or values.is_floating_point():
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
             f"{name} must be a tensor of integers: got {kind}; number the classes, for instance with "

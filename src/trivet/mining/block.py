@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, ProductGradients, distances_between, from_squared
+from trivet.geometry import Distance, ProductGradients, distances_between, from_squared, row_sums, squared_distances
 from trivet.lazy import lazy
 from trivet.mining.batch import Batch
+from trivet.mining.columns import Rounded, nearest_few
+
+DIFFERENCES_AT_ONCE = 2**18  # numbers that stay in a processor's cache
 
 
 class Block:
@@ -119,20 +122,84 @@ class Block:
 
     @lazy
     def to_own(self) -> Tensor:
-        """Squared distances `(B, S)` to `own`, right for near-duplicates; empty slots mean nothing."""
+        """Squared distances `(B, S)` to `own`, by differences; empty slots mean nothing."""
         return self._own.squared.detach()
 
     @lazy
     def to_negatives(self) -> Tensor:
-        """Squared distances `(B, M)` to the negatives; infinite for all that are none."""
+        """Squared distances `(B, M)` to the negatives, by products, so rounded; infinite for all that are none.
+
+        Where ties matter, ask `nearest_negatives`, or `settle_negatives` before comparing with a limit.
+        """
         return self._squared.detach()
 
+    @lazy
+    def exact_to_negatives(self) -> Tensor:
+        """The same by differences, which takes many times as long."""
+        return self._hide(self._by_differences(None), torch.inf)
+
     def squared_to(self, columns: Tensor) -> Tensor:
-        """Squared distances `(B, S)` to any columns, right for near-duplicates."""
+        """Squared distances `(B, S)` to any columns, by differences."""
         if columns is self.own_columns:
             return self.to_own
         with torch.no_grad():
             return self._squared_to(columns).squared
+
+    def settle_negatives(self, limits: Tensor) -> None:
+        """Make `to_negatives` exact where rounding might decide on which side of the squared `limits (B, S)` it lies.
+
+        The exact distance is that by differences: equal rows are equally far, and blocks and processes agree.
+        """
+        if self._rounded is not None:
+            self._rounded.settle(limits)
+
+    def nearest_negatives(self, number: int, *, farthest: bool = False) -> Tensor:
+        """Columns `(B, number)` of the nearest, or farthest, negatives by exact distance; the lowest of tied ones.
+
+        There must be a reference; an anchor with fewer negatives gets columns that mean nothing.
+        """
+        if self._rounded is not None:
+            return self._rounded.nearest(number, farthest=farthest)
+        distances = self.to_negatives
+        if farthest:  # nearest first in -D; what is no negative, at -inf, must come last instead
+            distances = torch.threshold(distances.neg(), torch.finfo(distances.dtype).min, torch.inf)
+        return nearest_few(distances, number)
+
+    def to_nearest(self) -> Tensor:
+        """Squared distance `(B, 1)` to the nearest negative, by differences; infinite without one.
+
+        There must be a reference.
+        """
+        return self.squared_to(self.nearest_negatives(1)).where(self.negatives > 0, torch.inf)
+
+    def settle_nearest(self, penalty: Tensor | None) -> None:
+        """Make `to_negatives` exact where rounding might decide which negative of a set is the nearest."""
+        if self._rounded is not None:
+            self._rounded.settle_smallest(penalty)
+
+    def nearest_beyond(self, low: Tensor, number: int) -> Choice:
+        """The `number` nearest negatives strictly beyond each squared distance of `low (B, S)`, `(B, S number)`."""
+        self.settle_negatives(low)
+        squared, parts = self.to_negatives, []
+        for slot in range(low.shape[1]):
+            # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
+            ahead = torch.threshold_(squared - low[:, slot : slot + 1], 0, torch.inf)
+            if self._rounded is not None:
+                parts.append(self._rounded.nearest_of(ahead, number))
+            else:
+                parts.append(nearest_few(ahead, number))
+        if not parts:
+            return nothing(low)
+        index = torch.cat(parts, dim=1)
+        reached = squared.gather(1, index)
+        chosen = (reached > low.repeat_interleave(number, dim=1)) & reached.isfinite()
+        if number > 1:  # a row with fewer repeats one
+            places = index.view(len(index), -1, number)
+            repeated = torch.stack(
+                [(places[:, :, :place] == places[:, :, place : place + 1]).any(dim=2) for place in range(number)], dim=2
+            )
+            chosen = chosen & ~repeated.flatten(1)
+        return Choice(index, chosen)
 
     def beyond(self, squared: Tensor, margin: float) -> Tensor:
         """Squared distances that lie `margin`, in the loss's distance, beyond the given ones."""
@@ -162,8 +229,7 @@ class Block:
     def matrix(self) -> Tensor:
         """Distances `(B, M)` to the negatives in the loss's distance; infinite for all that are none."""
         if self._leaves:
-            squared = self.to_negatives
-            return squared.sqrt() if self.distance == "euclidean" else from_squared(squared, self.distance)
+            return from_squared(self.to_negatives, self.distance)
         with torch.set_grad_enabled(self._graph):
             return from_squared(self._squared if self._with_matrix else self._product(), self.distance)
 
@@ -191,6 +257,16 @@ class Block:
     def between(self, columns: Tensor, others: Tensor) -> Tensor:
         """Distances `(B, S)` between two references of each slot, in the loss's distance."""
         return distances_between(self.references[columns], self.references[others], distance=self.distance)
+
+    def between_all(self, columns: Tensor) -> Tensor:
+        """Distances `(B, S, M)` between the references of each slot and all references, in the loss's distance."""
+        rows = self.references[columns].flatten(0, 1)
+        squared = squared_distances(rows, self.references)
+        if self._batch.exact:
+            with torch.no_grad():
+                exact = _squared_differences(rows, self.references, None)
+            squared = _with_values(squared, exact)
+        return from_squared(squared, self.distance).reshape(*columns.shape, self.size)
 
     def add_gradients(self, total: Tensor, parameters: Sequence[Tensor], sums: Gradients) -> None:
         """Add the gradient of `total` with respect to rows and parameters to `sums`; for a block of leaves."""
@@ -252,11 +328,39 @@ class Block:
         with torch.set_grad_enabled(self._graph and self._with_matrix):
             return self._product()
 
+    @lazy
+    def _rounded(self) -> Rounded | None:
+        """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
+        if self._batch.exact or self.size == 0 or torch.compiler.is_compiling():
+            return None
+        return Rounded(self.to_negatives, *self._batch.products.bounds(*self._span), self._squared_of)
+
     def _product(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
         if self.size == 0:
             return self._rows @ self._batch.references.T
-        return self._hide(self._batch.products.squared_distances(*self._span), torch.inf)
+        if not self._batch.exact:
+            squared = self._batch.products.squared_distances(*self._span)
+        elif torch.is_grad_enabled():
+            squared = _with_values(self._batch.products.squared_distances(*self._span), self._by_differences(None))
+        else:
+            squared = self._by_differences(None)
+        return self._hide(squared, torch.inf)
+
+    @torch.no_grad()
+    def _by_differences(self, columns: Tensor | None) -> Tensor:
+        """Squared distances to some columns `(B, S)`, or to all `(B, M)`, by differences."""
+        return _squared_differences(self._rows, self._batch.references, columns)
+
+    @torch.no_grad()
+    def _squared_of(self, rows: Tensor, others: Tensor) -> Tensor:
+        """Squared distances `(K,)` of these anchors to these columns, by differences."""
+        step = max(1, DIFFERENCES_AT_ONCE // self.dimension)
+        if len(rows) > step:
+            parts = (slice(start, start + step) for start in range(0, len(rows), step))
+            return torch.cat([self._squared_of(rows[part], others[part]) for part in parts])
+        differences = self._batch.references.index_select(0, others).sub_(self._rows.index_select(0, rows))
+        return row_sums(differences.square_())
 
     @lazy
     def _hidden(self) -> tuple[Tensor, Tensor | None]:
@@ -290,9 +394,14 @@ class Block:
             # No matrix product here: it loses the digits that separate near-duplicates.
             chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
             differences = chosen.view(*columns.shape, self.dimension).sub_(anchors[:, None])
-            return _List(columns, differences, differences.square().sum(dim=-1))
-        squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns)
-        return _List(columns, None, squared.to(anchors.dtype))
+            return _List(columns, differences, row_sums(differences.square()))
+        # Too many differences to keep: the gradient is that of a product.
+        if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return _List(columns, None, self._by_differences(columns))
+        squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns).to(anchors.dtype)
+        if torch.compiler.is_compiling():
+            return _List(columns, None, squared)
+        return _List(columns, None, _with_values(squared, self._by_differences(columns)))
 
     def _of_squared(self, grad: Tensor) -> Tensor:
         """The gradient of the squared distances, given that of `matrix`; 0 for all that are no negatives.
@@ -377,6 +486,27 @@ class Everyone:
         if self.penalty is None:
             return block.to_negatives < torch.inf
         return block.to_negatives + self.penalty < torch.inf
+
+
+def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | None) -> Tensor:
+    """Squared distances from anchors `(B, d)` to some references `(B, S)`, or to all `(B, M)`, some anchors at once."""
+    dimension = anchors.shape[1]
+    slots = len(references) if columns is None else columns.shape[1]
+    step, parts = max(1, DIFFERENCES_AT_ONCE // max(1, slots * dimension)), []
+    for start in range(0, len(anchors), step):
+        own = anchors[start : start + step, None]
+        if columns is None:
+            differences = references - own
+        else:
+            chosen = references.index_select(0, columns[start : start + step].flatten())
+            differences = chosen.view(len(own), slots, dimension).sub_(own)
+        parts.append(row_sums(differences.square_()))
+    return torch.cat(parts) if parts else anchors.new_zeros((0, slots))
+
+
+def _with_values(differentiable: Tensor, exact: Tensor) -> Tensor:
+    """The exact values, with the gradient of the differentiable ones."""
+    return differentiable - differentiable.detach() + exact
 
 
 def nothing(shape_of: Tensor) -> Choice:

@@ -6,11 +6,124 @@ of each row is looked at more closely.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A matrix of distances that rounding may have changed, and what they are exactly.
+
+    Matrix products say where to look: entries that rounding may have brought to either side of a limit, or before each
+    other, are computed again one by one, and decide.
+
+    Attributes:
+        values: `(B, M)`; infinite for what is never chosen.
+        error: `(B, 1)`, more than any of them is off; 0 where none is.
+        farthest: `(B, 1)`, at least twice any of them that is finite.
+        exact: gives the exact ones of rows and columns `(K,)`.
+    """
+
+    values: Tensor
+    error: Tensor
+    farthest: Tensor
+    exact: Callable[[Tensor, Tensor], Tensor]
+
+    def settle(self, limits: Tensor) -> None:
+        """Write the exact values over those that may lie on the wrong side of one of the limits `(B, S)` of the row."""
+        slots, size = limits.shape[1], self.values.shape[1]
+        if slots == 0 or size == 0:
+            return
+        limits = limits.clamp(-self.farthest, self.farthest)  # large ones would round more than the values
+        gaps = self._gaps(limits[:, :2])
+        for slot in range(2, slots, 2):
+            torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
+        row, column = _below(gaps, self.error)
+        if len(row):
+            self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+
+    def _gaps(self, limits: Tensor) -> Tensor:
+        """How far the values `(B, M)` are from the nearer of one or two limits `(B, S)`."""
+        if limits.shape[1] == 1:
+            return (self.values - limits).abs_()
+        low, high = limits[:, :1] / 2, limits[:, 1:] / 2
+        return (self.values - (low + high)).abs_().sub_((high - low).abs_()).abs_()
+
+    def settle_smallest(self, penalty: Tensor | None) -> None:
+        """Write the exact values over those that may be the smallest of their row once the penalty is added."""
+        values = self.values if penalty is None else self.values + penalty
+        row, column = _near_smallest(values, 2 * self.error)
+        self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+
+    def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
+        """As `nearest_few` of the exact values; with `farthest` from the far end, as infinite entries are none."""
+        values = self.values.neg() if farthest else self.values
+        if farthest:
+            values = torch.threshold_(values, torch.finfo(values.dtype).min, torch.inf)
+        elif number > 1:
+            values = values.clone()
+        return self._nearest(values, number, -1 if farthest else 1)
+
+    def nearest_of(self, values: Tensor, number: int) -> Tensor:
+        """Of the entries that are finite in `values (B, M)`, which has the order of the matrix and is written over."""
+        return self._nearest(values, number, 1)
+
+    def _nearest(self, values: Tensor, number: int, sign: int) -> Tensor:
+        found: list[Tensor] = []
+        for place in range(number):
+            if place:
+                values.scatter_(1, found[-1], torch.inf)
+            found.append(self._first(values, sign))
+        return found[0] if number == 1 else torch.cat(found, dim=1)
+
+    def _first(self, values: Tensor, sign: int) -> Tensor:
+        row, column = _near_smallest(values, 2 * self.error)
+        if len(row) == len(values) and torch.equal(row, torch.arange(len(row), device=row.device)):
+            return column[:, None]
+        if len(row) > 4 * len(values):  # where rounding cannot matter nothing is computed: all rows may be equal
+            rounded = self.error[row, 0] > 0
+            exact = values.new_zeros(len(row))
+            exact[rounded] = sign * self.exact(row[rounded], column[rounded])
+        else:
+            exact = sign * self.exact(row, column)
+        if values.shape[1] < 2 * CHUNK:
+            return torch.full_like(values, torch.inf).index_put_((row, column), exact).argmin(dim=1, keepdim=True)
+        least = exact.new_full((len(values),), torch.inf).scatter_reduce_(0, row, exact, "amin")
+        place = column.where(exact == least[row], values.shape[1])
+        index = torch.zeros(len(values), dtype=torch.int64, device=row.device)
+        return index.scatter_reduce_(0, row, place, "amin", include_self=False)[:, None]
+
+
+def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns `(K,)` of the entries of `values (B, M)` below the limits `(B, 1)` of their rows, in order."""
+    if values.shape[1] < 2 * CHUNK:
+        row, column = (values < limits).nonzero(as_tuple=True)
+        return row, column
+    chunks = _chunks(values, torch.inf)
+    row, chunk = (chunks.amin(dim=2) < limits).nonzero(as_tuple=True)
+    place, lane = (chunks[row, chunk] < limits[row]).nonzero(as_tuple=True)
+    return row[place], chunk[place] * CHUNK + lane
+
+
+def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns `(K,)`, in order, of finite entries at most `slack (B, 1)` above the smallest of their row."""
+    most = torch.finfo(values.dtype).max
+    if values.shape[1] < 2 * CHUNK:
+        limits = (values.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
+        row, column = (values <= limits).nonzero(as_tuple=True)
+        return row, column
+    chunks = _chunks(values, torch.inf)
+    least = chunks.amin(dim=2)  # (B, C)
+    limits = (least.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
+    row, chunk = (least <= limits).nonzero(as_tuple=True)
+    place, lane = (chunks[row, chunk] <= limits[row]).nonzero(as_tuple=True)
+    return row[place], chunk[place] * CHUNK + lane
 
 
 def nearest(values: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Given:
     ) -> None:
         self.anchors, self.positives, self.negatives = anchors, positives, negatives
         self._by_anchor, self._by_negative_anchor = Groups(anchors), Groups(negative_anchors)
-        self._paired, self._distance, self._margin = paired, distance, margin
+        self.listed, self._distance, self._margin = not paired, distance, margin
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
@@ -51,15 +51,14 @@ class Given:
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`."""
-        listed = not self._paired
-        return Block(batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=listed)
+        return Block(batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=self.listed)
 
     def select(self, block: Block, draws: Draws | None) -> Selection:
         """The tuples of the block's anchors."""
         slots, filled = _slots(self._by_anchor, block.place, len(self.positives))
         positives = Choice(_at(self.positives, slots), filled)
         negatives: Choice | Everyone
-        if self._paired:
+        if not self.listed:
             negatives = Choice(_at(self.negatives, slots), filled)
         else:
             rows, filled = _slots(self._by_negative_anchor, block.place, len(self.negatives))

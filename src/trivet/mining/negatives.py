@@ -109,10 +109,7 @@ class EasyNegative(NegativeSelector):
         """The same negatives for every positive slot, `(B, S k)`."""
         if block.size == 0:
             return nothing(uniform)
-        # Nearest first in -D; what is no negative, at -inf, must come last instead.
-        opposite = block.to_negatives.neg()
-        opposite = torch.threshold(opposite, torch.finfo(opposite.dtype).min, torch.inf)
-        return _same(block, columns.nearest_few(opposite, self.k), uniform)
+        return _same(block, block.nearest_negatives(self.k, farthest=True), uniform)
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class HardNegative(NegativeSelector):
         """The same negatives for every positive slot, `(B, S k)`."""
         if block.size == 0:
             return nothing(uniform)
-        return _same(block, columns.nearest_few(block.to_negatives, self.k), uniform)
+        return _same(block, block.nearest_negatives(self.k), uniform)
 
 
 @dataclass(frozen=True)
@@ -218,7 +215,7 @@ class SemihardHardestNegative(NegativeSelector):
         if to_positive.shape[1] > MOST_COUNTED:
             choice = _Ranked(block).take(to_positive, self.k)
         else:
-            choice = _first_beyond(block.to_negatives, to_positive, self.k)
+            choice = block.nearest_beyond(to_positive, self.k)
         return _or_else(choice, block, uniform, self.otherwise, self.k)
 
 
@@ -320,7 +317,9 @@ class MultiSimilarityNegatives(NegativeSelector):
         else:
             farthest = reached.masked_fill(~chosen, -torch.inf).amax(dim=1, keepdim=True)
         # S = 1 - D / 2, so S_an > S_ap - epsilon is D_an < D_ap + 2 epsilon; to what is no negative D is infinite.
-        near = columns.below(block.to_negatives, farthest + 2 * self.epsilon)
+        limit = farthest + 2 * self.epsilon
+        block.settle_negatives(limit)
+        near = columns.below(block.to_negatives, limit)
         count = near.sum(dim=1, keepdim=True).long()
         return Everyone(near.reciprocal_().sub_(1), count)
 
@@ -363,7 +362,7 @@ class _Ranked:
 
     def __init__(self, block: Block) -> None:
         self._count = block.negatives
-        self._squared, self._order = block.to_negatives.sort(dim=1, stable=True)
+        self._squared, self._order = block.exact_to_negatives.sort(dim=1, stable=True)
 
     def between(self, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> Choice:
         """k different negatives strictly between, for each slot `(B, S)`."""
@@ -388,33 +387,13 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
         return nothing(uniform)
     if high.shape[1] > MOST_COUNTED:
         return _Ranked(block).between(low, high, uniform, k)
+    block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
     ranges = columns.Ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
     # One slot after the other where k > 1: the k choices of a slot are ranks in the same range.
     parts = [ranges.column(rank[:, place::k]) for place in range(k)]
     index = torch.stack(parts, dim=2).flatten(1)
     return Choice(index.where(chosen, 0), chosen)
-
-
-def _first_beyond(squared: Tensor, low: Tensor, k: int) -> Choice:
-    """The k nearest columns of `squared (B, M)` strictly beyond `low (B, S)`; infinite ones do not count."""
-    parts, ahead = [], torch.empty_like(squared)
-    for slot in range(low.shape[1]):
-        # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
-        torch.threshold_(torch.sub(squared, low[:, slot : slot + 1], out=ahead), 0, torch.inf)
-        parts.append(columns.nearest_few(ahead, k))
-    if not parts:
-        return nothing(low)
-    index = torch.cat(parts, dim=1)
-    reached = squared.gather(1, index)
-    chosen = (reached > low.repeat_interleave(k, dim=1)) & reached.isfinite()
-    if k > 1:  # a row with fewer than k repeats one
-        places = index.view(len(index), -1, k)
-        repeated = torch.stack(
-            [(places[:, :, :place] == places[:, :, place : place + 1]).any(dim=2) for place in range(k)], dim=2
-        )
-        chosen = chosen & ~repeated.flatten(1)
-    return Choice(index, chosen)
 
 
 def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:

@@ -186,9 +186,8 @@ class MultiSimilarityPositives(PositiveSelector):
         """The mined positives, `(B, S)`."""
         if block.size == 0:
             return Choice(block.own_columns, block.positive)
-        nearest_negative = block.to_negatives.amin(dim=1, keepdim=True)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
-        return Choice(block.own_columns, block.positive & (block.to_own > nearest_negative - 2 * self.epsilon))
+        return Choice(block.own_columns, block.positive & (block.to_own > block.to_nearest() - 2 * self.epsilon))
 
 
 POSITIVES: dict[str, type[PositiveSelector]] = {

@@ -54,14 +54,18 @@ class Selectors:
         """Whether anything is drawn."""
         return self.positives.random or self.negatives.random
 
+    @property
+    def listed(self) -> bool:
+        """Whether it gives a set of negatives for each anchor."""
+        return self.negatives.listed
+
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
         return max(len(batch.references), batch.classes.largest * batch.dimension)
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
-        listed = self.negatives.listed
-        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=listed)
+        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.listed)
 
     def select(self, block: Block, draws: Draws | None) -> Selection:
         """Choose for a block; `draws` is needed where something is random."""

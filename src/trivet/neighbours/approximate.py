@@ -16,6 +16,7 @@ from trivet.evaluation.retrieval import Retrieval, WithoutPositive, to_retrieval
 from trivet.evaluation.standing import SameClass, may_retrieve
 from trivet.geometry import Array
 from trivet.neighbours.index import IndexInfo, build_index
+from trivet.progress import steps
 
 LONGEST = 2048  # neighbours listed for a query
 QUERIES = 4096  # whose lists are held at once
@@ -81,7 +82,7 @@ def retrieve_approximately(
     index = build_index(task.gallery.embeddings, distance=distance, kind=kind, seed=seed)
     values = torch.zeros(len(labels), len(task.queries), len(names), dtype=torch.float64)
     counts = torch.zeros(2, len(labels), len(task.queries), dtype=torch.int64)
-    for start, stop in spans(len(task.queries), QUERIES):
+    for start, stop in steps(list(spans(len(task.queries), QUERIES)), "queries, in blocks"):
         block = torch.arange(start, stop)
         without = None if task.own is None else task.own[block].numpy()
         listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices

@@ -15,11 +15,12 @@ import numpy.typing as npt
 import torch
 
 from trivet.arguments import check_count, check_name
-from trivet.evaluation.inputs import Metric, Points
+from trivet.evaluation.inputs import Metric, Points, spans
 from trivet.extras import load
 from trivet.files import whole_file
 from trivet.geometry import Array
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import report, work
 
 Kind = Literal["exact", "hnsw", "ivf"]
 VECTORS, DESCRIPTION, FORMAT = "index.faiss", "index.json", 1
@@ -33,6 +34,7 @@ FAR = 1e15  # spreads of the index, whose square has a place in float32
 SPARE = 16  # candidates beyond k, which float64 distances put in order
 # faiss compares up to 19 queries at a time by differences, more by products, which lose the digits of near-duplicates.
 QUERIES = 16
+LINKED = 2048  # rows that join an hnsw graph at once: some seconds on one thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,7 @@ class Index:
             order = np.lexsort((rows, far))[:, :k]
             indices[block] = np.take_along_axis(rows, order, axis=1)
             squared[block] = np.take_along_axis(far, order, axis=1)
+            report("searching", min(start + QUERIES, len(queries)), len(queries))
         return indices, squared
 
     def _measured(self, indices: Integers, squared: Floats) -> Nearest:
@@ -304,11 +307,14 @@ def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
         inner = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, lists)
         inner.cp.seed, inner.cp.min_points_per_centroid = index.info.seed, 1  # 1: no warning for a tiny set
         inner.cp.max_points_per_centroid = ROWS_PER_LIST
-        inner.train(index._inside(points.rows(torch.from_numpy(rows))))
+        with work(f"k-means, {lists} lists"):
+            inner.train(index._inside(points.rows(torch.from_numpy(rows))))
         inner.nprobe = min(NPROBE, lists)
         parameters = {"nlist": lists, "nprobe": inner.nprobe, "training_rows": len(rows)}
-    for start, stop in points.pieces():
+    report("indexing", 0, items)
+    for start, stop in spans(items, min(points.piece, LINKED if kind == "hnsw" else items)):
         inner.add(index._inside(points.rows(slice(start, stop))))
+        report("indexing", stop, items)
     if kind == "ivf":
         inner.make_direct_map(True)  # to find a row by its number
     return inner, parameters
@@ -325,7 +331,8 @@ def _tune(index: Index, points: Points) -> IndexInfo:
     sample = _sample(len(index), SAMPLE, info.seed)
     reach = _reach(index, points, sample)
     while True:
-        _, squared = index._nearest_to_rows(sample, info.recall_at)
+        with work(f"measuring recall at {name} {parameters[name]}"):
+            _, squared = index._nearest_to_rows(sample, info.recall_at)
         recall = float((squared <= reach[:, None]).mean())
         if recall >= ENOUGH or parameters[name] >= limit:
             return replace(info, parameters=parameters, recall=recall, recall_queries=len(sample))
@@ -343,6 +350,7 @@ def _reach(index: Index, points: Points, sample: Integers) -> Floats:
         _, nearest = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
         nearest = np.where(nearest + start == sample[:, None], -1, nearest + start)
         best = np.sort(np.concatenate([best, index._squared(queries, nearest)], axis=1), axis=1)[:, : best.shape[1]]
+        report("exact neighbours of a sample", stop, len(points))
     return best[:, -1]
 
 

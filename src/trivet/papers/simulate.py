@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from trivet.files import whole_folder, write_json, write_whole
 from trivet.papers.checks import Check
 from trivet.papers.figure import Figure, encode, table
+from trivet.progress import steps
 from trivet.records import SimulationRecord, complete
 from trivet.reports import write_simulation_report
 from trivet.training.run_folder import RECORD
@@ -31,7 +32,7 @@ _TITLES = {
 
 def check(subjects: Sequence[Subject] = SUBJECTS) -> Iterator[tuple[Subject, list[Check]]]:
     """Run the checks of the paper behind each subject: `(subject, checks)` one after the other."""
-    for subject in subjects:
+    for subject in steps(subjects, "checking papers"):
         yield subject, import_module(f"trivet.papers.{PAPERS[subject]}.claims").checks()
 
 
@@ -66,7 +67,7 @@ def simulate(
     kind = frozenset((RECORD, PAGE, FIGURES))
     with whole_folder(folder, kind, mark=RECORD, what="a simulation", force=force) as new:
         shown = []
-        for figure in figures:
+        for figure in steps(figures, "drawing figures"):
             picture = encode(figure.picture, "png")
             files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
             for ending, data in files.items():

@@ -13,7 +13,9 @@ from typing import Any
 from trivet.records import AuditRecord
 from trivet.records.audit import Beside, LabelledItem, NoiseRate, ShownSuspect, Transition
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
+from trivet.wording import counted, noun
 
+_FILES = (".csv", ".npz", ".npy", ".parquet")  # to which decisions are applied
 _STRONG = 55  # per cent of the colour of a cell, from which its text is that of the paper
 
 
@@ -42,6 +44,7 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
         "labels": _counted(one["label"] for one in shown),
         "proposed": _counted(one["proposed"] for one in shown),
         "kinds": _kinds(shown),
+        "suffix": suffix if (suffix := Path(record["name"]).suffix.lower()) in _FILES else ".csv",
         "names": record["class_names"],
         "transition": _transition(record["transition"]),
     }
@@ -125,11 +128,11 @@ def _near(near: Beside) -> str:
 
 def _facts(record: AuditRecord) -> list[str]:
     facts = [f"by {record['level']}"] if record["level"] else []
-    counts = {"items": record["items"], "classes": record["classes"]}
-    facts += [f"{number(count)} {name}" for name, count in counts.items() if count is not None]
+    counts = {"item": record["items"], "class": record["classes"]}
+    facts += [f"{number(count)} {noun(count, name)}" for name, count in counts.items() if count is not None]
     if record["folds"] is not None:
-        facts.append(f"out of {record['folds']} folds" if record["folds"] else "in one embedding")
-    facts += [f"{record['neighbours']} neighbours each"] if record["neighbours"] is not None else []
+        facts.append(f"out of {counted(record['folds'], 'fold')}" if record["folds"] else "in one embedding")
+    facts += [f"{counted(record['neighbours'], 'neighbour')} each"] if record["neighbours"] is not None else []
     return facts + ([f"{record['distance']} distance"] if record["distance"] else [])
 
 

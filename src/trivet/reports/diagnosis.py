@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trivet.records import DiagnosisRecord, DiagnosisSection, History
-from trivet.records.diagnosis import Diagnosed, Verdict
+from trivet.records.diagnosis import Verdict
 from trivet.records.items import Query
 from trivet.reports.items import MOST_DOTS, embedding_maps, gallery, is_number, triplet_dots
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
+from trivet.wording import noun
 
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
 _KINDS = {
@@ -110,6 +111,7 @@ _FINE = {
     "recall@1": _Measure("recall@1 by {}", _share, "at a finer level that training did not see", "more"),
     "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes have merged", "more"),
 }
+_OF = "recall@1 of "  # a reference
 _FINE_ENDS = tuple(f"_{end}" for end in _FINE)
 _KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "effective_classes", "class_spread",
         "strangers", "reference_shrinkage")  # fmt: skip
@@ -197,7 +199,7 @@ def diagnosis_parts(
         ValueError: if series that belong together differ in length.
     """
     shown = [_section(label, section, most_rows) for label, section in sections.items()]
-    flat = [_flat(section["measures"]) for section in sections.values()]
+    flat = [_flat(section) for section in sections.values()]
     parts = {
         "sections": shown,
         "several": len(shown) > 1,
@@ -293,8 +295,12 @@ def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequenc
 
 def _facts(section: DiagnosisSection) -> list[str]:
     facts = [f"by {section['level']}"] if section["level"] else []
-    facts += [f"{number(section['items'])} items"] if section["items"] is not None else []
-    facts += [f"{section['dimension']} dimensions"] if section["dimension"] is not None else []
+    facts += [f"{number(section['items'])} {noun(section['items'], 'item')}"] if section["items"] is not None else []
+    facts += (
+        [f"{section['dimension']} {noun(section['dimension'], 'dimension')}"]
+        if section["dimension"] is not None
+        else []
+    )
     facts += [f"{section['distance']} distance"] if section["distance"] else []
     return facts + ([f"compared with: {section['reference']}"] if section["reference"] else [])
 
@@ -340,8 +346,8 @@ def _measure(name: str) -> _Measure:
     known = _MEASURES.get(_SAME.get(name, name)) or _WATCHED.get(name)
     if known is not None:
         return known
-    if "recall@1 of " in name:
-        level, _, reference = name.rpartition("recall@1 of ")
+    if _OF in name:
+        level, _, reference = name.rpartition(_OF)
         by = f" by {level.removesuffix('_')}" if level else ""
         return _Measure(f"recall@1{by}: {reference}", _share, "")
     for end, measure in _FINE.items():
@@ -353,7 +359,7 @@ def _measure(name: str) -> _Measure:
 def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
     names = list(dict.fromkeys(name for values in flat for name in values))
-    fine = [name for name in names if name not in _MEASURES and name.endswith(_FINE_ENDS)]
+    fine = [name for name in names if name not in _MEASURES and _beside_recall(name)]
     rows = []
     for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in names]:
         measure = _measure(name)
@@ -375,16 +381,25 @@ def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compa
 def _all(flat: Sequence[Mapping[str, float]]) -> list[str]:
     """Those that have a meaning here in their order, then whatever else the sections hold."""
     others = dict.fromkeys(name for values in flat for name in values)
-    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not name.endswith(_FINE_ENDS))]
+    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not _beside_recall(name))]
 
 
-def _flat(measures: Diagnosed) -> dict[str, float]:
-    """Measures by one name each; those of finer levels and of sampling too."""
+def _beside_recall(name: str) -> bool:
+    """Whether it is of a finer level, or of a reference."""
+    return name.endswith(_FINE_ENDS) or _OF in name
+
+
+def _flat(section: DiagnosisSection) -> dict[str, float]:
+    """Measures by one name each; those of references, of finer levels and of sampling too."""
+    measures = section["measures"]
     flat = {name: value for name, value in measures.items() if is_number(value)}
     sampling = measures["sampling"] or {}
     flat |= {name: value for name in ("dropped", "active_fraction") if is_number(value := sampling.get(name))}
     for level, values in measures["fine"].items():
         flat |= {f"{level}_{name}": value for name in _FINE if is_number(value := values.get(name))}
+    for one in measures["comparisons"]:
+        finer = "" if one["level"] == section["level"] else f"{one['level']}_"
+        flat |= {f"{finer}{_OF}{one['reference']}": value} if is_number(value := one["reference_recall"]) else {}
     return flat
 
 

@@ -27,6 +27,7 @@ from trivet.reports.measures import (
     together,
 )
 from trivet.reports.page import MISSING, decimal, duration, moment, number, percent, points, write_page
+from trivet.wording import noun
 
 _MOST_DRAWN = 60  # classes with a line of their own in the plot
 _LISTED = 15  # worst and best classes where there are more
@@ -88,23 +89,23 @@ def _protocol(result: EvaluationRecord) -> str:
     protocol, items = result["protocol"], result["items"]
     queries, gallery = protocol["queries"], protocol["gallery"]
     distance = result["distance"] or "an unknown"
-    said = [f"{number(result['dimension'])} dimensions, compared by {distance} distance."]
+    said = [f"{_many(result['dimension'], 'dimension')}, compared by {distance} distance."]
     if protocol["kind"] == "self-retrieval":
-        said = [f"{number(items)} items of {said[0]}"]
+        said = [f"{_many(items, 'item')} of {said[0]}"]
         asked = "Each item" if queries == items else f"Each of {number(queries)} random items"
         said.append(f"{asked} is a query against the {f'{number(gallery - 1)} ' if gallery else ''}others.")
     elif protocol["kind"] == "query-gallery":
-        said.append(f"{number(queries)} queries against a gallery of {number(gallery)} items.")
-        if protocol["queries_in_gallery"]:
-            said.append(
-                f"{number(protocol['queries_in_gallery'])} queries are in the gallery too; none retrieves itself."
-            )
+        said.append(f"{_many(queries, 'query')} against a gallery of {_many(gallery, 'item')}.")
+        if both := protocol["queries_in_gallery"]:
+            said.append(f"{_many(both, 'query')} {_are(both)} in the gallery too; none retrieves itself.")
     else:
         said.append("The record does not state the protocol.")
     if scope := result["rejection"]:
-        said.append(f"{number(scope['out_of_scope'])} more queries are out of scope and used for rejection only.")
+        more = scope["out_of_scope"] or 0
+        said.append(f"{number(more)} more {noun(more, 'query')} {_are(more)} out of scope and used for rejection only.")
     if protocol["junk"] is not None:
-        said.append(f"{number(protocol['junk'])} junk items are excluded from the gallery.")
+        junk = protocol["junk"]
+        said.append(f"{_many(junk, 'junk item')} {_are(junk)} excluded from the gallery.")
     if protocol["same_camera_left_out"]:
         said.append("Items of the query's class from the same camera are excluded.")
     said += _without_positive(result["evaluation"], protocol)
@@ -113,7 +114,7 @@ def _protocol(result: EvaluationRecord) -> str:
         said.append(
             f"The search is approximate, by {index['kind']}{f' ({parameters})' if parameters else ''}: it finds "
             f"{percent(index['recall'])}\u00a0% of the {index['recall_at']} nearest items, measured on "
-            f"{number(index['recall_queries'])} queries."
+            f"{_many(index['recall_queries'], 'query')}."
         )
     version = f" with Trivet {result['trivet']}" if result["trivet"] else ""
     took = f" in {duration(result['seconds'])}" if result["seconds"] is not None else ""
@@ -126,12 +127,23 @@ def _without_positive(levels: Levels, protocol: Protocol) -> list[str]:
     counts = {level: count for level, values in levels.items() if is_number(count := values.get("without_positive"))}
     if counts and not any(counts.values()):
         return ["Every query has a positive."]
-    treated = "are excluded" if protocol["without_positive"] == "drop" else "count as misses"
+    drop = protocol["without_positive"] == "drop"
     return [
-        f"By {level}, {number(round(count))} queries have no positive and {treated}."
+        f"By {level}, 1 query has no positive and {'is excluded' if drop else 'counts as a miss'}."
+        if round(count) == 1
+        else f"By {level}, {number(round(count))} queries have no positive and "
+        f"{'are excluded' if drop else 'count as misses'}."
         for level, count in counts.items()
         if count
     ]
+
+
+def _many(count: int | None, one: str) -> str:
+    return f"{number(count)} {noun(count, one)}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _level(

@@ -27,7 +27,7 @@ NAMES = {
 
 CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
 
-VERIFICATION = r"roc-auc|tar@far(=.*)?|verification-accuracy"
+VERIFICATION = r"roc-auc|tar@far(=[^_]*)?|verification-accuracy"
 
 # Without knowledge of the classes; the chance of a retrieval measure depends on the data and is in the record.
 CHANCE = {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}

@@ -17,6 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trivet.files import write_whole
+from trivet.progress import work
+from trivet.wording import noun
 
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
@@ -64,13 +66,14 @@ def write_page(
         ]
     )
     page = _environment().get_template(template)
-    text = page.render(
-        **context,
-        plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
-        policy=policy,
-        style=Markup(_source("templates/style.css")),
-        scripts=[Markup(script) for script in scripts],
-    )
+    with work(f"writing {path.name}"):
+        text = page.render(
+            **context,
+            plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
+            policy=policy,
+            style=Markup(_source("templates/style.css")),
+            scripts=[Markup(script) for script in scripts],
+        )
     # A file name that was not Unicode on disk carries lone surrogates; they become question marks.
     write_whole(path, text.encode("utf-8", errors="replace"))
 
@@ -175,7 +178,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (percent, points, decimal, number, duration, moment, words, value, image):
+    for show in (percent, points, decimal, number, noun, duration, moment, words, value, image):
         environment.filters[show.__name__] = show
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment

@@ -330,8 +330,11 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
             "recall@1": {},
         }
         measure = NAMES.get(choice["measure"], choice["measure"])
-        values = {name: [look[key] for look in choice["looks"]] for name, key in ((measure, "value"), ("gain", "gain"))}
-        values["lower end of the gain"] = [look["low"] for look in choice["looks"]]
+        values = {
+            measure: [look["value"] for look in choice["looks"]],
+            "gain": [look["gain"] for look in choice["looks"]],
+            "lower end of the gain": [look["low"] for look in choice["looks"]],
+        }
         wanted.append((f"What the step was chosen by, on {choice['split']}", seen, values, None))
     marks = _marks(record["monitor"]["attempts"])
     curves = []

@@ -159,11 +159,11 @@ class Evaluation:
         """The step record, of all processes."""
         notes, tally = self._notes, self._tally
         if notes is not None:
-            return StepRecord(lambda: tally_of(notes))
+            return StepRecord(notes)
         assert tally is not None
         if self._processes is not None:
             tally = self._processes.add_up(tally)
-        return StepRecord(lambda: tally)
+        return StepRecord(tally)
 
 
 class Blocks(torch.autograd.Function):

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -26,6 +27,7 @@ from trivet.rows.record import StepRecord
 from trivet.rows.view import Rows, RowSum, RowTerms
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
+MOST_PAIRS = 2**40  # squared distances whose sum must be finite
 Term = Literal["triplet", "pair", "set", "proxy"]
 Motion = Literal["vanilla", "first-order", "second-order"]
 
@@ -121,6 +123,11 @@ class RowLoss(nn.Module, ABC):
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the formula holds for each anchor beside the choice, for the size of a block."""
         return 0
+
+    @property
+    def ranks_terms(self) -> bool:
+        """Whether terms are chosen by their size, so that even of a set of negatives all distances must be exact."""
+        return self.trim > 0
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
@@ -235,11 +242,13 @@ class RowLoss(nn.Module, ABC):
                 with_batch=with_batch and not gather,
                 normalize=self.normalize,
                 unit_rows_for=None if indices is not None else unit_rows_need(self.strategy),
+                pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MOST_PAIRS,
             )
             self.check(batch)
             return batch
 
-        device = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"  # what it is is checked inside
+        usable = isinstance(embeddings, Tensor) and not embeddings.is_meta  # what it is is checked inside
+        device = embeddings.device.type if usable else "cpu"
         with torch.autocast(device_type=device, enabled=False):
             if gather:
                 processes = Processes(None if gather is True else gather)
@@ -253,6 +262,8 @@ class RowLoss(nn.Module, ABC):
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
+        if self.ranks_terms and strategy.listed:
+            batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
             warnings.warn(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
@@ -49,14 +48,18 @@ class StepRecord:
 
     "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none. With the
     reduction "max" all of this is about the terms among which the largest was sought, not about that one alone.
+
+    Args:
+        counted: notes of a block that are counted when somebody reads, or the counts of several blocks as a vector.
     """
 
-    def __init__(self, tally: Callable[[], Tensor]) -> None:
-        self._tally = tally
+    def __init__(self, counted: Notes | Tensor) -> None:
+        self._counted = counted
 
     @lazy
     def _read(self) -> Tally[float]:
-        return Tally(*self._tally().tolist())
+        tally = self._counted if isinstance(self._counted, Tensor) else tally_of(self._counted)
+        return Tally(*tally.tolist())
 
     def __repr__(self) -> str:
         shares = ("active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trivet.geometry import from_squared, squared_distances
+from trivet.geometry import from_squared
 from trivet.lazy import lazy
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws
@@ -62,9 +62,29 @@ class Rows:
             if self._pairs is not None:
                 return self._pairs[:, self.positive_chosen.shape[1] :]
             if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
-                return block.to_set(None).gather(1, negatives.index).where(negatives.chosen, 0)
+                rounded = block.to_set(None).gather(1, negatives.index)
+                exact = from_squared(block.squared_to(negatives.index), block.distance)
+                return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
+        if block.distance == "euclidean":  # a root multiplies what rounding makes of a distance of 0
+            block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
+
+    def settle(self, limits: Tensor) -> None:
+        """Make `to_negative` exact where rounding might decide on which side of the distances `limits (B, S)` it lies.
+
+        For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
+        """
+        if not self.paired:
+            limits = limits.detach()
+            if self._block.distance == "euclidean":
+                limits = limits.clamp_min(0).square()
+            self._block.settle_negatives(2 * limits if self._block.distance == "cosine" else limits)
+
+    def settle_nearest(self) -> None:
+        """Make `to_negative` exact for the nearest of a set; before it is read."""
+        if not isinstance(self.selection.negatives, Choice):
+            self._block.settle_nearest(self.selection.negatives.penalty)
 
     @lazy
     def _pairs(self) -> Tensor | None:
@@ -127,8 +147,7 @@ class Rows:
             return block.references.new_zeros(shape if self.paired else (*shape, 0))
         if isinstance(negatives, Choice):
             return block.between(positives.index, negatives.index)
-        squared = squared_distances(block.references[positives.index].flatten(0, 1), block.references)
-        return from_squared(squared, block.distance).reshape(*shape, block.size)
+        return block.between_all(positives.index)
 
 
 class _FiniteSum(torch.autograd.Function):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,12 +17,15 @@ import pyarrow.parquet
 
 from trivet.files import write_whole
 from trivet.geometry.arrays import Integers
-from trivet.tables.csv import CsvTable, csv_text
+from trivet.tables.csv import CsvTable
 from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
 from trivet.tables.read import read_vectors
 from trivet.tables.source import whole
 from trivet.tables.texts import TEXT, read_texts
 from trivet.tables.vectors import Vectors
+
+# A field of a csv file, quoted or not, and what ends it.
+_FIELD = re.compile(rb'((?:"(?:[^"]|"")*")?[^,\r\n]*)(,|\r\n|\r|\n|\Z)')
 
 FORMATS = (".csv", ".npz", ".npy", ".parquet")
 
@@ -30,7 +35,8 @@ def write_cleaned(
 ) -> dict[str, int]:
     """Write the rows of a file as decisions have them: relabelled, or without those that are dropped.
 
-    All other columns, the order of the rows and the types of the columns stay. Of an .npy file a csv file is written
+    All other columns, the order of the rows and the types of the columns stay, and of a csv file every byte of the rows
+    that are kept: line ends, quotes and byte order mark. Of an .npy file a csv file is written
     beside the new one too. The file itself is not changed.
 
     Args:
@@ -139,10 +145,40 @@ def _similar(name: str, known: Iterable[str]) -> str:
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
     table = CsvTable.read(path)
-    columns = [table.texts(name) for name in table.columns]
-    taken = [source if name == level else rows for name in table.columns]
-    lines = zip(*([column[row] for row in which] for column, which in zip(columns, taken, strict=True)), strict=True)
-    write_whole(out, csv_text([table.columns, *lines]).encode())
+    head, *records = _records(path.read_bytes())
+    place = table.columns.index(level)
+    labels = [None if place >= len(one) else _text(one[place][0]) for one in records]
+    if labels != [label or "" for label in table.texts(level)]:
+        raise ValueError(
+            f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
+        )
+    lines = [head]
+    for row, taken in zip(rows.tolist(), source.tolist(), strict=True):
+        line = records[row]
+        lines.append([*line[:place], (records[taken][place][0], line[place][1]), *line[place + 1 :]])
+    write_whole(out, b"".join(field + end for line in lines for field, end in line))
+
+
+def _records(content: bytes) -> list[list[tuple[bytes, bytes]]]:
+    """The lines of a csv file, each as its fields as they are written, with what follows each; empty lines go along."""
+    records: list[list[tuple[bytes, bytes]]] = [[]]
+    for match in _FIELD.finditer(content):
+        field, end = match.groups()
+        if not records[-1] and not field and end != b"," and len(records) > 1:
+            last, ended = records[-2][-1]
+            records[-2][-1] = (last, ended + end)
+        else:
+            records[-1].append((field, end))
+            if end != b",":
+                records.append([])
+        if not end:
+            break
+    return [record for record in records if record]
+
+
+def _text(field: bytes) -> str:
+    """What a field says that is written so."""
+    return next(csv.reader([field.decode()]), [""])[0]
 
 
 def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from trivet.files import write_whole
+from trivet.progress import report
 from trivet.tables.source import EMBEDDINGS, Column, Source, arrow_column, check_embeddings, is_text, listed, whole
 
 LEVELS = b"trivet.levels"
@@ -89,6 +90,7 @@ def _batches(path: Path, file: pa.parquet.ParquetFile, columns: list[str]) -> It
             if end <= file.metadata.num_rows:
                 yield start, batch
             start = end
+            report(f"reading {path.name}", start, file.metadata.num_rows)
         _check_count(file, start)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trivet.config import nearest
+from trivet.progress import work
 from trivet.tables.arrays import read_npy, read_npz
 from trivet.tables.parquet import read_parquet
 from trivet.tables.vectors import Vectors, select_rows
@@ -54,10 +55,12 @@ def read_vectors(
         raise ValueError(f"only an .npy file takes a separate table: got {path} and the table {table}; leave it out.")
     if path.is_dir():
         file = _run_file(path, split)
-        return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None, text)
+        with work(f"reading {file.name}"):
+            return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None, text)
     if not path.is_file():
         raise ValueError(f"embeddings must be read from a file or a run folder: {path} does not exist; check the path.")
-    return _read(path, path.name, levels, table, split, text)
+    with work(f"reading {path.name}"):
+        return _read(path, path.name, levels, table, split, text)
 
 
 def _read(

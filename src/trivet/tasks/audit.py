@@ -19,7 +19,7 @@ from trivet.label_noise import Duplicates, Suspects, find_duplicates, find_outli
 from trivet.records import AuditRecord, complete
 from trivet.tables import class_numbers, write_decisions
 from trivet.tables.csv import csv_text
-from trivet.tasks.audit_items import Items, Progress, Request, items_of
+from trivet.tasks.audit_items import Items, Request, items_of
 
 PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown
 FACES = 12_000_000  # characters of pictures and texts that a page may take
@@ -79,7 +79,6 @@ def audit_path(
     outputs: Outputs,
     *,
     command: str = "",
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Audit the labels of a file of embeddings or texts, or of the training items of a run; write what is asked for.
 
@@ -105,12 +104,8 @@ def audit_path(
         OSError: if an output cannot be written.
     """
     check_outputs(path, outputs)
-    items = items_of(path, request, progress)
-    if progress is not None:
-        progress("judging", 0, 1)
+    items = items_of(path, request)
     judged = judge(items, neighbours=request.neighbours, seed=request.seed)
-    if progress is not None:
-        progress("judging", 1, 1)
     noise = judged.suspects.noise
     if outputs.relabel_above is not None and not noise.accuses:
         raise ValueError(
@@ -245,8 +240,25 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
                 if part is not None
             },
         },
-        "notes": list(items.notes),
+        "notes": [*items.notes, *_doubts(items, told=told)],
     }
+
+
+def _doubts(items: Items, *, told: bool) -> list[str]:
+    """What a reader must know of classes with few items."""
+    names, sizes = np.unique(items.labels, return_counts=True)
+    lone = names[sizes == 1].tolist()
+    notes = []
+    if items.doubt:
+        notes.append(f"{items.doubt}: the estimate may be too high." if told else f"{items.doubt}.")
+    if told and lone:
+        notes.append(
+            f"The class {lone[0]} has a single item, and no other tells whether its label is right."
+            if len(lone) == 1
+            else f"{len(lone)} classes have a single item, and no other tells whether its label is right; the first is "
+            f"{lone[0]}."
+        )
+    return notes
 
 
 def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:

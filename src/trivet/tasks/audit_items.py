@@ -18,11 +18,13 @@ from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Integers
 from trivet.label_noise import estimate_noise
 from trivet.models import Embedder, encoder_vectors, ngram_vectors
+from trivet.progress import report, reporter
 from trivet.tables import Vectors, read_texts, read_vectors
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.run_folder import RunFolder, trained_model
 from trivet.training.sample import class_sample
+from trivet.wording import counted, noun
 
 FOLDS, FEWER = 3, 2  # where none are asked for
 TYPICAL = 10  # items of the median class from which on a label can be judged by its neighbours
@@ -30,8 +32,6 @@ FEW = 20  # items of the median class in a fold: where there are less, fewer fol
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
 RAW, SAMPLED = 4096, 5000  # numbers of an input, and items, on which the raw inputs are compared with the networks
 PIXELS = 2**24  # values of pictures that are compared at once
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Items:
         texts: N texts, where the items are texts or have one.
         content: N values, equal for exact duplicates.
         notes: what a reader must know.
+        doubt: why an estimate may be too high; empty if nothing speaks for that.
     """
 
     name: str
@@ -95,9 +96,10 @@ class Items:
     texts: Sequence[str] | None = None
     content: Sequence[Hashable] | None = None
     notes: tuple[str, ...] = ()
+    doubt: str = ""
 
 
-def items_of(path: Path, request: Request, progress: Progress | None = None) -> Items:
+def items_of(path: Path, request: Request) -> Items:
     """The items of a file of embeddings or texts, or of a run.
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
@@ -108,15 +110,15 @@ def items_of(path: Path, request: Request, progress: Progress | None = None) -> 
     Raises:
         ValueError: if the file or the run cannot be used, or what is asked does not fit.
     """
-    return _of_run(path, request, progress) if path.is_dir() else _of_file(path, request, progress)
+    return _of_run(path, request) if path.is_dir() else _of_file(path, request)
 
 
-def _of_file(path: Path, request: Request, progress: Progress | None) -> Items:
+def _of_file(path: Path, request: Request) -> Items:
     if request.folds:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
     texts: Sequence[str] | None
     if path.suffix.lower() == ".csv":
-        vectors, texts, note = _of_texts(path, request, progress)
+        vectors, texts, note = _of_texts(path, request)
     else:
         if request.encoder is not None:
             raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
@@ -128,12 +130,11 @@ def _of_file(path: Path, request: Request, progress: Progress | None) -> Items:
         )
     level = request.level or first_level(vectors, request.text)
     notes = [note, *vectors.notes]
-    typical = np.median(np.unique(vectors.labels[level], return_counts=True)[1])
+    typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
+    doubt = ""
     if typical < TYPICAL:
-        notes.append(
-            f"The median class has only {typical:g} items, too few to judge labels by their neighbours: the estimate "
-            "may be too high."
-        )
+        few = f"{typical:g} {noun(typical, 'item')}"
+        doubt = f"The median class has only {few}, too few to judge labels by their neighbours"
     if vectors.ids is None:
         notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
     return Items(
@@ -149,6 +150,7 @@ def _of_file(path: Path, request: Request, progress: Progress | None) -> Items:
         texts=texts,
         content=_digests(vectors.embeddings) if texts is None else _wordings(texts),
         notes=tuple(notes),
+        doubt=doubt,
     )
 
 
@@ -176,7 +178,7 @@ def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
-def _of_texts(path: Path, request: Request, progress: Progress | None) -> tuple[Vectors, list[str], str]:
+def _of_texts(path: Path, request: Request) -> tuple[Vectors, list[str], str]:
     """The vectors of a csv file, its texts, and a note that says how they were compared."""
     encoder, text = request.encoder, TEXT if request.text is None else request.text
     if encoder is None:
@@ -187,12 +189,10 @@ def _of_texts(path: Path, request: Request, progress: Progress | None) -> tuple[
     else:
         note = f"The texts were compared by their embeddings from {encoder}."
 
-    def say(done: int, total: int) -> None:
-        if progress is not None:
-            progress("embedding texts", done, total)
+    said = reporter("embedding texts")
 
     def encode(texts: list[str]) -> npt.NDArray[Any]:
-        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, say)
+        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, said)
 
     levels = None if request.level is None else [request.level]
     vectors, texts = read_texts(path, encode, text=text, levels=levels, split=request.split)
@@ -210,7 +210,7 @@ def _read(path: Path, request: Request) -> Vectors:
     return vectors
 
 
-def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
+def _of_run(path: Path, request: Request) -> Items:
     if request.split is not None or request.text is not None or request.encoder is not None:
         raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
@@ -222,7 +222,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
     splits = load(
         config.data,
         request.data_root,
-        None if progress is None else lambda done, total: progress("reading images", done, total),
+        reporter("reading images"),
     )
     train = splits.train
     level = request.level or splits.level
@@ -231,7 +231,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
     distance = request.distance or config.evaluation.distance
-    notes = []
+    notes, doubt = [], ""
     fold: Integers | None = None
     typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
     folds = request.folds
@@ -239,20 +239,16 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         folds = FEWER if typical < FOLDS * FEW else FOLDS
     if folds:
         if typical < folds * FEW:
-            notes.append(
-                f"The median class has only {typical // folds} items per fold, and the networks were trained on few "
-                "items: the estimate may be too high."
-            )
-        embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed, progress=progress)
+            few = counted(typical // folds, "item")
+            doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
+        embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed)
         raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=request.seed)
         if raw is not None:
             embeddings, fold = raw, None
         notes += note
     else:
         model = trained_model(run)
-        embeddings = embed(
-            model, train.inputs, None if progress is None else lambda done, total: progress("embedding", done, total)
-        )
+        embeddings = embed(model, train.inputs, reporter("embedding"))
         notes.append(
             "The items were judged by the network that was trained on them, which may have memorised wrong labels and "
             "hide them. Leave out --folds 0 to judge each item by a network that has not seen its label."
@@ -273,8 +269,9 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> Items:
         distance=distance,
         show=train.show,
         texts=texts,
-        content=_pictures(train, progress) if texts is None else _wordings(texts),
+        content=_pictures(train) if texts is None else _wordings(texts),
         notes=tuple(notes),
+        doubt=doubt,
     )
 
 
@@ -304,20 +301,17 @@ def _raw_if_better(
     ]
 
 
-def _pictures(items: Dataset, progress: Progress | None) -> list[Hashable]:
+def _pictures(items: Dataset) -> list[Hashable]:
     """Equal for items of the same pixels."""
     found: list[Hashable] = []
     step = max(1, PIXELS // max(1, items.inputs.batch(np.arange(1)).numel()))
     for start in range(0, len(items), step):
         found += _digests(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
-        if progress is not None:
-            progress("comparing pictures", len(found), len(items))
+        report("comparing pictures", len(found), len(items))
     return found
 
 
-def out_of_fold(
-    config: RunConfig, splits: Splits, folds: int, *, seed: int = 0, progress: Progress | None = None
-) -> tuple[npt.NDArray[Any], Integers]:
+def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0) -> tuple[npt.NDArray[Any], Integers]:
     """Embeddings of the training items, each by a network that was trained without the fold the item is in.
 
     Items of a class that the other folds have less than two of are left out of the training, too: alone they have no
@@ -352,7 +346,7 @@ def out_of_fold(
                 f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
                 f"without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."
             )
-        model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}", progress)
+        model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}")
         held_out = np.flatnonzero(fold == number)
         embeddings[held_out] = embed(model, train.subset(held_out).inputs)
         if not np.isfinite(embeddings[held_out]).all():
@@ -371,7 +365,7 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
     return fold
 
 
-def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, progress: Progress | None) -> Embedder:
+def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
     from trivet.training.fit import fit  # here: an audit of a file does without Lightning
     from trivet.training.parts import first_task
@@ -379,8 +373,7 @@ def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str, prog
     steps = config.training.steps
 
     def say() -> None:
-        if progress is not None:
-            progress(title, task.step, steps)
+        report(title, task.step, steps)
 
     task, batches = first_task(config, items, splits.level, steps=steps, after_step=say)
     if not fit(task, batches, workers=config.training.workers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,54 +24,53 @@ ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
 CHANGES = 3  # at most so many are proposed
 
 
-def name_causes(
-    diagnosed: Mapping[str, dict[str, Any]],
-    datasets: Mapping[str, Dataset],
-    level: str,
-    config: RunConfig,
-    history: Mapping[str, Any] | None,
-    model: Embedder,
-    untrained: Embedder,
-) -> None:
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A run that was diagnosed.
+
+    Attributes:
+        datasets: split -> what was diagnosed.
+        level: the label level trained on.
+        history: of the run record.
+        model, untrained: the network as it is, and as it began.
+    """
+
+    datasets: Mapping[str, Dataset]
+    level: str
+    config: RunConfig
+    history: Mapping[str, Any] | None
+    model: Embedder
+    untrained: Embedder
+
+
+def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
     """Replace cause and changes of the verdict "worse-than-reference" where the run shows why; else leave them.
 
     Args:
         diagnosed: split -> section, "train" among them; changed in place.
-        datasets: split -> what was diagnosed.
-        level: the label level trained on.
-        history: of the run record.
     """
     for split, section in diagnosed.items():
         verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
-        lost = _loss(section, level)
+        lost = _loss(section, run.level)
         if lost is None or "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
             continue
-        causes = list(_causes(split, lost, diagnosed, datasets, level, config, history, model, untrained))
+        causes = list(_causes(split, lost, diagnosed, run))
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
             verdict["changes"] = [*dict.fromkeys(one for cause in causes for one in cause.changes)][:CHANGES]
 
 
-def _causes(
-    split: str,
-    lost: Comparison,
-    diagnosed: Mapping[str, dict[str, Any]],
-    datasets: Mapping[str, Dataset],
-    level: str,
-    config: RunConfig,
-    history: Mapping[str, Any] | None,
-    model: Embedder,
-    untrained: Embedder,
-) -> Iterator[Cause]:
-    moved = _moved(lost, datasets[split], level, config, model, untrained)
+def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> Iterator[Cause]:
+    datasets, level = run.datasets, run.level
+    moved = _moved(lost, datasets[split], run)
     if moved is not None:
         yield moved
-    elif history is not None:  # moved statistics look like a high rate, too
-        seen = history["moments"]
+    elif run.history is not None:  # moved statistics look like a high rate, too
+        seen = run.history["moments"]
         steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
-        rate = config.training.learning_rate
-        if found := rate_too_high(steps, recalls, items=history["items"], rate=rate):
+        rate = run.config.training.learning_rate
+        if found := rate_too_high(steps, recalls, items=run.history["items"], rate=rate):
             yield found
     train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
     trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
@@ -97,10 +96,9 @@ def _classes(dataset: Dataset, level: str) -> list[str]:
     return [dataset.names[level][label] for label in np.unique(dataset.labels[level]).tolist()]
 
 
-def _moved(
-    lost: Comparison, dataset: Dataset, level: str, config: RunConfig, model: Embedder, untrained: Embedder
-) -> Cause | None:
+def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
     """See `moved_statistics`; None for a network without batch norm."""
+    level, config, model, untrained = run.level, run.config, run.model, run.untrained
     after, before = _statistics(model), _statistics(untrained)
     if not after or after.keys() != before.keys():
         return None

@@ -19,10 +19,11 @@ from trivet.data.shown import as_json, called
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import as_points, spans
 from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import steps, work
 from trivet.records import DiagnosisRecord, RunRecord, complete
 from trivet.tables import class_numbers
 from trivet.tasks.measure import plane_coordinates
-from trivet.tasks.subjects import Progress, Request, Subject, subjects, unpaired
+from trivet.tasks.subjects import Request, Subject, subjects, unpaired
 from trivet.training.run_folder import RunFolder
 from trivet.training.sample import class_sample
 
@@ -40,7 +41,6 @@ def diagnose_paths(
     *,
     report: Path | None = None,
     command: str = "",
-    progress: Progress | None = None,
 ) -> tuple[dict[str, Any], set[str]]:
     """Diagnose files and runs, and write a page of them if `report` names one.
 
@@ -56,21 +56,18 @@ def diagnose_paths(
     if report is not None:
         from trivet.reports import write_diagnosis_report  # here: few diagnoses have a report
 
-    found = [(path, subject) for path in paths for subject in subjects(path, request, progress)]
+    found = [(path, subject) for path in paths for subject in subjects(path, request)]
     diagnosed = [subject for _, subject in found]
     results, sections, kinds = [], [], set[str]()
-    for number, (path, subject) in enumerate(found):
-        if progress is not None:
-            progress("diagnosis", number, len(diagnosed))
+    for path, subject in steps(found, "diagnosis"):
         section, diagnosis = summary(subject, seed=request.seed)
         if path.is_dir():
             _name_causes(section, RunFolder(path).record())
         results.append(section)
         kinds |= {verdict.kind for verdict in diagnosis.verdicts}
         if report is not None:
-            sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
-    if progress is not None:
-        progress("diagnosis", len(diagnosed), len(diagnosed))
+            with work("tables and map of the page"):
+                sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
     warnings = unpaired(diagnosed)
     result: dict[str, Any] = (
         results[0] if len(results) == 1 else {"results": results} | ({"warnings": warnings} if warnings else {})

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import DATA_SETS, DataConfig, load, load_file, load_images, settings_for
+from trivet.data import DATA_SETS, load, load_file, load_images, settings_for
 from trivet.plugins import absolute, is_reference
+from trivet.progress import reporter
 from trivet.tables import write_embeddings
-from trivet.tasks.display import Display
 from trivet.tasks.index import model_hash
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.run_folder import (
@@ -19,10 +19,9 @@ from trivet.training.run_folder import (
 )
 
 
-def embed_data(
-    path: Path, data: str, output: Path, *, data_root: Path | None = None, progress: bool = False
-) -> dict[str, Any]:
+def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = None) -> dict[str, Any]:
     """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
+
 
     Writes a parquet file. A data set has a column `split` besides its label levels; a folder has the levels its nesting
     gives, if any, and a file its columns.
@@ -33,44 +32,44 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run)
-    names = [name for name, one in DATA_SETS.items() if not _needs_more(one.config)]
-    with Display(show=progress) as display:
+    names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
+    reading = reporter("reading images")
 
-        def reading(done: int, total: int) -> None:
-            display.update("reading images", done, total)
-
-        if data in names or is_reference(data):
-            same = config.data.name == absolute(data)
-            splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
-            parts = {"train": splits.train, **splits.evaluation}
-        elif Path(data).is_file():
-            part = load_file(
-                config.data, Path(data), data_root, lambda done, total: display.update("encoding", done, total)
-            )
-            if part.inputs.shape != model.input_shape:
-                raise ValueError(
-                    f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: "
-                    f"got {part.inputs.shape[0]}; make them with the same encoder."
-                )
-            parts = {"": part}
-        elif Path(data).is_dir():
-            parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
-        else:
+    if data in names or is_reference(data):
+        same = config.data.name == absolute(data)
+        splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
+        parts = {"train": splits.train, **splits.evaluation}
+    elif Path(data).is_file():
+        part = load_file(config.data, Path(data), data_root)
+        if part.inputs.shape != model.input_shape:
             raise ValueError(
-                f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
-                "none of these; check the path."
+                f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
+                f"{part.inputs.shape[0]}; make them with the same encoder."
             )
-        embeddings = [
-            embed(model, part.inputs, lambda done, total: display.update("embedding", done, total))
-            for part in parts.values()
-        ]
+        parts = {"": part}
+    elif Path(data).is_dir():
+        parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
+    else:
+        raise ValueError(
+            f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
+            "none of these; check the path."
+        )
+    embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
     ids = tuple(id for part in parts.values() for id in part.ids)
+    rows = np.concatenate(embeddings)
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(broken):
+        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            "check these inputs, or train again with a lower learning rate."
+        )
     columns = kept_columns(list(parts.values()))
     if "" not in parts:
         columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])
     write_embeddings(
         output,
-        np.concatenate(embeddings),
+        rows,
         ids,
         columns,
         levels=next(iter(parts.values())).labels,
@@ -81,12 +80,7 @@ def embed_data(
         "run": str(path),
         "output": str(output),
         "items": len(ids),
-        "dimension": int(embeddings[0].shape[1]),
+        "dimension": int(rows.shape[1]),
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped,
     }
-
-
-def _needs_more(config: type[DataConfig]) -> bool:
-    """Whether a data set needs more settings than its name, such as where its items are."""
-    return any(field.is_required() for field in config.model_fields.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +24,13 @@ from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
 from trivet.neighbours.approximate import retrieve_approximately
+from trivet.progress import steps
 from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.csv import csv_text
+from trivet.tasks.same_items import check_same_items, own_rows, same_labels, same_queries, share_a_level
 from trivet.training.run_folder import RunFolder
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -95,25 +95,44 @@ class _Sets:
     junk: int | None = None  # gallery items that were left out, as the file marks them
 
 
-def evaluate_file(path: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+def evaluate_file(path: Path, request: Request) -> Evaluated:
     """Evaluate the embeddings of a file or a run folder.
 
     Raises:
         ValueError: if the file cannot be used, or what is asked does not fit it.
     """
+    (evaluated,) = evaluate_files([path], request)
+    return evaluated
+
+
+def evaluate_files(paths: Sequence[Path], request: Request) -> list[Evaluated]:
+    """Evaluate the embeddings of files or run folders side by side, after checking that they are of the same items.
+
+    Raises:
+        ValueError: if a file cannot be used, what is asked does not fit it, or the files cannot be compared.
+    """
+    asked = [_sets(path, request) for path in paths]
+    if len(asked) > 1:
+        first, *others = ((one.name, _scoped(one, each).queries) for one, each in asked)
+        for other in others:
+            check_same_items(first, other)
+    return [_evaluate(one, each) for one, each in asked]
+
+
+def _sets(path: Path, request: Request) -> tuple[_Sets, Request]:
+    request = replace(request, distance=request.distance or _distance_of(path))
     if (request.query is None) != (request.gallery is None):
         raise ValueError("--query and --gallery go together: got one of them; give both.")
-    request = replace(request, distance=request.distance or _distance_of(path))
     if request.query is None:
         vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
         if vectors.protocol is None:
-            return _evaluate(_Sets(vectors.name, vectors, None, None), request, progress)
-        return _evaluate(*_as_marked(vectors, request), progress)
+            return _Sets(vectors.name, vectors, None, None), request
+        return _as_marked(vectors, request)
     if request.split is not None:
         raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
     queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
     gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
-    return _evaluate(_Sets(path.name, queries, gallery, None), request, progress)
+    return _Sets(path.name, queries, gallery, None), request
 
 
 def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
@@ -127,7 +146,7 @@ def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
     return _Sets(vectors.name, queries, gallery, None, junk), replace(request, cameras=protocol.cameras is not None)
 
 
-def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progress | None = None) -> Evaluated:
+def evaluate_pair(query: Path, gallery: Path, request: Request) -> Evaluated:
     """Evaluate the embeddings of one file against those of another; a query does not retrieve the item of its id.
 
     Raises:
@@ -143,7 +162,7 @@ def evaluate_pair(query: Path, gallery: Path, request: Request, progress: Progre
             queries = read_vectors(query, levels=levels, table=request.table, split=request.split)
         if lacking or any(level in others.passed_over for level in levels):
             others = read_vectors(gallery, levels=levels)
-    return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request, progress)
+    return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request)
 
 
 def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
@@ -157,11 +176,7 @@ def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any
     first = evaluations[0]
     differences: dict[str, Any] = {}
     for other in evaluations[1:]:
-        if not first.levels.keys() & other.levels.keys():
-            raise ValueError(
-                f"compared embeddings must share a label level: {first.record['embeddings']} has {list(first.levels)}, "
-                f"{other.record['embeddings']} {list(other.levels)}; name the column alike in both."
-            )
+        share_a_level(_names(first, other), list(first.levels), list(other.levels))
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
             for name, by_over in _compared(first, other, level, request).items():
@@ -182,8 +197,8 @@ def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) 
     overs: tuple[Over, ...] = ("queries", "classes")
     if level in first.retrieval and level in other.retrieval:
         a, b = first.retrieval[level], other.retrieval[level]
-        rows = _same_queries(first, other, first.ids, other.ids, (len(a.classes), len(b.classes)))
-        _same_labels(first, other, level, a.labels[a.classes], b.labels[b.classes][rows])
+        rows = same_queries(_names(first, other), first.ids, other.ids, (len(a.classes), len(b.classes)))
+        same_labels(_names(first, other), level, a.labels[a.classes], b.labels[b.classes][rows])
         names = [name for name in a.measures if name in b.measures]
         columns = [[one.measures.index(name) for name in names] for one in (a, b)]
         for over in overs:
@@ -191,8 +206,8 @@ def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) 
     results = first.levels[level], other.levels[level]
     if not any(result.clustering or result.clustering_plus or result.verification for result in results):
         return differences
-    rows = _same_queries(first, other, first.item_ids, other.item_ids, (results[0].items, results[1].items))
-    _same_labels(first, other, level, first.names[level], other.names[level][rows])
+    rows = same_queries(_names(first, other), first.item_ids, other.item_ids, (results[0].items, results[1].items))
+    same_labels(_names(first, other), level, first.names[level], other.names[level][rows])
     agreed, others = (result.agreement_values() for result in results)
     for name in agreed.keys() & others.keys():
         values, classes = agreed[name]
@@ -258,7 +273,7 @@ def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:
     ]
 
 
-def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evaluated:
+def _evaluate(sets: _Sets, request: Request) -> Evaluated:
     began = time.perf_counter()
     assert request.distance is not None
     sets = _scoped(sets, request)
@@ -297,7 +312,7 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
     options: dict[str, Any] = {}
     if gallery is not None:
         options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
-        own = _own_rows(queries, gallery)
+        own = own_rows(queries, gallery)
         options |= {} if own is None else {"own": own}
         protocol["queries_in_gallery"] = 0 if own is None else int((own >= 0).sum())
         protocol["junk"] = sets.junk
@@ -361,7 +376,6 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
             without_positive=request.without_positive,
             seed=request.seed,
             distributed=request.distributed,
-            progress=None if progress is None else lambda done, total: progress("queries", done, total),
             **options,
         )
     else:
@@ -387,7 +401,7 @@ def _evaluate(sets: _Sets, request: Request, progress: Progress | None) -> Evalu
         record["macro"] = {level: result.mean("macro") for level, result in results.items()}
         if request.resamples:
             averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
-            for key, average in averages.items():
+            for key, average in steps(averages.items(), "intervals"):
                 record[key] = {
                     level: intervals_json(result.intervals(average, resamples=request.resamples, seed=request.seed))
                     for level, result in results.items()
@@ -442,7 +456,7 @@ def _rejection(measured: Rejection, request: Request) -> dict[str, Any]:
     }
     if request.resamples:
         averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
-        for key, average in averages.items():
+        for key, average in steps(averages.items(), "intervals"):
             record[key] = intervals_json(measured.intervals(average, resamples=request.resamples, seed=request.seed))
     return record
 
@@ -466,15 +480,6 @@ def _scoped(sets: _Sets, request: Request) -> _Sets:
         )
     known = sets.gallery.labels[level] != request.out_of_scope
     return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
-
-
-def _own_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
-    if queries.ids is None or gallery.ids is None:
-        return None
-    order = np.argsort(gallery.ids)
-    place = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
-    rows: np.ndarray = np.where(gallery.ids[order[place]] == queries.ids, order[place], -1)
-    return rows
 
 
 def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
@@ -530,37 +535,8 @@ def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request)
     return by_level
 
 
-def _same_queries(
-    first: Evaluated, other: Evaluated, own: np.ndarray | None, others: np.ndarray | None, counts: tuple[int, int]
-) -> np.ndarray:
-    """Where the queries of the first, with these ids, stand among those of the other."""
-    names = first.record["embeddings"], other.record["embeddings"]
-    if counts[0] != counts[1]:
-        raise ValueError(
-            f"compared embeddings must be of the same items: {names[0]} has {counts[0]} queries and {names[1]} "
-            f"{counts[1]}; give files made from one data set."
-        )
-    if own is None or others is None:
-        return np.arange(counts[0])
-    order = np.argsort(others)
-    place = np.searchsorted(others, own, sorter=order).clip(max=len(order) - 1)
-    if not (others[order[place]] == own).all():
-        missing = own[others[order[place]] != own][0]
-        raise ValueError(
-            f"compared embeddings must be of the same items: {names[1]} has no {str(missing)!r}, which {names[0]} has; "
-            "give files made from one data set."
-        )
-    rows: np.ndarray = order[place]
-    return rows
-
-
-def _same_labels(first: Evaluated, other: Evaluated, level: str, own: np.ndarray, others: np.ndarray) -> None:
-    """The class names of the same queries must be equal."""
-    if own.tolist() != others.tolist():
-        raise ValueError(
-            f"compared embeddings must have the same labels: {level} differs between "
-            f"{first.record['embeddings']} and {other.record['embeddings']}; give files made from one data set."
-        )
+def _names(first: Evaluated, other: Evaluated) -> tuple[str, str]:
+    return first.record["embeddings"], other.record["embeddings"]
 
 
 def _difference(

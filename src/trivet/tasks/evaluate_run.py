@@ -14,12 +14,12 @@ from trivet.data import Splits
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
 from trivet.models import Embedder
+from trivet.progress import reporter, shown
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
-from trivet.tasks.causes import name_causes
+from trivet.tasks.causes import Trained, name_causes
 from trivet.tasks.diagnose import diagnosis_section
-from trivet.tasks.display import Display
 from trivet.tasks.measure import measure_splits, run_references
 from trivet.tasks.subjects import of_dataset, some_items
 from trivet.training.checkpoint import (
@@ -50,9 +50,9 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     """
     run = RunFolder.open(path)
     config = run.given()
-    with Display(show=progress) as display, run.locked():
+    with shown("evaluation", show=progress), run.locked():
         model = trained_model(run)
-        splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
+        splits = load_splits(config, data_root, reporter("reading images"))
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()
@@ -71,7 +71,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
-        return write_evaluation(run, record, config, splits, model, untrained(config, splits.train), display)
+        return write_evaluation(run, record, config, splits, model, untrained(config, splits.train))
 
 
 def write_evaluation(
@@ -81,7 +81,6 @@ def write_evaluation(
     splits: Splits,
     model: Embedder,
     untrained: Embedder,
-    display: Display,
 ) -> RunRecord:
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
@@ -115,7 +114,7 @@ def write_evaluation(
 
     model = model.cpu()
     began = time.perf_counter()
-    embeddings = embed(model, trained.inputs, lambda done, total: display.update("diagnosis", done, total))
+    embeddings = embed(model, trained.inputs, reporter("diagnosis"))
     if not np.isfinite(embeddings).all():
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
@@ -129,13 +128,12 @@ def write_evaluation(
         untrained,
         config.evaluation,
         seed=config.seed,
-        display=display,
         keep=keep,
         diagnose=diagnose,
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
-    name_causes(diagnosed, datasets, splits.level, config, record["history"], model, untrained)
+    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained))
     record["diagnosis"] = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Splits, load
 from trivet.models import ModelConfig
+from trivet.progress import report, reporter
 from trivet.records import read_run
 from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
@@ -32,8 +33,6 @@ SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and m
 FEWEST = 5
 AXES = ("classes", "samples", "dim")
 
-Progress = Callable[[str, int, int], None]
-
 
 def forecast_run(
     config: RunConfig,
@@ -41,7 +40,6 @@ def forecast_run(
     steps: int | None = None,
     seeds: int = 1,
     data_root: Path | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Foretell the end of a run from its first steps, which are made and thrown away; nothing is written.
 
@@ -54,7 +52,6 @@ def forecast_run(
         steps: of the probe, from 5 to `config.training.steps`. Default: 5 % of these, from 20 to 60, or all there are.
         seeds: runs to probe.
         data_root: where data sets lie, see `trivet.data.find_root`.
-        progress: called with (work, steps done, steps in all).
 
     Returns:
         {"steps", "of": steps of the run, "forecast": {"probability", "interval" (90 %), "evidence", "step"}, "outlook":
@@ -76,8 +73,8 @@ def forecast_run(
     began = time.perf_counter()
     steps = _steps(config, steps)
     check_count(seeds, name="seeds")
-    splits = _data(config, data_root, progress)
-    record = _forecast(config, splits, steps, seeds, _Counter(progress, seeds * steps))
+    splits = _data(config, data_root)
+    record = _forecast(config, splits, steps, seeds, _Counter(seeds * steps))
     return record | {"seconds": round(time.perf_counter() - began, 3)}
 
 
@@ -90,14 +87,13 @@ def forecast_grid(
     steps: int | None = None,
     seeds: int = 1,
     data_root: Path | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The forecast of a run with each shape of batch and each dimension: the map of what collapses.
 
     Args:
         classes, samples: of each class, in a batch: at least 2.
         dims: of the embeddings: at least 1. An empty axis stays as in the settings.
-        steps, seeds, data_root, progress: as in `forecast_run`.
+        steps, seeds, data_root: as in `forecast_run`.
 
     Returns:
         {"steps", "of", "axes": {"classes", "samples", "dim"}: sorted values, "here": the values of the settings,
@@ -120,8 +116,8 @@ def forecast_grid(
     given = zip(AXES, (classes, samples, dims), (2, 2, 1), strict=True)
     axes = {axis: _axis(axis, values, low) or [here[axis]] for axis, values, low in given}
     shapes = list(product(*axes.values()))
-    splits = _data(config, data_root, progress)
-    counter = _Counter(progress, len(shapes) * seeds * steps)
+    splits = _data(config, data_root)
+    counter = _Counter(len(shapes) * seeds * steps)
     cells = []
     for place, shape in enumerate(shapes):
         cell: dict[str, Any] = {
@@ -225,8 +221,8 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
 class _Counter:
     """Says how many steps of all probes are done."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
 
     def add(self) -> None:
         self.reach(self._done + 1)
@@ -234,8 +230,7 @@ class _Counter:
     def reach(self, done: int) -> None:
         """Also where steps were left out."""
         self._done = done
-        if self._progress is not None:
-            self._progress("probing", done, self._total)
+        report("probing", done, self._total)
 
 
 def _steps(config: RunConfig, steps: int | None) -> int:
@@ -259,9 +254,9 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
     return sorted(set(values))
 
 
-def _data(config: RunConfig, data_root: Path | None, progress: Progress | None) -> Splits:
+def _data(config: RunConfig, data_root: Path | None) -> Splits:
     check_before_data(config)
-    return load(config.data, data_root, progress and (lambda done, total: progress("reading images", done, total)))
+    return load(config.data, data_root, reporter("reading images"))
 
 
 def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: int) -> RunConfig:

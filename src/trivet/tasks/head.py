@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ def head_settings(
     overrides: Sequence[str] = (),
     *,
     data_root: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RunConfig, str]:
     """Settings that suit the data, and what they are, in a sentence.
 
@@ -38,14 +37,14 @@ def head_settings(
     Args:
         data: the settings of the data set.
         overrides: "section.key=value", which come last.
-        data_root, progress: see `trivet.data.load`.
+        data_root: see `trivet.data.load`.
 
     Raises:
         ValueError: if a setting or the data cannot be used.
     """
     given = overridden({"data": dict(data)}, overrides)
     config = DataConfig.parse(given["data"], source=SOURCE)
-    splits = load(config, data_root, progress)
+    splits = load(config, data_root)
     classes = len(np.unique(splits.train.labels[splits.level]))
     width = int(np.prod(splits.train.inputs.shape))
     values: dict[str, Any] = {

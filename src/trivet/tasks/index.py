@@ -19,7 +19,6 @@ from trivet.files import whole_folder, write_whole
 from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
 from trivet.tables import Vectors, read_vectors
-from trivet.tasks.display import Display
 from trivet.training.run_folder import RunFolder, trained_model
 
 ITEMS = "items.parquet"
@@ -39,7 +38,6 @@ def make_index(
     table: Path | None = None,
     text_model: str | None = None,
     force: bool = False,
-    progress: bool = False,
 ) -> dict[str, Any]:
     """Index a file of embeddings, or the embeddings of all evaluation splits of a run; returns what it is, see
     `description`.
@@ -91,17 +89,12 @@ def make_index(
     about["levels"] = list(parts[0].labels)
     items = _items(splits, parts)
     embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
-    with (
-        whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder,
-        Display(show=progress) as display,
-    ):
-        display.update("indexing", 0, 1)
+    with whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
         index = build_index(embeddings, distance=distance, kind=kind, seed=seed, about=about)
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_whole(folder / ITEMS, sink.getvalue().to_pybytes())
         index.save(folder)
-        display.update("indexing", 1, 1)
     return description(index)
 
 

@@ -16,7 +16,7 @@ from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, n
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
-from trivet.tasks.display import Display
+from trivet.progress import reporter, steps, work
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.sample import map_sample
@@ -33,7 +33,6 @@ def measure_splits(
     config: EvaluationConfig,
     *,
     seed: int,
-    display: Display,
     keep: Callable[[str, np.ndarray], None],
     diagnose: Callable[[str, np.ndarray, Mapping[str, np.ndarray]], None] | None = None,
 ) -> dict[str, Any]:
@@ -54,11 +53,9 @@ def measure_splits(
         "scatter": {},
         "neighbours": {},
     }
-    for number, (name, dataset) in enumerate(splits.items()):
-        display.update("evaluation", number, len(splits), f"embedding {name}")
-        embeddings = embed(model, dataset.inputs)
+    for name, dataset in steps(splits.items(), "evaluation"):
+        embeddings = embed(model, dataset.inputs, reporter(f"embedding {name}"))
         keep(name, embeddings)
-        display.update("evaluation", number, len(splits), f"measuring {name}")
         by_level = evaluate(
             **dataset.asked(embeddings),
             measures=standard(config.k),
@@ -91,9 +88,8 @@ def measure_splits(
         sections["scatter"][name] = triplet_scatter(points, shown, seed=seed)
         sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
         if diagnose is not None:
-            display.update("evaluation", number, len(splits), f"diagnosing {name}")
-            diagnose(name, embeddings, references)
-    display.update("evaluation", len(splits), len(splits))
+            with work(f"diagnosing {name}"):
+                diagnose(name, embeddings, references)
     sections["evaluation_seconds"] = time.perf_counter() - began
     return sections
 

@@ -15,6 +15,7 @@ from trivet.collapse import Strategy
 from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
+from trivet.progress import report, reporter
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tasks.measure import run_references
 from trivet.training.checkpoint import load_loss
@@ -25,8 +26,6 @@ from trivet.training.sample import class_sample
 from trivet.training.untrained import untrained
 
 ITEMS = 5000  # of a split that a run record diagnoses
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ class Request:
     data_root: Path | None = None
 
 
-def subjects(path: Path, request: Request, progress: Progress | None = None) -> list[Subject]:
+def subjects(path: Path, request: Request) -> list[Subject]:
     """What there is to diagnose in a file, which is one embedding, or in a run.
 
     Of a run it is the training items if their embeddings are stored, else each split that is stored.
@@ -94,7 +93,7 @@ def subjects(path: Path, request: Request, progress: Progress | None = None) -> 
         ValueError: if the file, the run or the reference cannot be used, or what is asked does not fit it.
     """
     if path.is_dir():
-        return _of_run(path, request, progress)
+        return _of_run(path, request)
     vectors = _read(path, request, request.split)
     level = request.level or next(iter(vectors.labels))
     of_file = Subject(
@@ -274,7 +273,7 @@ def unpaired(subjects: Sequence[Subject]) -> list[str]:
     return []
 
 
-def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Subject]:
+def _of_run(path: Path, request: Request) -> list[Subject]:
     stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
     if request.split is not None:
         splits: list[str | None] = [request.split]
@@ -294,7 +293,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
         data = load(
             config.data,
             request.data_root,
-            None if progress is None else lambda done, total: progress("reading images", done, total),
+            reporter("reading images"),
         )
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
@@ -314,8 +313,7 @@ def _of_run(path: Path, request: Request, progress: Progress | None) -> list[Sub
         )
         dataset = None if data is None else _items(data, split, subject.ids)
         if data is not None and dataset is not None and level in dataset.labels:
-            if progress is not None:
-                progress("references", len(of_run), len(parts))
+            report("references", len(of_run), len(parts))
             known = run_references(untrained(config, data.train), dataset)
             subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, known)
             subject = replace(subject, labels=vectors.labels)

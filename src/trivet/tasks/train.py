@@ -7,10 +7,10 @@ from pathlib import Path
 
 from trivet.files import write_whole
 from trivet.models import save
+from trivet.progress import report, reporter, say, shown
 from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tables import write_decisions
-from trivet.tasks.display import Display
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, resolved
@@ -52,9 +52,9 @@ def train(
     """
     config = resolved(config)
     check_before_data(config)
-    with Display(show=progress) as display:
-        splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
-        display.say(splits.found)
+    with shown("training", show=progress):
+        splits = load_splits(config, data_root, reporter("reading images"))
+        say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -62,11 +62,11 @@ def train(
         with run.new(config, force=force):
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
-            job = Job(run, parts, display.update, command)
+            job = Job(run, parts, report, command)
             status = job.fit()
             if status == "interrupted" and job.task.step == 0:
                 raise KeyboardInterrupt  # nothing has been trained that could be kept
-            return _finish(job, status, display)
+            return _finish(job, status)
 
 
 def resume(
@@ -89,17 +89,17 @@ def resume(
     run = RunFolder.open(path)
     config = run.given()
     check_before_data(config)
-    with Display(show=progress) as display:
-        splits = load_splits(config, data_root, lambda done, total: display.update("reading images", done, total))
-        display.say(splits.found)
+    with shown("training", show=progress):
+        splits = load_splits(config, data_root, reporter("reading images"))
+        say(splits.found)
         parts = Parts(config, splits)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
-            job = Job(run, parts, display.update, command, checkpoint=checkpoint, repair=repair)
-            return _finish(job, job.fit(), display)
+            job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
+            return _finish(job, job.fit())
 
 
-def _finish(job: Job, status: Status, display: Display) -> RunRecord:
+def _finish(job: Job, status: Status) -> RunRecord:
     """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
@@ -114,7 +114,7 @@ def _finish(job: Job, status: Status, display: Display) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained, display)
+            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
         except KeyboardInterrupt:  # a second one ends at once
             pass
     whole = run.write_record(record | {"status": "interrupted"})

@@ -66,7 +66,11 @@ class GuardConfig(Config):
         description="warn: report it and continue. stop: end the training, evaluate and report. repair: return to the "
         "last healthy checkpoint, apply the smallest change that may help, and continue from there.",
     )
-    every: int = Field(10, ge=1, description="Steps between checks of the monitor.")
+    every: int = Field(
+        10,
+        ge=1,
+        description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600.",
+    )
     max_repairs: int = Field(3, ge=1, le=3, description="Maximum number of repairs of a run.")
 
 

@@ -185,8 +185,8 @@ def rate_factor(step: int, config: TrainingConfig, *, since: int = 0) -> float:
 def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
     """Train to the last step of `batches`, or until `after_step` sets `task.trainer.should_stop`.
 
-    Returns False if Ctrl-C, a termination or a hang-up stopped it before the last step. The step in progress is
-    finished, so the model is left between two steps. A second one ends at once.
+    Returns False if Ctrl-C, a termination or a hang-up came. The step in progress is then finished, so the model is
+    left between two steps. A second one ends at once.
 
     Raises:
         NotFiniteError: if the loss refused embeddings that are not finite.
@@ -215,7 +215,7 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
         except SystemExit:  # what Lightning makes of a signal
             if signals.again or not signals.came:
                 raise KeyboardInterrupt from None
-    return task.step >= batches.steps or not signals.came
+    return not signals.came
 
 
 class _Signals:

@@ -12,6 +12,7 @@ from trivet.data import Dataset
 from trivet.evaluation import retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.models import Embedder
+from trivet.records import RunRecord
 from trivet.rows import RowLoss
 from trivet.training.embedding import embed
 from trivet.training.fit import Task
@@ -44,8 +45,10 @@ class Journal:
         self._recall: dict[str, float] = {}
         self.stopped_by: str | None = None
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
-        self.metrics = Metrics(run.path / METRICS, columns, upto=step, attempt=parts.guard.attempt)
         earlier = run.record()
+        self.metrics = Metrics(
+            run.path / METRICS, columns, upto=step, attempt=parts.guard.attempt, known=_rows_known(earlier)
+        )
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["warnings"] += parts.cleaning.warnings(parts.config.training.steps)
@@ -111,6 +114,14 @@ class Journal:
         record["choosing"] = parts.choosing.as_json(parts.split)
         record["seconds"]["training"] = round(self.seconds, 3)
         self._run.write_record(record)
+
+
+def _rows_known(record: RunRecord | None) -> list[tuple[float, float]]:
+    """Attempts and steps of the rows that `metrics.csv` had when the record was written."""
+    if record is None:
+        return []
+    parts = (record["curves"], record["validation"])
+    return sorted({place for part in parts for place in zip(part["attempt"], part["step"], strict=False)})
 
 
 def step_values(loss: RowLoss, value: float) -> dict[str, float]:

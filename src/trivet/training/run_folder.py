@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -154,14 +154,33 @@ class Metrics:
         attempt: of the rows to come; each repair begins another, and the rows before it stay.
     """
 
-    def __init__(self, path: Path, columns: list[str], *, upto: int = 0, attempt: int = 0) -> None:
-        """Start the file, or keep its rows up to a step of an attempt, and all of those before, to go on after them."""
+    def __init__(
+        self,
+        path: Path,
+        columns: list[str],
+        *,
+        upto: int = 0,
+        attempt: int = 0,
+        known: Collection[tuple[float, float]] = (),
+    ) -> None:
+        """Start the file, or keep its rows up to a step of an attempt, and all of those before, to go on after them.
+
+        Args:
+            known: attempts and steps of rows that the file must have.
+
+        Raises:
+            ValueError: if the file was cut short.
+        """
         self.columns = ["step", "attempt", *columns]
         self.attempt = attempt
         self._path = path
         self.rows = (
             [row for row in self._read() if (row["attempt"], row["step"]) <= (attempt, upto)] if upto or attempt else []
         )
+        kept = {(row["attempt"], row["step"]) for row in self.rows}
+        missing = [place for place in known if place <= (attempt, upto) and place not in kept]
+        if missing and (upto or attempt):
+            raise self._cut_short(len(self.rows), f"the row of step {missing[0][1]:g} is missing")
         write_whole(path, csv_text([self.columns, *map(self._cells, self.rows)]).encode())
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -182,25 +201,45 @@ class Metrics:
     def _read(self) -> list[dict[str, float]]:
         whole = self.columns[:2]
         try:
-            return [
+            names, lines = csv_rows(self._path)
+            rows = [
                 {"attempt": 0}  # of a file from before there were attempts
                 | {key: int(text) if key in whole else float(text) for key, text in row.items() if text}
-                for _, row in csv_rows(self._path)[1]
+                for _, row in lines
+                if None not in row.values()
             ]
+            ended = self._path.read_bytes().endswith(b"\n")
         except (FileNotFoundError, ValueError, TypeError) as error:
             raise ValueError(
                 f"{self._path} must hold the metrics of the run so far: {error}; restore it, or start a new run."
             ) from None
+        if len(rows) < len(lines) or not ended or not names:
+            raise self._cut_short(len(rows) - (not ended and len(rows) == len(lines) > 0), "its last row is not whole")
+        return rows
+
+    def _cut_short(self, rows: int, what: str) -> ValueError:
+        return ValueError(
+            f"{self._path} must hold the metrics of the run so far: it was cut short, {what} ({rows} rows are whole); "
+            "restore it, or start a new run."
+        )
 
 
 def trained_model(run: RunFolder) -> Embedder:
     """The model of a run, in evaluation mode.
 
     Raises:
-        ValueError: if the run has none, or it is broken.
+        ValueError: if the run has none, or it is broken, or its weights are not finite.
     """
     if not (run.path / "model").is_dir():
         raise ValueError(
             f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
         )
-    return load_model(run.path / "model")
+    model = load_model(run.path / "model")
+    broken = [name for name, values in model.state_dict().items() if not bool(values.isfinite().all())]
+    if broken:
+        shown = ", ".join(broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"the weights of a model must be finite: {shown} in {run.path / 'model'} hold NaN or infinity "
+            f"({len(broken)} of {len(model.state_dict())} tensors); train again with a lower learning rate."
+        )
+    return model

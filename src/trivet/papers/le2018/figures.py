@@ -226,7 +226,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         for index, part in enumerate(by_rate):
             colour, number = CLASS_COLOURS[index], part["num_classes"]
             limit = float(noise.tolerated_noise_rate(number, part["weight"]))
-            label = f"$K$ = {number}: {limit:.1%}"
+            label = f"$K$ = {number}: {100 * limit:.1f} %"
             q_of_rate.plot(p, part["q"], color=colour, label=label, linestyle=SAMPLE_STYLES[index % 4])
             q_of_rate.plot(limit, 0, color=colour, marker=MARKERS[index], markersize=6, clip_on=False)
         q_of_rate.plot(p, many["q"], color=BLACK, linestyle=(0, (1, 1)), label="$K$ → ∞: $(1-p)^2$")
@@ -266,7 +266,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         for rate, skew in zip(BREAKS, np.asarray(implied["skew"]), strict=True):
             rate_of_skew.plot([1, skew], [rate, rate], color=BLACK, linewidth=0.8, linestyle=":")
             rate_of_skew.plot(skew, rate, color=BLUE, marker="o", markersize=5)
-            direct_label(rate_of_skew, skew, rate, f"breaks at {rate:.0%}: {skew:.2f}", BLACK, xytext=(7, 3))
+            direct_label(rate_of_skew, skew, rate, f"breaks at {100 * rate:.0f} %: {skew:.2f}", BLACK, xytext=(7, 3))
         rate_of_skew.set_xscale("log")
         rate_of_skew.set(
             title="(c) $Q$ ≥ 0, skewed sampling",
@@ -355,7 +355,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             ax.text(
                 0.52,
                 0.97,
-                f"$Q$ < 0 from {negative:.1%}\n$c$ = 0 at {1 - 1 / number:.1%} only",
+                f"$Q$ < 0 from {100 * negative:.1f} %\n$c$ = 0 at {100 * (1 - 1 / number):.1f} % only",
                 transform=ax.transAxes,
                 ha="center",
                 va="top",

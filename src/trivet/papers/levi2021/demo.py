@@ -27,9 +27,9 @@ from trivet.files import whole_folder, write_json, write_whole
 from trivet.losses import TripletLoss
 from trivet.models import Embedder, ModelConfig, build
 from trivet.papers.figure import COLOURS, encode, panels, style
+from trivet.progress import report, shown
 from trivet.records import DemoRecord, complete
 from trivet.reports import write_demo_report
-from trivet.tasks.display import Display
 from trivet.training.config import TrainingConfig
 from trivet.training.embedding import embed, raw_inputs
 from trivet.training.fit import Batches, Task, fit, step_seed
@@ -97,17 +97,17 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any
     began = time.perf_counter()
     splits = load(DigitsConfig(), None)
     total = len(ARMS) * (len(SEEDS) + 1)
-    with Display(show=progress) as display:
+    with shown("demo", show=progress):
         networks: list[Network] = []
         for seed in SEEDS:
             for arm in ARMS:
-                display.update("demo", len(networks), total, f"training with {arm} positives, seed {seed}")
+                report("demo", len(networks), total, f"training with {arm} positives, seed {seed}")
                 networks.append(train_parity(splits, NUMBERS, arm, seed))
         flat: dict[str, Network] = {}
         for arm in ARMS:
-            display.update("demo", len(networks) + len(flat), total, f"training with {arm} positives in the plane")
+            report("demo", len(networks) + len(flat), total, f"training with {arm} positives in the plane")
             flat[arm] = train_parity(splits, PICTURE, arm, SEEDS[0])
-        display.update("demo", total, total, "measuring")
+        report("demo", total, total, "measuring")
         record = measure(splits, networks)
     record["maps"] = {arm: plane(splits.evaluation[TRAINED_CLASSES], flat[arm]) for arm in ARMS}
     record |= {

@@ -289,8 +289,8 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
         reading=(
             "Each point is joined to its image under the nearest separated embedding found; the longest line is "
             "d_haus. The green outline, beside the dotted one, shows how much smaller the images are. The paper calls "
-            f"this collapse, but the mean distance falls to {min(kept):.0%} to {max(kept):.0%} of that before, not to "
-            "0: a class keeps several stars."
+            f"this collapse, but the mean distance falls to {100 * min(kept):.0f} % to {100 * max(kept):.0f} % of "
+            "that before, not to 0: a class keeps several stars."
         ),
         numbers=columns(rows, tuple(rows[0])),
         picture=picture,

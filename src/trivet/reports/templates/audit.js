@@ -16,14 +16,8 @@
   const id = (i) => items[i][0];
   const label = (i) => names[items[i][1]];
   const proposed = (i) => names[suspects[i][0]];
-  // The class that a button offers: the proposed one, or if that is the item's own, the other class that most of the
-  // shown neighbours have, of equal ones the nearest; null if there is none.
-  function offered(i) {
-    if (proposed(i) !== label(i)) return proposed(i);
-    const counts = new Map();
-    for (const [j] of suspects[i][7]) if (label(j) !== label(i)) counts.set(label(j), (counts.get(label(j)) ?? 0) + 1);
-    return [...counts].reduce((best, one) => (one[1] > best[1] ? one : best), [null, 0])[0];
-  }
+  // The class that a button offers; null where the proposed one is the item's own.
+  const offered = (i) => (proposed(i) === label(i) ? null : proposed(i));
 
   const decisions = new Map(); // number of the item -> [decision, new label]
   const history = []; // of each step what it changed: [number of the item, what was decided before]
@@ -65,6 +59,7 @@
     return made;
   };
   const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const say = (text) => { element("said").textContent = text; };
   const words = (i) => {
     const one = decisions.get(i);
@@ -149,7 +144,7 @@
     const [decision, to] = decisions.get(i) ?? ["", ""];
     keep.querySelector("b").textContent = label(i);
     const offer = offered(i);
-    relabel.querySelector("b").textContent = offer ?? "(no other class is near)";
+    relabel.querySelector("b").textContent = offer ?? "(no other label is proposed)";
     relabel.disabled = offer === null;
     keep.setAttribute("aria-pressed", String(decision === "keep"));
     drop.setAttribute("aria-pressed", String(decision === "drop"));
@@ -205,7 +200,7 @@
     go(place + 1);
     tally();
     const next = ordered[place];
-    say(`${id(i)}: ${words(i)}.${last ? " This was the last item." : ` Next: ${id(next)}, labelled ${label(next)}, proposed ${proposed(next)}.`}${kept ? "" : " This browser keeps nothing: download the decisions before you leave."}`);
+    say(`${id(i)}: ${words(i)}.${last ? " This was the last item." : ` Next: ${id(next)}, labelled ${label(next)}, ${offered(next) === null ? "no other label proposed" : `proposed ${offered(next)}`}.`}${kept ? "" : " This browser keeps nothing: download the decisions before you leave."}`);
   }
   function back() {
     const changes = history.pop();
@@ -214,7 +209,7 @@
     const at = ordered.indexOf(changes[0][0]);
     go(changes.length === 1 && at >= 0 ? at : place);
     tally();
-    say(changes.length === 1 ? `Undone: ${id(changes[0][0])} is ${words(changes[0][0]) || "undecided"} again.` : `Undone: ${changes.length} decisions.`);
+    say(changes.length === 1 ? `Undone: ${id(changes[0][0])} is ${words(changes[0][0]) || "undecided"} again.` : `Undone: ${counted(changes.length, "decision")}.`);
   }
 
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -249,7 +244,7 @@
     }
     if (changes.size) change([...changes]);
     const left = [[missing, "of items that are not on this page"], [faulty, "that cannot be applied"]].filter(([one]) => one.length);
-    say([`${changes.size} decisions imported`, ...left.map(([one, why]) => `${one.length} left out ${why} (first: ${one[0]})`)].join("; ") + ".");
+    say([`${counted(changes.size, "decision")} imported`, ...left.map(([one, why]) => `${one.length} left out ${why} (first: ${one[0]})`)].join("; ") + ".");
   }
 
   element("import").addEventListener("change", async ({ target }) => {
@@ -268,10 +263,10 @@
     kept = true;
   });
   element("forget").addEventListener("click", () => {
-    const count = decisions.size;
+    const { size } = decisions;
     change([...decisions.keys()].map((i) => [i, undefined]));
     filter();
-    say(`${count} decisions forgotten; undo brings them back as long as this page is open.`);
+    say(`${counted(size, "decision")} forgotten; undo brings back what was decided as long as this page is open.`);
   });
   window.addEventListener("beforeunload", (event) => {
     if (!kept && decisions.size) event.preventDefault();
@@ -317,5 +312,5 @@
   }
   load();
   filter();
-  if (decisions.size) say(`${decisions.size} decisions were kept in this browser.`);
+  if (decisions.size) say(`Kept in this browser: ${counted(decisions.size, "decision")}.`);
 })();

@@ -81,14 +81,14 @@ def sampling_checks() -> Iterator[Check]:
         "eq28",
         "Random semi-hard sampling draws from all negatives of positive loss, even ones nearer than the positive.",
         "every loss above 0, some negatives nearer than the positive",
-        f"least loss {least:.4f}; {harder:.0%} nearer",
+        f"least loss {least:.4f}; {100 * harder:.0f} % nearer",
         least > 0 and harder > 0,
     )
     yield check(
         "eq29",
         "Fixed semi-hard sampling takes the nearest negative beyond the positive, perhaps beyond the margin too.",
         "all beyond the positive, some with loss 0",
-        f"{beyond:.0%} beyond the positive, {solved:.1%} with loss 0",
+        f"{100 * beyond:.0f} % beyond the positive, {100 * solved:.1f} % with loss 0",
         beyond == 1 and solved > 0,
     )
     yield check(
@@ -102,7 +102,7 @@ def sampling_checks() -> Iterator[Check]:
         "section7-asymmetry",
         "A corrupted positive pair is always sampled, a corrupted negative one only sometimes.",
         "all corrupted positives used, fewer than all and more than none of the corrupted negatives",
-        f"{wrong_positive:.0%} and {wrong_negative:.0%}",
+        f"{100 * wrong_positive:.0f} % and {100 * wrong_negative:.0f} %",
         wrong_positive == 1 > wrong_negative > 0,
     )
     yield check(

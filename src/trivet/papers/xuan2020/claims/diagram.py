@@ -99,21 +99,21 @@ def sign_area_checks() -> Iterator[Check]:
         "right-band",
         "With the first-order loss and gamma = 0.5 positives leave in an area along the right edge.",
         "some cells, all with S_ap > 0.85",
-        f"{leaves.mean():.2%} of the cells, S_ap >= {least_ap:.3f}",
+        f"{100 * leaves.mean():.2f} % of the cells, S_ap >= {least_ap:.3f}",
         bool(leaves.any()) and least_ap > 0.85,
     )
     yield check(
         "top-band",
         "With the first-order loss and gamma = 0.5 negatives come nearer in an area along the top edge.",
         "some cells, all with S_an > 0.85",
-        f"{nears.mean():.2%} of the cells, S_an >= {least_an:.3f}",
+        f"{100 * nears.mean():.2f} % of the cells, S_an >= {least_an:.3f}",
         bool(nears.any()) and least_an > 0.85,
     )
     yield check(
         "top-band-vanilla",
         "The area along the top needs small steps: the vanilla loss has none at gamma = 0.5 and alpha = 0.1.",
         "0 cells, and some at alpha = 1e-4",
-        f"{at['vanilla'].negative_nears:.2%} and {small:.2%}",
+        f"{100 * at['vanilla'].negative_nears:.2f} % and {100 * small:.2f} %",
         at["vanilla"].negative_nears == 0 and small > 0,
     )
     yield check(
@@ -121,7 +121,7 @@ def sign_area_checks() -> Iterator[Check]:
         "The second-order loss does not shrink the areas where a step goes against the loss: it makes them larger.",
         "both areas larger than with the first-order loss for gamma = 0.2, 0.5 and 0.8",
         ", ".join(
-            f"{loss} {area.positive_leaves:.1%} and {area.negative_nears:.1%}"
+            f"{loss} {100 * area.positive_leaves:.1f} % and {100 * area.negative_nears:.1f} %"
             for loss, area in at.items()
             if loss != "vanilla"
         )
@@ -181,18 +181,18 @@ def movement_type_checks() -> Iterator[Check]:
     yield check(
         "three-types",
         "With entanglement triplets move up-right, down-right or down-left, each in one part of the diagram.",
-        "one region of each and none of the fourth; each more than 5% of the cells; in every cell the direction of "
+        "one region of each and none of the fourth; each more than 5 % of the cells; in every cell the direction of "
         "a step on vectors; first-order loss, gamma = 0.5, p = 0.8",
-        f"regions {parts}; {three.top_right:.1%}, {three.bottom_right:.1%}, {three.bottom_left:.1%}; the direction "
-        f"of vectors in {same_way:.1%}",
+        f"regions {parts}; {100 * three.top_right:.1f} %, {100 * three.bottom_right:.1f} %, "
+        f"{100 * three.bottom_left:.1f} %; the direction of vectors in {100 * same_way:.1f} %",
         parts == [1, 1, 1, 0] and min(three.top_right, three.bottom_right, three.bottom_left) > 0.05 and same_way == 1,
     )
     yield check(
         "erratum-bottom-right",
         "The text describes bottom-right as both changes > 0, which is top-right; S_an falls there.",
         "the changes are (> 0, < 0) in exactly the cells whose vectors land to the right and below",
-        f"{float((by_kind == lands).mean()):.1%} of the cells; by the printed signs "
-        f"{float((printed_kind == lands).mean()):.1%}",
+        f"{100 * float((by_kind == lands).mean()):.1f} % of the cells; by the printed signs "
+        f"{100 * float((printed_kind == lands).mean()):.1f} %",
         bool((by_kind == lands).all() and lands.any() and not (printed_kind & lands).any()),
     )
     yield check(
@@ -200,15 +200,15 @@ def movement_type_checks() -> Iterator[Check]:
         "The text marks problem regions by S_ap < 0 and S_an > 0; it means the signs of the changes.",
         "the signs of the changes name exactly the cells where vectors step the wrong way, those of the "
         "similarities do not",
-        f"{as_problems[0]:.1%} and {as_problems[1]:.1%} of the cells; by the printed signs {as_printed[0]:.1%} and "
-        f"{as_printed[1]:.1%}",
+        f"{100 * as_problems[0]:.1f} % and {100 * as_problems[1]:.1f} % of the cells; by the printed signs "
+        f"{100 * as_printed[0]:.1f} % and {100 * as_printed[1]:.1f} %",
         min(as_problems) == 1 > max(as_printed),
     )
     yield check(
         "entanglement-grows",
         "The stronger the entanglement, the larger the areas where a step goes against the loss.",
         "both areas grow from p = 0 to 0.4 to 0.8, first-order loss, gamma = 0.5",
-        ", ".join(f"{area.positive_leaves:.1%} and {area.negative_nears:.1%}" for area in bad),
+        ", ".join(f"{100 * area.positive_leaves:.1f} % and {100 * area.negative_nears:.1f} %" for area in bad),
         rising,
     )
     yield check(
@@ -228,8 +228,8 @@ def movement_type_checks() -> Iterator[Check]:
     yield check(
         "vanilla-similar",
         "The vanilla triplet loss moves triplets much as the first-order loss does.",
-        "the same direction in at least 90% of the cells, gamma = 0.5, p = 0.8",
-        f"{agree:.1%}",
+        "the same direction in at least 90 % of the cells, gamma = 0.5, p = 0.8",
+        f"{100 * agree:.1f} %",
         agree >= 0.9,
     )
 
@@ -252,21 +252,21 @@ def problem_checks() -> Iterator[Check]:
             f"problem1-{factor}",
             f"Problem 1 (q {factor}): with entanglement most hard negatives, S_an > 0.9, are drawn to the anchor.",
             "more than half of the top strip, first-order and vanilla loss, gamma 0.5, p 0.4 and 0.8",
-            f"at least {top:.1%}",
+            f"at least {100 * top:.1f} %",
             top > 0.5,
         )
         yield check(
             f"problem1-second-order-{factor}",
             f"The second-order loss (q {factor}) no longer draws triplets near (1, 1) towards (1, 1).",
             "in [0.8, 1]^2 at most a fifth of the cells that move top-right with the first-order loss",
-            f"at most {ratio:.1%} of them",
+            f"at most {100 * ratio:.1f} % of them",
             ratio <= 0.2,
         )
         yield check(
             f"problem1-remains-{factor}",
             f"Even so (q {factor}) most of the top strip still moves up with the second-order loss.",
             "more than half of the cells with S_an > 0.9, gamma 0.5, p 0.8",
-            f"{still:.1%}",
+            f"{100 * still:.1f} %",
             still > 0.5,
         )
         yield check(
@@ -297,7 +297,9 @@ def problem_checks() -> Iterator[Check]:
         "problem1-weak",
         "At gamma = 0.2 and p = 0.4 problem 1 depends on the form of q: with the product most negatives move away.",
         "more than half of the top strip moves up with q sqrt, less with q prod, first-order and vanilla loss",
-        "; ".join(f"q {factor}: {a:.1%} and {b:.1%}" for factor, (a, b) in zip(FACTORS, weak, strict=True)),
+        "; ".join(
+            f"q {factor}: {100 * a:.1f} % and {100 * b:.1f} %" for factor, (a, b) in zip(FACTORS, weak, strict=True)
+        ),
         min(weak[0]) > 0.5 > max(weak[1]),
     )
     yield check(
@@ -346,8 +348,8 @@ def mining_checks() -> Iterator[Check]:
     yield check(
         "omega-s",
         "Nearly all triplets of easy positives and hard negatives have similarities >= 0.",
-        "at least 99% of them (own bound), handwritten digits, EPHN over the whole set",
-        f"{inside:.2%} of {len(digits.s_ap)}",
+        "at least 99 % of them (own bound), handwritten digits, EPHN over the whole set",
+        f"{100 * inside:.2f} % of {len(digits.s_ap)}",
         inside >= 0.99,
     )
     yield check(

@@ -115,7 +115,7 @@ def geometry_checks() -> Iterator[Check]:
         "erratum-coplanar",
         "The paper says that gamma is 1 for three vectors in a plane; it is 1 or -1.",
         "gamma 1 or -1 within 1e-9 for 300 triplets in a plane, and both occur",
-        f"within {off:.1e}, {opposite:.0%} are -1",
+        f"within {off:.1e}, {100 * opposite:.0f} % are -1",
         off <= 1e-9 and 0 < opposite < 1,
     )
     yield check(
@@ -263,7 +263,7 @@ def loss_checks() -> Iterator[Check]:
         "second-order-negative",
         "The second-order loss pulls a negative that is beyond orthogonal back up to S_an = 0.",
         "slope in S_an < 0 wherever S_an < 0, > 0 wherever S_an > 0, on 401 x 401 points",
-        f"of the sign of S_an on {same_sign:.0%} of them",
+        f"of the sign of S_an on {100 * same_sign:.0f} % of them",
         same_sign == 1,
     )
     yield check(

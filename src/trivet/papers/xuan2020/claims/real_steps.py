@@ -66,7 +66,7 @@ def network_movement_checks() -> Iterator[Check]:
         )
     )
     shown = "; ".join(
-        f"{name}: " + ", ".join(f"{way} {share:.1%}" for way, share in shares.items())
+        f"{name}: " + ", ".join(f"{way} {100 * share:.1f} %" for way, share in shares.items())
         for name, shares in (("first-order", first), ("second-order", second))
     )
     yield check(
@@ -81,7 +81,7 @@ def network_movement_checks() -> Iterator[Check]:
     yield check(
         "movement-top-left",
         "Hardly a triplet moves to the top left in a network either, where nothing forbids it.",
-        "at most 5% of disjoint HPHN triplets with each loss",
+        "at most 5 % of disjoint HPHN triplets with each loss",
         shown,
         max(first["top-left"], second["top-left"]) <= 0.05,
     )
@@ -111,7 +111,7 @@ def digit_movement_checks() -> Iterator[Check]:
     first, second = digit_movement("first-order"), digit_movement("second-order")
 
     def shares(moved: dynamics.Movement) -> str:
-        return ", ".join(f"{way} {share:.1%}" for way, share in moved.shares.items())
+        return ", ".join(f"{way} {100 * share:.1f} %" for way, share in moved.shares.items())
 
     fresh, late = first["initial", "HPHN"], first["late", "HPHN"]
     fresh_second, late_second = second["initial", "HPHN"], second["late", "HPHN"]
@@ -141,7 +141,7 @@ def digit_movement_checks() -> Iterator[Check]:
         "right is one part of it.",
         "bottom right and bottom left together more than half of the same triplets with the second-order loss, "
         "less than half with the first-order loss, for 2 seeds",
-        "; ".join(f"{two:.1%} against {one:.1%}" for one, two in down) + f"; {shares(fresh_second)}",
+        "; ".join(f"{100 * two:.1f} % against {100 * one:.1f} %" for one, two in down) + f"; {shares(fresh_second)}",
         all(one < 0.5 < two for one, two in down),
     )
     yield check(
@@ -161,22 +161,22 @@ def digit_movement_checks() -> Iterator[Check]:
     yield check(
         "movement-digits-late-second",
         "In a trained network the second-order loss moves triplets to the bottom right, bottom left and top right.",
-        "each of the three at least 10%, none above 60%, HPHN (own bounds)",
+        "each of the three at least 10 %, none above 60 %, HPHN (own bounds)",
         shares(late_second),
         min(mixed) >= 0.1 and max(mixed) <= 0.6,
     )
     yield check(
         "movement-digits-late-easy",
         "Easy negatives of a trained network lie beyond orthogonal, and the second-order loss pulls them back up.",
-        "S_an < 0 in at least 90% of EPEN triplets, and S_an grows in at least 80% (own bounds)",
-        f"{opposite:.1%} and {nears:.1%}",
+        "S_an < 0 in at least 90 % of EPEN triplets, and S_an grows in at least 80 % (own bounds)",
+        f"{100 * opposite:.1f} % and {100 * nears:.1f} %",
         opposite >= 0.9 and nears >= 0.8,
     )
     yield check(
         "movement-digits-top-left",
         "Movement to the top left is rare, and where it is not, S_an < 0, which the model's diagram leaves out.",
-        "at most 5% of HPHN triplets; of the EPEN triplets that do so late with the second-order loss at least 99% "
+        "at most 5 % of HPHN triplets; of the EPEN triplets that do so late with the second-order loss at least 99 % "
         "have S_an < 0 (own bounds)",
-        f"at most {top_left:.1%}; {below:.1%} of {int(wrong.sum())}",
+        f"at most {100 * top_left:.1f} %; {100 * below:.1f} % of {int(wrong.sum())}",
         top_left <= 0.05 and bool(wrong.any()) and below >= 0.99,
     )

@@ -1,0 +1,93 @@
+"""The rows of a csv, tsv or parquet file, or of a Hugging Face data set saved on disk, without embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+
+from trivet.config import nearest
+from trivet.tables.csv import CsvTable
+from trivet.tables.parquet import is_readable
+from trivet.tables.saved import is_saved, read_saved
+from trivet.tables.source import Source, arrow_column, whole
+from trivet.tables.vectors import check_columns
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a table.
+
+    Attributes:
+        path: the file or folder.
+        table: its columns, at least one row.
+        source: for `select_rows`; the numbers of the rows stand for embeddings. Nested and binary columns are left out.
+    """
+
+    path: Path
+    table: pa.Table
+    source: Source
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def column(self, name: str, kind: str) -> pa.ChunkedArray:
+        """A column; ValueError that names the nearest if there is none.
+
+        Args:
+            kind: what it is for, as in "the paths".
+        """
+        if name not in self.table.column_names:
+            raise ValueError(f"{kind} must be a column: {self.path} has no {name!r}; {nearest(name, self.names)}")
+        return self.table.column(name)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns."""
+        return list(self.table.column_names)
+
+
+def open_rows(path: Path) -> Rows:
+    """The rows of a table, by the suffix of its file.
+
+    Raises:
+        ValueError: if the file is missing, broken, empty or of another kind.
+    """
+    if path.is_dir():
+        if not is_saved(path):
+            raise ValueError(
+                f"a folder must be a Hugging Face data set as save_to_disk writes it: {path} has no state.json; give a "
+                "file, or save the data set again."
+            )
+        table = read_saved(path)
+    elif not path.is_file():
+        raise ValueError(f"a table must be a file or a folder: {path} does not exist; check the path.")
+    elif path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"a table must be one of {', '.join(SUFFIXES)}: got {path}; save it as one of these.")
+    elif path.suffix.lower() == ".parquet":
+        with whole(path, "parquet"):
+            table = pa.parquet.read_table(path, memory_map=True)
+    else:
+        csv = CsvTable.read(path)
+        _check(path, csv.table)
+        return Rows(path, csv.table, csv.source(_numbers(csv.table)))
+    _check(path, table)
+    columns = [field.name for field in table.schema if is_readable(field.type)]
+    source = Source(_numbers(table), columns, lambda name: arrow_column(path, name, table.column(name)))
+    return Rows(path, table, source)
+
+
+def _check(path: Path, table: pa.Table) -> None:
+    check_columns(path, table.column_names)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} must hold at least one row: it has none; add some.")
+
+
+def _numbers(table: pa.Table) -> npt.NDArray[np.float64]:
+    return np.arange(table.num_rows, dtype=np.float64)[:, None]

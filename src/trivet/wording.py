@@ -1,0 +1,24 @@
+"""Counts in sentences: one item, two items."""
+
+from __future__ import annotations
+
+import re
+
+
+def noun(count: object, one: str) -> str:
+    """The noun, in the plural unless there is exactly one: 0 queries, 1 query, 2 queries.
+
+    Example:
+        >>> noun(1, "class"), noun(2, "class"), noun(0, "query")
+        ('class', 'classes', 'queries')
+    """
+    if count == 1:
+        return one
+    if re.search("(s|x|ch|sh)$", one):
+        return f"{one}es"
+    return f"{one[:-1]}ies" if re.search("[^aeiou]y$", one) else f"{one}s"
+
+
+def counted(count: object, one: str) -> str:
+    """A number and what it counts: 1 item, 2 items."""
+    return f"{count} {noun(count, one)}"

@@ -1,0 +1,100 @@
+"""A few steps on each kind of image list, to the page: layouts, tables, labels of people, archives."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import miniatures
+from trivet.cli import main
+from trivet.tasks.embed import embed_data
+from trivet.tasks.train import train
+from trivet.training.config import RunConfig
+
+
+def run(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
+    settings = {
+        "data": {"image_size": 8, **data},
+        "batch": {"num_classes": 2, "samples_per_class": 2},
+        "model": {"name": "mlp", "embedding_dim": 4},
+        "loss": {"name": "triplet"},
+        "training": {"steps": 2},
+    }
+    record = train(RunConfig.parse(settings, source="settings"), folder / "run", data_root=folder)
+    assert record["status"] == "finished"
+    return dict(record)
+
+
+def cub(folder: Path) -> dict[str, Any]:
+    miniatures.zipped(miniatures.cub(folder / "made"), folder / "cub" / "birds.zip", inside="CUB_200_2011/")
+    return {"name": "cub", "boxes": True}
+
+
+def market1501(folder: Path) -> dict[str, Any]:
+    miniatures.market1501(folder / "market1501")
+    return {"name": "market1501"}
+
+
+def table(folder: Path) -> dict[str, Any]:
+    rows = ["path;class;place"]
+    for number in range(12):
+        miniatures.picture(folder / f"{number}.png", 20 * number)
+        rows.append(f"{number}.png;{'abcd'[number // 3]};Köln")
+    (folder / "5.png").write_bytes(b"broken")
+    (folder / "items.csv").write_text("\n".join(rows), encoding="latin-1")
+    return {"name": "table", "path": str(folder / "items.csv"), "allow_corrupt": 0.1}
+
+
+def cifar10(folder: Path) -> dict[str, Any]:
+    clean = miniatures.cifar10(folder / "cifar10")
+    np.savez(folder / "cifar10" / "cifar_n_labels.npz", c10_clean_label=clean, c10_worse_label=np.roll(clean, 1))
+    return {"name": "cifar10", "level": "worse"}
+
+
+@pytest.mark.parametrize("make", [cub, market1501, table, cifar10])
+def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path) -> None:
+    record = run(tmp_path, make(tmp_path))
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    if make is table:
+        assert record["data"]["skipped"][0]["id"] == "5.png, row 5 of items.csv"
+        assert "row 5 of items.csv" in page
+        embed_data(tmp_path / "run", "table", tmp_path / "out.parquet")
+        kept = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
+        assert set(kept["place"]) == {"Köln"}
+        assert kept["split"] == ["train"] * 5 + ["unseen"] * 6
+    else:
+        assert f"{make.__name__} is not the published set" in record["warnings"][0]
+        assert record["warnings"][0] in page
+    if make is cifar10:
+        assert record["data"]["noise"]["kind"] == "human"
+        assert (tmp_path / "run" / "noise.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("9.png,", "every row of items.csv must have a class name of level 'class': 1 of 5 have none, rows 4 counted"),
+        ("../9.png,d", "a path must lie below .: row 4 of items.csv (counted from 0) has '../9.png'"),
+        ("0.png,d", "rows 0 and 4 of items.csv (counted from 0) both have '0.png'"),
+        ('"9.png,d', "items.csv must be a complete csv file"),
+    ],
+)
+def test_a_table_that_cannot_be_used_ends_in_one_sentence_and_nothing_is_written(
+    row: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ["path,class", *(f"{number}.png,{'abcd'[number]}" for number in range(4)), row]
+    Path("items.csv").write_text("\n".join(lines) + "\n")
+    Path("x.toml").write_text('[data]\nname = "table"\npath = "items.csv"\n[loss]\nname = "triplet"\n')
+    monkeypatch.setattr(sys, "argv", ["trivet", "train", "x.toml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.replace(f"{tmp_path}/", "").replace(str(tmp_path), ".")
+    assert message in " ".join(said.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["items.csv", "x.toml"]

@@ -1,0 +1,129 @@
+"""The promises of SECURITY.md: each names tests that exist, and what a reading of the code can show of them."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trivet.models.store import load_model
+from trivet.tables import read_vectors
+from trivet.training.checkpoint import read_progress
+
+ROOT = Path(__file__).resolve().parents[1]
+POLICY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+UNPICKLE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml"}
+RUN = {"eval", "exec", "compile", "execfile", "__import__", "torch.load", "torch.jit.load", "torch.hub.load"}
+PROGRAMS = {"subprocess", "pty", "ctypes", "multiprocessing", "webbrowser"}
+STARTS = re.compile(r"os\.(system|popen|exec\w*|spawn\w*|posix_spawn\w*|fork\w*|startfile)")
+UNPACK = re.compile(r"(.*\.)?(extract|extractall|unpack_archive|download_and_extract_archive|extract_archive)")
+
+
+def used(path: Path) -> Iterator[tuple[str, ast.Call | None]]:
+    """What a file imports, and the dotted names that it calls, each with the call."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", None
+            yield from ((f"{node.module}.{alias.name}", None) for alias in node.names)
+        elif isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+FILES = {path.relative_to(ROOT).as_posix(): list(used(path)) for path in sorted((ROOT / "src").rglob("*.py"))}
+
+
+def found(wrong: re.Pattern[str] | set[str]) -> list[str]:
+    """Where something of that name is imported or called."""
+    return [
+        f"{path}: {name}"
+        for path, names in FILES.items()
+        for name, _ in names
+        if (wrong.fullmatch(name) if isinstance(wrong, re.Pattern) else name in wrong or name.split(".")[0] in wrong)
+    ]
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    promised = POLICY[POLICY.index("## What is promised") : POLICY.index("## What is not")]
+    parts = re.split(r"^\*\*", promised, flags=re.MULTILINE)[1:]
+    assert len(parts) >= 7
+    for part in parts:
+        tests = re.findall(r"^- `(tests/[\w/]+\.py)::(\w+)`$", part, flags=re.MULTILINE)
+        assert tests, part
+        assert len(tests) == part.count("::"), part
+        for file, name in tests:
+            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+            names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+            assert name in names, f"{file} has no {name}"
+
+
+def test_the_policy_is_linked_and_packed() -> None:
+    assert "](SECURITY.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](../SECURITY.md)" in (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    assert "include SECURITY.md" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+
+
+def test_nothing_in_the_code_unpickles_or_runs_a_text() -> None:
+    assert found(UNPICKLE) == []
+    assert found(RUN) == []
+    loads = [(path, call) for path, names in FILES.items() for name, call in names if name in ("np.load", "numpy.load")]
+    assert loads
+    for path, call in loads:
+        assert call is not None
+        options = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        assert options.get("allow_pickle") == "False", path
+    runs = re.compile(r".*\.exec_module")
+    assert {one.partition(":")[0] for one in found(runs)} == {"src/trivet/plugins.py"}  # code that settings name
+
+
+def test_nothing_in_the_code_starts_a_program() -> None:
+    assert found(PROGRAMS) == []
+    assert found(STARTS) == []
+
+
+def test_nothing_in_the_code_unpacks_an_archive() -> None:
+    assert found(UNPACK) == []
+
+
+def test_a_checkpoint_or_model_that_is_a_pickle_is_refused(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> object:
+            return Path.touch, (tmp_path / "sprung",)
+
+    trap = pickle.dumps(Trap())
+    pickle.loads(trap)
+    (tmp_path / "sprung").unlink()  # it works
+    for name in ("step-00000004.safetensors", "model.safetensors"):
+        (tmp_path / name).write_bytes(trap)
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(ValueError, match="must be a complete checkpoint"):
+        read_progress(tmp_path / "step-00000004.safetensors")
+    with pytest.raises(ValueError, match="model"):
+        load_model(tmp_path)
+    for name in ("points.npy", "points.npz", "points.parquet"):
+        (tmp_path / name).write_bytes(trap)
+        with pytest.raises(ValueError, match="points"):
+            read_vectors(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "down"
+    folder.mkdir(parents=True)
+    np.savez(folder / "points.npz", embeddings=np.eye(4), label=np.array(list("aabb")))
+    with zipfile.ZipFile(folder / "points.npz") as archive:
+        label = archive.read("label.npy")
+    with zipfile.ZipFile(folder / "points.npz", "a") as archive:
+        for name in ("../outside.npy", "/tmp/trivet-outside.npy", "../../outside.npy"):
+            archive.writestr(name, label)
+    before = set(tmp_path.rglob("*"))
+    assert read_vectors(folder / "points.npz", levels=["label"]).labels["label"].tolist() == list("aabb")
+    assert set(tmp_path.rglob("*")) == before
+    assert not Path("/tmp/trivet-outside.npy").exists()
