@@ -22,7 +22,6 @@ from trivet.training.run_folder import (
 def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = None) -> dict[str, Any]:
     """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
 
-
     Writes a parquet file. A data set has a column `split` besides its label levels; a folder has the levels its nesting
     gives, if any, and a file its columns.
 
