@@ -142,6 +142,31 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
     assert job.parts.choosing.step == 2
 
 
+def test_a_repair_begins_the_choice_anew_at_the_network_it_returned_to(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([0.5, 0.5, 0.9, 0.6, 0.7])
+    spread = np.linspace(-0.01, 0.01, 4)
+    seen = lambda self, model: (np.stack([next(found) + spread, np.full(4, 0.5)], axis=1), np.arange(4))  # noqa: E731
+    monkeypatch.setattr(Choosing, "_seen", seen)
+    config = settings(file)
+    parts = Parts(config, load_splits(config, None))
+    choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
+    choosing.begin(parts.model)
+    choosing.look(0, parts.model)
+    choosing.look(6, parts.model)
+    weight.data.fill_(2.0)
+    choosing.go_back(4, parts.model)
+    assert (choosing.step, [look["step"] for look in choosing.looks]) == (4, [4])
+    assert choosing.looks[0]["gain"] == pytest.approx(0.1)  # still on the network before its first step
+    weight.data.fill_(3.0)
+    choosing.look(8, parts.model)
+    assert choosing.step == 8
+    weight.data.fill_(4.0)
+    choosing.put_back(parts.model)
+    assert (weight == 3.0).all()
+
+
 def test_the_lower_end_is_that_of_students_t() -> None:
     gains, classes = np.array([0.1, 0.3, 0.0, 0.0, 0.2, 0.2]), np.array([5, 5, 2, 2, 9, 9])
     means = np.array([0.2, 0.0, 0.2])

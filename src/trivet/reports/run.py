@@ -160,7 +160,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 def fell_back(record: RunRecord) -> bool:
     """Whether the network is as it began, as no step was better on the items by which one is chosen."""
     choice = record["choosing"]
-    return choice is not None and bool(choice["looks"]) and choice["step"] == choice["looks"][0]["step"]
+    return choice is not None and bool(choice["looks"]) and choice["step"] == 0
 
 
 def choice_line(record: RunRecord) -> str | None:
@@ -168,19 +168,20 @@ def choice_line(record: RunRecord) -> str | None:
     choice = record["choosing"]
     if choice is None or not choice["looks"]:
         return None
-    start, measure = choice["looks"][0], NAMES.get(choice["measure"], choice["measure"])
+    first, measure = choice["looks"][0], NAMES.get(choice["measure"], choice["measure"])
+    start = None if first["value"] is None or first["gain"] is None else first["value"] - first["gain"]
     where = f"{choice['split']}, {choice['classes']} classes"
     if not fell_back(record):
         kept = next(look for look in choice["looks"] if look["step"] == choice["step"])
         return (
             f"The model is that of step {number(kept['step'])}, the best on classes held out ({where}): {measure} "
-            f"{_percent(kept['value'])}, against {_percent(start['value'])} before training."
+            f"{_percent(kept['value'])}, against {_percent(start)} before training."
         )
     said = f"Training did not help on classes held out; the model is {_begun(record)}"
     best = max(choice["looks"], key=lambda look: look["value"] or 0.0)
-    if best is start:
+    if best is first:
         return f"{said}: no step had a higher {measure} ({where})."
-    values = f"{_percent(best['value'])} at step {number(best['step'])}, against {_percent(start['value'])} before"
+    values = f"{_percent(best['value'])} at step {number(best['step'])}, against {_percent(start)} before"
     doubt = "fewer nearest neighbours were right" if best["low"] and best["low"] > 0 else "that may be chance"
     return f"{said}: {measure} was {values} ({where}), but {doubt}."
 
