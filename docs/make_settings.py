@@ -19,6 +19,7 @@ from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import ModelConfig
 from trivet.rows import RowLoss
 from trivet.training import EvaluationConfig, TrainingConfig
+from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.config import GuardConfig
 from trivet.training.loss import Selector, loss_settings
@@ -99,7 +100,7 @@ def settings() -> str:
     sections: dict[str, type[Any]] = {
         "data": DataConfig, "data.noise": NoiseConfig, "batch": BatchConfig, "model": ModelConfig,
         "training": TrainingConfig, "evaluation": EvaluationConfig,
-        "guard": GuardConfig, "cleaning": CleaningConfig,
+        "guard": GuardConfig, "choosing": ChoosingConfig, "cleaning": CleaningConfig,
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")

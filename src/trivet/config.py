@@ -5,6 +5,7 @@ Errors name the key and the nearest allowed one.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import tomllib
@@ -63,9 +64,7 @@ class Config(BaseModel):
             raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
         except ValueError as error:
             raise ValueError(f"{path} must be a TOML file: {error}.") from None
-        for override in overrides:
-            _set(values, override)
-        return cls.parse(values, source=str(path))
+        return cls.parse(overridden(values, overrides), source=str(path))
 
     def to_toml(self) -> str:
         """The settings, whole, as TOML; a value of None is left out, which reads back as None."""
@@ -169,6 +168,21 @@ def arguments_help(documented: Callable[..., Any]) -> dict[str, str]:
                 words = " ".join(text.split())
                 said |= dict.fromkeys(names.split(", "), words[0].upper() + words[1:])
     return said
+
+
+def overridden(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Settings with others in place of some; those given stay as they are.
+
+    Args:
+        overrides: "section.key=value" with TOML values (bare words are strings).
+
+    Raises:
+        ValueError: if one has another form.
+    """
+    changed = copy.deepcopy(dict(values))
+    for override in overrides:
+        _set(changed, override)
+    return changed
 
 
 def _set(values: dict[str, Any], override: str) -> None:

@@ -337,7 +337,7 @@ def test_embed_a_data_set_and_a_folder(finished: Path, tmp_path: Path) -> None:
     result = embed_data(finished, str(tmp_path / "images"), tmp_path / "images.parquet")
     assert (result["items"], result["columns"]) == (2, ["id", "class", "embedding"])
     assert [skip["id"] for skip in result["skipped"]] == ["a/broken.png"]
-    with pytest.raises(ValueError, match="is neither; check the path"):
+    with pytest.raises(ValueError, match="is none of these; check the path"):
         embed_data(finished, "nowhere", tmp_path / "x.parquet")
 
 

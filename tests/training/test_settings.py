@@ -71,7 +71,7 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"evaluation": {"k": [0]}}, "evaluation.k.0 = 0 cannot be used"),
         ({"evaluation": {"nmi_plus": 0}}, "evaluation.nmi_plus"),
         ({"training": {"workers": 1000}}, "training.workers = 1000 cannot be used"),
-        ({"data": {"name": "cifar"}}, "Allowed: digits, fashion-mnist, folder, mnist, omniglot"),
+        ({"data": {"name": "cifar"}}, "did you mean 'cifar10'? Allowed: cars196, cifar10, "),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_is_allowed(changes: dict[str, object], said: str) -> None:

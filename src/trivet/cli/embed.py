@@ -17,14 +17,18 @@ def embed(
     context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run folder.", callback=exists)],
     data: Annotated[
-        str, typer.Argument(help="A folder of images, or the name of a data set such as digits (see trivet data list).")
+        str,
+        typer.Argument(
+            help="A folder of images, a file of texts or vectors such as the run was trained on, or the name of a data "
+            "set such as digits (see trivet data list)."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The parquet file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Embed images with the model of a run, into a parquet file."""
+    """Embed images, texts or vectors with the model of a run, into a parquet file."""
     check_written(context, data, own={"output": embeddings}, force=force)
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")

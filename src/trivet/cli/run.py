@@ -35,6 +35,7 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
             for event in attempt["events"]
         ],
         "guard": record["guard"],
+        "choosing": record["choosing"],
         "label_noise": record["label_noise"],
         "seconds": record["seconds"],
         "warnings": record["warnings"],
@@ -45,7 +46,12 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 def print_run(record: RunRecord, folder: Path) -> None:
     """Whether training helped, and the evaluation of a run as tables on standard output."""
     from trivet.records import read_run
-    from trivet.reports.run import cause_lines, result_lines  # here: it loads what draws, which `--help` does not need
+    from trivet.reports.run import (
+        cause_lines,
+        choice_line,
+        fell_back,
+        result_lines,
+    )  # here: it loads what draws, which `--help` does not need
     from trivet.reports.tolerance import noise_lines
 
     whole = read_run(record)
@@ -72,7 +78,8 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 for row in rows
             ],
         )
-    for note in [*_happened(record), *noise_lines(whole, run=str(folder))]:
+    chosen = None if fell_back(whole) else choice_line(whole)
+    for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(whole, run=str(folder))]:
         say(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")

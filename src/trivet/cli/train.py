@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,22 +16,49 @@ from trivet.outputs import RUN_FOLDER
 from trivet.progress import shown
 from trivet.signals import check_alone
 
+if TYPE_CHECKING:
+    from trivet.training.config import RunConfig
+
 
 def train(
     context: typer.Context,
     config: Annotated[
         Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False, callback=exists)
     ] = None,
-    set: Change = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml.")
-    ] = None,
-    labels: Annotated[
+    vectors: Annotated[
         Path | None,
         typer.Option(
             callback=exists,
-            help="Decisions on training labels, a csv file id,decision,label as trivet audit writes it: keep, relabel "
-            "or drop. The same as --set data.decisions=FILE.",
+            help="In place of settings: a file of vectors with labels (npz, parquet, or npy with a csv beside it), on "
+            "which a head is trained.",
+        ),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            callback=exists,
+            help="In place of settings: a file of texts with labels (csv, parquet or JSON lines), on whose vectors a "
+            "head is trained.",
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="With --texts: the sentence-transformers model that makes the vectors, by name or folder. Default: "
+            "character n-grams."
+        ),
+    ] = None,
+    set: Change = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml or another file NAME."),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With settings: decisions on training labels, a csv file id,decision,label as trivet audit writes it: "
+            "keep, relabel or drop; the same as --set data.decisions=FILE. With --vectors or --texts: a label column; "
+            "may be repeated, the coarse one first, which is trained on.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
@@ -65,7 +92,8 @@ def train(
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        refuse(context, "--resume takes the settings of the run", "set", "labels", "output", "force", "folds")
+        own = ("vectors", "texts", "encoder", "set", "labels", "output", "force", "folds")
+        refuse(context, "--resume takes the settings of the run", *own)
         with shown("loading what trains"):
             from trivet.tasks import folds as several  # here: it loads the training stack
             from trivet.tasks import train as run
@@ -79,16 +107,25 @@ def train(
     else:
         if repair:
             raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
-        if config is None:
-            raise ValueError("train needs a settings file, such as examples/omniglot.toml, or --resume RUN.")
-        from trivet.training.config import RunConfig
-
-        decisions = [] if labels is None else [f"data.decisions={dumps(str(labels))}"]
-        settings = RunConfig.read(config, [*(set or []), *decisions])  # before what takes long to load
+        sources = [source for source in (config, vectors, texts) if source is not None]
+        if len(sources) != 1:
+            raise ValueError(
+                "train needs one of a settings file, such as examples/omniglot.toml, --vectors FILE, --texts FILE and "
+                f"--resume RUN: got {len(sources)} of them."
+            )
+        if encoder is not None and texts is None:
+            raise ValueError("--encoder makes vectors of texts: give it with --texts FILE.")
+        if config is not None:
+            settings = _read(config, set or [], labels)  # before what takes long to load
+        else:
+            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": labels})
+            data |= {"name": "vectors"} if texts is None else {"name": "texts"}
+            data |= {} if encoder is None else {"encoder": encoder}
+            settings = _made(data, set or [], folds, data_root)
         with shown("loading what trains"):
             from trivet.tasks import train as run
 
-        folder = output or Path("runs") / config.stem
+        folder = output or Path("runs") / sources[0].stem
         for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
             check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
         if folds is not None:
@@ -114,6 +151,29 @@ def train(
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
         echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
     return 1
+
+
+def _read(config: Path, changes: list[str], decisions: list[str] | None) -> RunConfig:
+    """The settings of a file, with changes and a file of decisions on labels."""
+    from trivet.training.config import RunConfig  # here: `--help` needs no settings
+
+    if decisions is not None and len(decisions) > 1:
+        raise ValueError(f"--labels takes one file of decisions with a settings file: got {', '.join(decisions)}.")
+    for file in decisions or []:
+        exists(Path(file))
+        changes = [*changes, f"data.decisions={dumps(file)}"]
+    return RunConfig.read(config, changes)
+
+
+def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
+    """Settings that suit the data, said on standard error."""
+    with shown("loading what trains"):
+        from trivet.tasks.head import head_settings
+    changes = changes if folds is None else [*changes, f"data.folds={folds}"]
+    with shown("reading the data"):
+        settings, said = head_settings(data, changes, data_root=data_root)
+    typer.echo(said, err=True)
+    return settings
 
 
 def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:

@@ -1,7 +1,7 @@
 """Data sets: items with labels at one or more levels, split into what is trained on and what is evaluated."""
 
 from trivet.data.augment import Augment, augmentation
-from trivet.data.catalogue import DATA_SETS, load, settings_for
+from trivet.data.catalogue import DATA_SETS, load, load_file, settings_for
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
 from trivet.data.digits import DigitsConfig
@@ -28,6 +28,7 @@ __all__ = [
     "find_root",
     "in_memory",
     "load",
+    "load_file",
     "load_images",
     "noise_summary",
     "settings_for",

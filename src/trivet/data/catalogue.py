@@ -22,9 +22,11 @@ from trivet.data import (
     outside,
     sop,
     table,
+    texts,
+    vectors,
 )
 from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
-from trivet.data.dataset import Splits
+from trivet.data.dataset import Dataset, Splits
 from trivet.data.decisions import apply_decisions
 from trivet.data.images import Progress
 from trivet.data.noise import add_noise
@@ -49,6 +51,8 @@ DATA_SETS: dict[str, Entry] = {
     "inaturalist": inaturalist.ENTRY,
     "folder": folder.ENTRY,
     "table": table.ENTRY,
+    "vectors": vectors.ENTRY,
+    "texts": texts.ENTRY,
 }
 
 
@@ -75,6 +79,19 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     if issubclass(entry(name).config, ImagesConfig):
         values |= {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
     return DataConfig.parse(values, source=f"{name} as this network takes it")
+
+
+def load_file(config: DataConfig, path: Path, data_root: Path | None) -> Dataset:
+    """The items of another file, as a run on `config` takes them.
+
+    Raises:
+        ValueError: if the file cannot be used, or the items of that data set are in no file.
+    """
+    if isinstance(config, texts.TextsConfig):
+        return texts.texts_like(config, path, find_root(data_root))
+    if isinstance(config, vectors.VectorsConfig):
+        return vectors.vectors_like(config, path)
+    raise ValueError(f"a run on {config.name} embeds a folder of images or a data set by name: got the file {path}.")
 
 
 def load(config: DataConfig, data_root: Path | None, progress: Progress | None = None) -> Splits:

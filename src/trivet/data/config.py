@@ -91,6 +91,11 @@ class DataConfig(NamedConfig):
         """The shape of an input, where it is known before the data are read."""
         return None
 
+    @property
+    def text_column(self) -> str | None:
+        """The column of a data set that holds the text of each item, if there is one."""
+        return None
+
     def frame(self, shape: tuple[int, ...]) -> Frame:
         """How images of other files are brought to a shape (C, H, W) that a network takes, as these are.
 

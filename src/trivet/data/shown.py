@@ -8,6 +8,14 @@ import io
 from PIL import Image
 
 Shown = Image.Image | str
+LONGEST = 120  # characters of a text in a plot
+
+
+def called(id: str, shown: Shown | None) -> str:
+    """What a plot calls an item: the beginning of its text, where it is one, else its id."""
+    if not isinstance(shown, str):
+        return id
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]} ..."
 
 
 def as_json(shown: Shown | None) -> dict[str, str | None]:

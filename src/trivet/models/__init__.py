@@ -3,6 +3,6 @@
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.store import load_model, save
-from trivet.models.texts import encoder_vectors, ngram_vectors
+from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
 
-__all__ = ["Embedder", "ModelConfig", "build", "encoder_vectors", "load_model", "ngram_vectors", "save"]
+__all__ = ["Embedder", "ModelConfig", "build", "encoder_vectors", "fit_ngrams", "load_model", "ngram_vectors", "save"]

@@ -12,7 +12,7 @@ from trivet.config import NamedConfig, nearest
 from trivet.plugins import is_reference
 
 WIDTHS = {"conv2": 32, "conv3": 16, "conv4": 32, "mlp": 256}
-NAMES = (*WIDTHS, "linear")
+NAMES = (*WIDTHS, "linear", "residual")
 
 
 class ModelConfig(NamedConfig):
@@ -23,8 +23,9 @@ class ModelConfig(NamedConfig):
 
     name: str = Field(
         "conv4",
-        description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", "timm:NAME" for a '
-        'backbone of the timm library, such as "timm:resnet18", or "python:FILE.py:NAME" for a class of your own.',
+        description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", "residual" (linear, begins '
+        'as the input), "timm:NAME" for a backbone of the timm library, such as "timm:resnet18", or '
+        '"python:FILE.py:NAME" for a class of your own.',
     )
     embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
     normalize: bool = Field(True, description="Scale each embedding to Euclidean length 1.")

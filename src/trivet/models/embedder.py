@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trivet.geometry import unit_rows
 from trivet.models import outside
 from trivet.models.config import WIDTHS, ModelConfig
+from trivet.models.heads import Residual
 from trivet.plugins import is_reference
 
 
@@ -52,6 +53,12 @@ class Embedder(nn.Module):
     def num_parameters(self) -> int:
         """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    @property
+    def unfitted(self) -> Residual | None:
+        """The last layer, if it begins as a projection that follows from its features; see `Residual.fit_base`."""
+        last = self.body[-1] if isinstance(self.body, nn.Sequential) else None
+        return last if isinstance(last, Residual) and last.fitted else None
 
     @property
     def backbone(self) -> Embedder | None:
@@ -96,6 +103,8 @@ def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequent
         return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(w, d))
     if config.name == "linear":
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), d))
+    if config.name == "residual":
+        return nn.Sequential(nn.Flatten(), Residual(math.prod(input_shape), d))
     channels, height, width = _image_shape(config, input_shape)
     if config.name == "conv2":
         if min(height, width) < 6:
@@ -122,8 +131,8 @@ def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequent
 def _image_shape(config: ModelConfig, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(input_shape) != 3:
         raise ValueError(
-            f"{config.name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use mlp, linear or a "
-            "network of your own."
+            f"{config.name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use residual, linear, "
+            "mlp or a network of your own."
         )
     return input_shape
 

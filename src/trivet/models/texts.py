@@ -14,11 +14,17 @@ AT_ONCE = 256  # texts that are given to an encoder
 
 
 def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.float32]:
-    """Vectors `(N, d)` of length 1 from the characters of N texts; d is 256, or less for few texts.
+    """Vectors `(N, d)` of N texts, by the n-grams of these very texts; see `fit_ngrams`."""
+    return fit_ngrams(texts, seed=seed)(texts)
+
+
+def fit_ngrams(texts: Sequence[str], *, seed: int = 0) -> Callable[[Sequence[str]], npt.NDArray[np.float32]]:
+    """What gives M texts vectors `(M, d)` of length 1 from their characters; d is 256, or less for few texts.
 
     The counts n of each run of 2 to 5 characters within words, as 1 + log n, are weighted by how rare the run is
-    (tf-idf), and projected on the d directions of largest singular value. Texts are near that have parts of words in
-    common, in any language, whatever they mean.
+    (tf-idf), and projected on the d directions of largest singular value; weights and directions are those of the N
+    texts given here. Texts are near that have parts of words in common, in any language, whatever they mean. A text
+    without any run of the N texts has the vector 0.
 
     Args:
         texts: at least two, none of them blank.
@@ -38,11 +44,16 @@ def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.floa
     if blank or len(texts) < 2:
         got = f"text {blank[0]} (from 0) is; leave it out" if blank else f"got {len(texts)}; add some"
         raise ValueError(f"at least two texts are needed, none of them blank: {got}.")
-    counts = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True).fit_transform(texts)
-    _, _, directions = randomized_svd(counts, min(DIMENSIONS, *counts.shape), random_state=seed)
-    vectors = counts @ directions.T
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(norms, np.finfo(np.float32).tiny), np.float32)
+    ngrams = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True)
+    fitted = ngrams.fit_transform(texts)
+    _, _, directions = randomized_svd(fitted, min(DIMENSIONS, *fitted.shape), random_state=seed)
+
+    def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        projected = ngrams.transform(texts) @ directions.T
+        norms = np.linalg.norm(projected, axis=1, keepdims=True)
+        return np.asarray(projected / np.maximum(norms, np.finfo(np.float32).tiny), np.float32)
+
+    return vectors
 
 
 def encoder_vectors(

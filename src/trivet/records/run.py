@@ -116,6 +116,24 @@ class ModelSize(TypedDict):
     parameters: int | None
 
 
+ChoosingLook = TypedDict(
+    "ChoosingLook",
+    {"step": int, "value": float | None, "recall@1": float | None, "gain": float | None, "low": float | None},
+)
+"""A look at the items that a step is chosen by, see `trivet.training.choosing.Choosing`."""
+
+
+class Choice(TypedDict):
+    """Which step was kept, and by what."""
+
+    measure: str
+    split: str
+    items: int | None
+    classes: int | None
+    step: int | None
+    looks: list[ChoosingLook]
+
+
 class RunRecord(TypedDict):
     """Every number and series that the page of a run shows; splits are in the order of evaluation, the main first."""
 
@@ -139,6 +157,7 @@ class RunRecord(TypedDict):
     guard: Guard
     monitor: Monitor
     cleaning: list[CleaningLook]
+    choosing: Choice | None
     evaluation: dict[str, list[Evaluated]]
     intervals: dict[str, dict[str, Intervals]]
     comparisons: dict[str, dict[str, list[Compared]]]

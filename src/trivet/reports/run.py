@@ -37,6 +37,7 @@ _REFERENCES = {
     "raw inputs": "the raw inputs",
 }
 _BEGUN_AS = ("untrained network", "zero-shot backbone")
+_NO_DIFFERENCE = "Training made no clear difference"
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
@@ -66,6 +67,8 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     curves, skew = _curves(record), noise_curve(record)
     results = [_result(split, record) for split in record["evaluation"]]
     said, bad = result_lines(record), calmed(parts["sections"])
+    if not fell_back(record) and (chosen := choice_line(record)):
+        said.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in said)
     context = {
         "record": record,
@@ -148,7 +151,49 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
                 tone, words, numbers = level["helped"]
                 places.setdefault((tone, words), []).append(f"{split} by {level['level']}{numbers}")
     lines = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in places.items()]
-    return sorted(lines, key=lambda line: ("bad", "warn", "good").index(line[0]))
+    lines = sorted(lines, key=lambda line: ("bad", "warn", "good").index(line[0]))
+    if not fell_back(record):
+        return lines
+    return [("warn", choice_line(record) or ""), *(line for line in lines if not line[1].startswith(_NO_DIFFERENCE))]
+
+
+def fell_back(record: RunRecord) -> bool:
+    """Whether the network is as it began, as no step was better on the items by which one is chosen."""
+    choice = record["choosing"]
+    return choice is not None and bool(choice["looks"]) and choice["step"] == 0
+
+
+def choice_line(record: RunRecord) -> str | None:
+    """Which step was kept and why, in a sentence; None where the last one is, as no other was asked for."""
+    choice = record["choosing"]
+    if choice is None or not choice["looks"]:
+        return None
+    first, measure = choice["looks"][0], NAMES.get(choice["measure"], choice["measure"])
+    start = None if first["value"] is None or first["gain"] is None else first["value"] - first["gain"]
+    where = f"{choice['split']}, {choice['classes']} classes"
+    if not fell_back(record):
+        kept = next(look for look in choice["looks"] if look["step"] == choice["step"])
+        return (
+            f"The model is that of step {number(kept['step'])}, the best on classes held out ({where}): {measure} "
+            f"{_percent(kept['value'])}, against {_percent(start)} before training."
+        )
+    said = f"Training did not help on classes held out; the model is {_begun(record)}"
+    best = max(choice["looks"], key=lambda look: look["value"] or 0.0)
+    if best is first:
+        return f"{said}: no step had a higher {measure} ({where})."
+    values = f"{_percent(best['value'])} at step {number(best['step'])}, against {_percent(start)} before"
+    doubt = "fewer nearest neighbours were right" if best["low"] and best["low"] > 0 else "that may be chance"
+    return f"{said}: {measure} was {values} ({where}), but {doubt}."
+
+
+def _begun(record: RunRecord) -> str:
+    """What the network of a run is before its first step."""
+    settings, parameters = record["settings"], record["model"]["parameters"]
+    data, model = settings.get("data", {}), settings.get("model", {})
+    if model.get("name") != "residual" or data.get("name") not in ("vectors", "texts"):
+        return "the untrained network"
+    width = model.get("embedding_dim", 1)
+    return "the raw vectors" if parameters is None or parameters <= width**2 else "a projection of the raw vectors"
 
 
 def cause_lines(record: RunRecord) -> list[str]:
@@ -180,7 +225,7 @@ def _helped(
         return "good", "Training helped", ""
     if open_ := [one for one in compared if one["outcome"] == "open"]:
         return "warn", "Training may have made it worse", _numbers(share, open_)
-    return "warn", "Training made no clear difference", _numbers(share, begun_as)
+    return "warn", _NO_DIFFERENCE, _numbers(share, begun_as)
 
 
 def _percent(share: float | None) -> str:
@@ -277,6 +322,21 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
         (_validation_title(looks), looks, looks["recall@1"], [0, 1]),
         ("Dropped anchors", training, {"dropped": training["dropped"] if any(training["dropped"]) else []}, None),
     ]
+    if choice := record["choosing"]:
+        seen: Validation = {
+            "split": choice["split"],
+            "items": choice["items"],
+            "step": [look["step"] for look in choice["looks"]],
+            "attempt": [],
+            "recall@1": {},
+        }
+        measure = NAMES.get(choice["measure"], choice["measure"])
+        values = {
+            measure: [look["value"] for look in choice["looks"]],
+            "gain": [look["gain"] for look in choice["looks"]],
+            "lower end of the gain": [look["low"] for look in choice["looks"]],
+        }
+        wanted.append((f"What the step was chosen by, on {choice['split']}", seen, values, None))
     marks = _marks(record["monitor"]["attempts"])
     curves = []
     for title, part, every, limits in wanted:

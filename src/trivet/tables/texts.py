@@ -1,4 +1,4 @@
-"""Texts with their labels in a csv file."""
+"""Texts with their labels in a csv, parquet or JSON lines file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet
 
+from trivet.config import nearest
 from trivet.tables.csv import CsvTable
-from trivet.tables.source import check_columns, listed
+from trivet.tables.parquet import is_readable
+from trivet.tables.source import Column, Source, arrow_column, check_columns, listed, whole
 from trivet.tables.vectors import Vectors, select_rows
 
 TEXT = "text"
+SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")
 
 
 def read_texts(
@@ -25,7 +31,7 @@ def read_texts(
     levels: Sequence[str] | None = None,
     split: str | None = None,
 ) -> tuple[Vectors, list[str]]:
-    """Read a csv file of texts with their labels; its first line names the columns.
+    """Read a file of texts with their labels: csv with a line that names the columns, parquet, or JSON lines.
 
     Args:
         path: the file.
@@ -40,27 +46,31 @@ def read_texts(
         ValueError: if the file is broken or empty, a row has no text, or as `trivet.tables.read_vectors` and `encode`.
     """
     if not path.is_file():
-        raise ValueError(f"texts must be read from a csv file: {path} does not exist; check the path.")
-    table = CsvTable.read(path)
-    check_columns(path, table.columns)
-    if text not in table.columns:
+        raise ValueError(f"texts must be read from a file: {path} does not exist; check the path.")
+    columns, column_of = _open(path)
+    check_columns(path, columns)
+    if text not in columns:
+        guess, _, _ = nearest(text, columns).partition("Allowed")
         raise ValueError(
-            f"a csv file of texts must have a column {text!r}: {path} has {', '.join(map(repr, table.columns))}; name "
-            "the one that holds the texts with --text."
+            f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, columns))}; {guess}name the "
+            "one that holds the texts with --text, or as data.text in settings."
         )
     if text in (levels or ()):
         raise ValueError(
             f"a label level must be a different column from the texts: got {text!r} for both; choose another."
         )
-    if len(table) == 0:
-        raise ValueError(f"{path} must hold at least one text: it has no row below its header; add some.")
+    texts_of_all = column_of(text)
+    if len(texts_of_all.missing) == 0:
+        raise ValueError(f"{path} must hold at least one text: it has no row of them; add some.")
+    if texts_of_all.values.dtype.kind not in "UO":
+        raise ValueError(f"the column {text!r} of {path} must hold texts: it holds numbers; name another.")
     # The numbers of the rows stand for their vectors until it is known which rows are asked for.
-    rows = np.arange(len(table), dtype=np.float64)[:, None]
-    selected = select_rows(path, table.source(rows, without=text), levels, split)
-    chosen = selected.embeddings[:, 0].astype(np.int64).tolist()
-    column = table.texts(text)
-    texts = [column[row] or "" for row in chosen]
-    empty = [row for row, one in zip(chosen, texts, strict=True) if not one.strip()]
+    rows = np.arange(len(texts_of_all.missing), dtype=np.float64)[:, None]
+    source = Source(rows, [name for name in columns if name != text], column_of)
+    selected = select_rows(path, source, levels, split)
+    chosen = selected.embeddings[:, 0].astype(np.int64)
+    texts = np.where(texts_of_all.missing, "", texts_of_all.values)[chosen].tolist()
+    empty = [row for row, one in zip(chosen.tolist(), texts, strict=True) if not one.strip()]
     if empty:
         shown = listed([str(row) for row in empty[:9]])
         raise ValueError(
@@ -68,3 +78,27 @@ def read_texts(
             "0; fill them in, or leave out these rows."
         )
     return replace(selected, embeddings=encode(texts)), texts
+
+
+def _open(path: Path) -> tuple[list[str], Callable[[str], Column]]:
+    """The names of the columns, and how to read one.
+
+    Raises:
+        ValueError: if the file is broken or of another kind.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        table = CsvTable.read(path)
+        # Read as numbers where all are: but for texts, which stay as they are written.
+        source = table.source(np.empty((len(table), 0)))
+        return table.columns, source.column
+    if suffix not in SUFFIXES:
+        raise ValueError(f"texts must be in a file {', '.join(SUFFIXES)}: got {path}; save them as one of these.")
+    with whole(path, "parquet" if suffix == ".parquet" else "JSON lines"):
+        if suffix == ".parquet":
+            columns = pa.parquet.read_table(path)
+        else:
+            options = pa.json.ReadOptions(use_threads=False)
+            columns = pa.json.read_json(path, read_options=options)
+    readable = [field.name for field in columns.schema if is_readable(field.type)]
+    return readable, lambda name: arrow_column(path, name, columns.column(name))

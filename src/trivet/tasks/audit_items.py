@@ -212,7 +212,7 @@ def _read(path: Path, request: Request) -> Vectors:
 
 def _of_run(path: Path, request: Request) -> Items:
     if request.split is not None or request.text is not None or request.encoder is not None:
-        raise ValueError("an audit of a run covers its training images: leave out --split, --text and --encoder.")
+        raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
     config = run.config()
     if request.folds != 0:
@@ -257,6 +257,7 @@ def _of_run(path: Path, request: Request) -> Items:
         notes.append(
             f"The run was trained on {splits.level}, and trivet train --labels accepts decisions on that level only."
         )
+    texts = None if config.data.text_column is None else train.columns.get(config.data.text_column)
     return Items(
         name=run.name,
         split="train",
@@ -267,7 +268,8 @@ def _of_run(path: Path, request: Request) -> Items:
         fold=fold,
         distance=distance,
         show=train.show,
-        content=_pictures(train),
+        texts=texts,
+        content=_pictures(train) if texts is None else _wordings(texts),
         notes=tuple(notes),
         doubt=doubt,
     )

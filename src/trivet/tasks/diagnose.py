@@ -15,7 +15,7 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
-from trivet.data.shown import as_json
+from trivet.data.shown import as_json, called
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import as_points, spans
 from trivet.geometry.arrays import Floats, Integers
@@ -284,12 +284,12 @@ def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
 def _map(subject: Subject, most: int, seed: int) -> dict[str, Any]:
     (finest,), _ = class_numbers(_finest(subject.labels))
     sample = class_sample(finest, most, least=20, seed=seed)
-    show = subject.show
+    shown = [None if subject.show is None else subject.show(i) for i in sample.tolist()]
     return {
         "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
         "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
-        "ids": [subject.ids[i] for i in sample.tolist()],
-        "thumbnails": [] if show is None else [as_json(show(i))["thumbnail"] for i in sample.tolist()],
+        "ids": [called(subject.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
+        "thumbnails": [] if subject.show is None else [as_json(one)["thumbnail"] for one in shown],
     }
 
 

@@ -1,4 +1,4 @@
-"""`trivet embed`: embeds other images with the model of a run."""
+"""`trivet embed`: embeds other images, texts or vectors with the model of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import DATA_SETS, load, load_images, settings_for
+from trivet.data import DATA_SETS, load, load_file, load_images, settings_for
 from trivet.plugins import absolute, is_reference
 from trivet.progress import reporter
 from trivet.tables import write_embeddings
@@ -20,9 +20,10 @@ from trivet.training.run_folder import (
 
 
 def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = None) -> dict[str, Any]:
-    """Embed a folder of images, or a data set by name, with the model of a run; writes a parquet file.
+    """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
 
-    A data set has a column `split` besides its label levels; a folder has the levels its nesting gives, if any.
+    Writes a parquet file. A data set has a column `split` besides its label levels; a folder has the levels its nesting
+    gives, if any, and a file its columns.
 
     Raises:
         ValueError, OSError: if the run, the data or the output cannot be used.
@@ -37,11 +38,20 @@ def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = 
         same = config.data.name == absolute(data)
         splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
         parts = {"train": splits.train, **splits.evaluation}
+    elif Path(data).is_file():
+        part = load_file(config.data, Path(data), data_root)
+        if part.inputs.shape != model.input_shape:
+            raise ValueError(
+                f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
+                f"{part.inputs.shape[0]}; make them with the same encoder."
+            )
+        parts = {"": part}
     elif Path(data).is_dir():
         parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
     else:
         raise ValueError(
-            f"DATA must be a folder of images or one of {', '.join(names)}: {data} is neither; check the path."
+            f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
+            "none of these; check the path."
         )
     embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
     ids = tuple(id for part in parts.values() for id in part.ids)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import Splits, load
+from trivet.data import Splits
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
-from trivet.models import Embedder, build
+from trivet.models import Embedder
 from trivet.progress import reporter, shown
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
@@ -26,6 +26,7 @@ from trivet.training.checkpoint import (
     read_progress,
     step_of,
 )
+from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.guard import Guard, with_changes
@@ -36,6 +37,7 @@ from trivet.training.run_folder import (
     RunFolder,
     trained_model,
 )
+from trivet.training.untrained import untrained
 
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
@@ -50,7 +52,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     config = run.given()
     with shown("evaluation", show=progress), run.locked():
         model = trained_model(run)
-        splits = load(config.data, data_root, reporter("reading images"))
+        splits = load_splits(config, data_root, reporter("reading images"))
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()
@@ -69,8 +71,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
-        untrained = build(config.model, splits.train.inputs.shape, config.seed)
-        return write_evaluation(run, record, config, splits, model, untrained)
+        return write_evaluation(run, record, config, splits, model, untrained(config, splits.train))
 
 
 def write_evaluation(

@@ -11,7 +11,7 @@ import numpy as np
 from trivet.collapse import fine_coarse_index
 from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, compare, comparison_json
 from trivet.data import Dataset
-from trivet.data.shown import as_json
+from trivet.data.shown import as_json, called
 from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours, retrieve_levels, standard
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
@@ -140,11 +140,12 @@ def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
 def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, *, seed: int) -> dict[str, Any]:
     """A sample of items in the plane: a 2-D embedding as it is, else by PCA and by t-SNE."""
     names = label_names(dataset)
+    shown = [dataset.show(i) for i in sample.tolist()]
     return {
         "coordinates": plane_coordinates(embeddings[sample], seed=seed),
         "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
-        "ids": [dataset.ids[i] for i in sample.tolist()],
-        "thumbnails": [as_json(dataset.show(i))["thumbnail"] for i in sample.tolist()],
+        "ids": [called(dataset.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
+        "thumbnails": [as_json(one)["thumbnail"] for one in shown],
     }
 
 

@@ -15,7 +15,6 @@ from trivet.collapse import Strategy
 from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
-from trivet.models import build
 from trivet.progress import report, reporter
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tasks.measure import run_references
@@ -24,6 +23,7 @@ from trivet.training.config import RunConfig
 from trivet.training.embedding import label_names
 from trivet.training.run_folder import RunFolder
 from trivet.training.sample import class_sample
+from trivet.training.untrained import untrained
 
 ITEMS = 5000  # of a split that a run record diagnoses
 
@@ -312,9 +312,9 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
             notes=notes,
         )
         dataset = None if data is None else _items(data, split, subject.ids)
-        if dataset is not None and level in dataset.labels:
+        if data is not None and dataset is not None and level in dataset.labels:
             report("references", len(of_run), len(parts))
-            known = run_references(build(config.model, dataset.inputs.shape, config.seed), dataset)
+            known = run_references(untrained(config, data.train), dataset)
             subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, known)
             subject = replace(subject, labels=vectors.labels)
         elif data is not None:

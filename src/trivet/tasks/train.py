@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from trivet.data import load
 from trivet.files import write_whole
 from trivet.models import save
 from trivet.progress import report, reporter, say, shown
@@ -13,6 +12,7 @@ from trivet.records import RunRecord
 from trivet.reports import write_run_report
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
+from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
 from trivet.training.parts import Parts, check_before_data
@@ -53,7 +53,7 @@ def train(
     config = resolved(config)
     check_before_data(config)
     with shown("training", show=progress):
-        splits = load(config.data, data_root, reporter("reading images"))
+        splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         # Before, too: it may lie in the run that is replaced.
@@ -90,7 +90,7 @@ def resume(
     config = run.given()
     check_before_data(config)
     with shown("training", show=progress):
-        splits = load(config.data, data_root, reporter("reading images"))
+        splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)
         parts = Parts(config, splits)
         with run.locked():
@@ -103,6 +103,7 @@ def _finish(job: Job, status: Status) -> RunRecord:
     """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
+    parts.choosing.put_back(parts.model)
     save(parts.model, settings.model, train.inputs.shape, run.path / "model")
     if parts.config.cleaning is not None:
         names = train.names[parts.splits.level]

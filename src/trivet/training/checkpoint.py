@@ -26,7 +26,7 @@ from trivet.training.run_folder import (
 class Progress(NamedTuple):
     """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, and states.
 
-    `picks` are the looks of `training.picks`.
+    `picks` are the looks of `training.picks`; `choosing` is the state of `training.choosing`.
     """
 
     step: int
@@ -35,6 +35,7 @@ class Progress(NamedTuple):
     guard: Mapping[str, Any] = MappingProxyType({})
     cleaning: Mapping[str, Any] = MappingProxyType({})
     picks: Sequence[dict[str, Any]] = ()
+    choosing: Mapping[str, Any] = MappingProxyType({})
 
 
 def save_checkpoint(
@@ -46,17 +47,21 @@ def save_checkpoint(
     *,
     fingerprint: str,
     healthy: int,
+    best: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint, whole or not at all; the last two are kept, and those that a repair may return to.
 
     Args:
         fingerprint: of the settings and the data, see `load_checkpoint`.
         healthy: the last step at which all was well; the newest checkpoint up to it is kept, and that of step 0.
+        best: the weights of the best step so far, where one is chosen.
     """
     state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
+    state["best"] = dict(best)
     tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
-    *done, guard, cleaning, picks = progress
+    *done, guard, cleaning, picks, choosing = progress
     states = {"guard": json.dumps(dict(guard)), "cleaning": json.dumps(dict(cleaning)), "picks": json.dumps(picks)}
+    states["choosing"] = json.dumps(dict(choosing))
     metadata = {"progress": json.dumps(done), **states, "fingerprint": fingerprint}
     data = save(tensors, metadata=metadata)
     write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
@@ -103,6 +108,16 @@ def read_progress(path: Path) -> Progress:
     return _read(path)[1]
 
 
+def load_best(path: Path) -> dict[str, Tensor]:
+    """The weights of the best step so far; empty where none is chosen.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    best: dict[str, Tensor] = _read(path)[2].get("best", {})
+    return best
+
+
 def load_weights(path: Path, model: nn.Module, loss: nn.Module) -> Sequence[dict[str, Any]]:
     """Restore the model, and the loss as `load_loss` does; returns what `training.history` had seen.
 
@@ -140,7 +155,7 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata()
-            states = {name: parse_json(metadata.get(name, "{}")) for name in ("guard", "cleaning")}
+            states = {name: parse_json(metadata.get(name, "{}")) for name in ("guard", "cleaning", "choosing")}
             states["picks"] = tuple(parse_json(metadata.get("picks", "[]")))
             progress = Progress(*parse_json(metadata["progress"]))._replace(**states)
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
@@ -182,6 +197,8 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
     changes_nothing |= {"log_every", "checkpoint_every", "workers"}
     left_out: dict[str, Any] = {"evaluation": True, "guard": True, "training": changes_nothing, "data": {"decisions"}}
     settings = config.model_dump(mode="json", exclude=left_out)
+    if config.choosing.keep == "last":
+        settings.pop("choosing")  # as in runs from before there was a choice
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
     text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

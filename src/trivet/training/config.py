@@ -13,6 +13,7 @@ from trivet.config import Config
 from trivet.data import DataConfig
 from trivet.models import ModelConfig
 from trivet.plugins import absolute
+from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.loss import LossConfig
 
@@ -92,6 +93,7 @@ class RunConfig(Config):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     guard: GuardConfig = GuardConfig()
+    choosing: ChoosingConfig = ChoosingConfig()
     cleaning: CleaningConfig | None = Field(
         None, description="How to treat labels that look wrong during training; a separate section, [cleaning]."
     )

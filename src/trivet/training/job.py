@@ -12,6 +12,7 @@ from trivet.collapse.monitor import Event
 from trivet.training.checkpoint import (
     Progress,
     fingerprint,
+    load_best,
     load_checkpoint,
     load_weights,
     read_progress,
@@ -60,10 +61,12 @@ class Job:
         self._fingerprint = fingerprint(parts.config, parts.splits)
         write_noise(run.path / NOISE, parts.splits)
         self.untrained = copy.deepcopy(parts.model)
+        parts.choosing.begin(self.untrained)
         seconds = 0.0
         if checkpoint is None:
             self.task = parts.task(self._after_step)
             parts.history.look(0, parts.model)
+            parts.choosing.look(0, parts.model)
         else:
             seconds = self._go_on_from(checkpoint)
         if repair:
@@ -101,6 +104,7 @@ class Job:
             guard=parts.guard.state(),
             cleaning=parts.cleaning.state(),
             picks=parts.picks.looks,
+            choosing=parts.choosing.state(),
         )
         save_checkpoint(
             self.run,
@@ -110,6 +114,7 @@ class Job:
             self.task.optimizer,
             fingerprint=self._fingerprint,
             healthy=parts.guard.healthy,
+            best=parts.choosing.weights,
         )
         if self.task.step:
             self.run.keep()
@@ -131,6 +136,7 @@ class Job:
         self.task.step = done.step
         parts.history.restore(done.moments)
         parts.picks.restore(done.picks)
+        parts.choosing.restore(done.choosing, load_best(checkpoint))
         return done.seconds
 
     def _ask_for_repair(self) -> None:
@@ -177,6 +183,8 @@ class Job:
         if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step):
             self.task.trainer.should_stop = True
         parts.history.look(step, parts.model)
+        if step % parts.settings.evaluation.every == 0 or step == training.steps:
+            parts.choosing.look(step, parts.model)
         self.journal.note_step(self.task)
         if step % training.checkpoint_every == 0 and step != training.steps:
             self.checkpoint()
@@ -220,6 +228,7 @@ class Job:
         parts.cleaning.restore(read_progress(healthy).cleaning)
         parts.put_in_force(guard.settings)
         parts.history.restore(load_weights(healthy, parts.model, parts.loss))
+        parts.choosing.go_back(plan.returned_to, parts.model)
         self.task = parts.task(self._after_step)
         self.journal.metrics.attempt = guard.attempt
         self.journal.cover()

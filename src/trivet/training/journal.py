@@ -111,6 +111,7 @@ class Journal:
         record["guard"] = parts.guard.as_json() | stopped
         record["monitor"] = parts.guard.seen()
         record["cleaning"] = parts.cleaning.as_json()
+        record["choosing"] = parts.choosing.as_json(parts.split)
         record["seconds"]["training"] = round(self.seconds, 3)
         self._run.write_record(record)
 

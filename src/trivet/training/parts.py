@@ -15,6 +15,7 @@ from trivet.data import Dataset, Splits, augmentation
 from trivet.geometry.arrays import Integers
 from trivet.models import build
 from trivet.rows import RowLoss
+from trivet.training.choosing import Choosing, followed
 from trivet.training.cleaning import Cleaning
 from trivet.training.config import RunConfig
 from trivet.training.fit import Batches, Task, step_seed
@@ -22,6 +23,7 @@ from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.picks import PickLog
 from trivet.training.sample import evaluation_sample
+from trivet.training.untrained import untrained
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
@@ -77,7 +79,7 @@ def first_task(
         after_step, monitor: see `Task`.
     """
     task = Task(
-        build(config.model, items.inputs.shape, config.seed),
+        untrained(config, items),
         make_loss(config, len(items.names[level])),
         config.training,
         seed=config.seed,
@@ -127,7 +129,9 @@ class Parts:
         model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
         guard: what was seen, and done about it.
         items, batches: what is trained on, without what cleaning leaves out and with the labels it gives.
-        split, sample: the name of the first evaluation split, and the items of it that are measured during training.
+        split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
+            training.
+        choosing: the best step so far, by these items.
 
     Raises:
         ValueError: if the settings do not fit the data.
@@ -139,17 +143,19 @@ class Parts:
         labels = splits.train.labels[splits.level]
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)
-        self.model = build(config.model, splits.train.inputs.shape, config.seed)
+        self.model = untrained(config, splits.train)
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
         self.put_in_force(config)
-        self.split, held_out = next(iter(splits.evaluation.items()))
+        self.split = followed(config, splits)
+        held_out = splits.evaluation[self.split]
         self.sample = evaluation_sample(held_out, config.evaluation.sample, seed=config.seed)
+        self.choosing = Choosing(config.choosing, self.sample, splits.level, config.evaluation.distance)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
         train, level = self.splits.train, self.splits.level
         if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
-            self.model = build(settings.model, train.inputs.shape, settings.seed)
+            self.model = untrained(settings, train)
         self.settings = settings
         if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
             self.cleaning.take_as_given()  # a repair took more classes than were left

@@ -1,0 +1,132 @@
+"""Texts with their labels in a file, as vectors: of their character n-grams, or of a sentence encoder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from trivet.data.config import Entry
+from trivet.data.dataset import Dataset, Splits, choose_level
+from trivet.data.images import Progress
+from trivet.data.splitting import ListedConfig, split_items
+from trivet.data.vectors import VectorInputs, dataset_of
+from trivet.files import write_whole
+from trivet.models import encoder_vectors, fit_ngrams
+from trivet.progress import reporter
+from trivet.tables import Vectors, read_texts
+from trivet.tables.texts import TEXT
+
+KEPT = "encoded"  # the folder of encoded texts, among the data sets
+
+
+class TextsConfig(ListedConfig):
+    """Texts with labels."""
+
+    name: Literal["texts"] = "texts"
+    path: Path = Field(
+        description="The texts and their labels: a .csv, .parquet or .jsonl (JSON lines), relative to the current "
+        "folder."
+    )
+    text: str = Field(TEXT, description="The column of the texts.")
+    encoder: str | None = Field(
+        None,
+        description="The sentence-transformers model that makes vectors of the texts, by name or folder (extra text). "
+        "Default: character n-grams of 2 to 5 characters, fitted on the texts of the training part, which need no "
+        "model and know no meaning.",
+    )
+
+    @property
+    def text_column(self) -> str:
+        """The column of the texts."""
+        return self.text
+
+
+def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """The texts of `config.path` as vectors, labelled by the other columns and split as `config.split` says.
+
+    Vectors of an encoder are kept below `data_root`, and made again when the texts or the encoder change.
+
+    Raises:
+        ValueError: if the file is broken, a row has no text or label, the encoder cannot be used, or the split cannot
+            be.
+    """
+    splits, texts = _unencoded(config)
+    vectors = _encoded(texts, config, _texts(splits.train), data_root)
+
+    def encoded(part: Dataset) -> Dataset:
+        assert isinstance(part.inputs, VectorInputs)
+        return replace(part, inputs=replace(part.inputs, vectors=vectors))
+
+    held_out = {name: encoded(part) for name, part in splits.evaluation.items()}
+    return replace(splits, train=encoded(splits.train), evaluation=held_out)
+
+
+def texts_like(config: TextsConfig, path: Path, data_root: Path) -> Dataset:
+    """The texts of another file as a run on `config` takes them, with what the other columns say.
+
+    Args:
+        path: of a file with the same column of texts; labels are not needed.
+
+    Raises:
+        ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
+    """
+    try:
+        found, texts = _read(path, config.text, None)
+    except ValueError:  # a column that nobody named may be at fault
+        found, texts = _read(path, config.text, ())
+    trained = [] if config.encoder is not None else _texts(_unencoded(config)[0].train)
+    vectors = _encoded(texts, config, trained, data_root)
+    return dataset_of(replace(found, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)
+
+
+def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
+    """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
+    found, texts = _read(config.path, config.text, config.levels)
+    named = config.levels is not None
+    whole = dataset_of(replace(found, texts=texts), config.path, text=config.text, named=named)
+    level = choose_level(config.level, whole.labels)
+    return split_items(whole, level, config, found.splits, config.path), texts
+
+
+def _read(path: Path, text: str, levels: Sequence[str] | None) -> tuple[Vectors, list[str]]:
+    return read_texts(path, lambda texts: np.empty((len(texts), 0), np.float32), text=text, levels=levels)
+
+
+def _texts(part: Dataset) -> list[str]:
+    return [str(part.show(i)) for i in range(len(part))]
+
+
+def _encoded(texts: Sequence[str], config: TextsConfig, trained: Sequence[str], data_root: Path) -> np.ndarray:
+    """The vectors `(N, d)` of the texts: by n-grams of those trained on, or of the encoder, once made and then kept."""
+    if config.encoder is None:
+        return fit_ngrams(trained)(texts)
+    file = data_root / KEPT / f"{_fingerprint(texts, config.encoder)}.npy"
+    if file.is_file():
+        kept: np.ndarray = np.load(file, allow_pickle=False)
+        return kept
+    vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
+    sink = io.BytesIO()
+    np.save(sink, vectors)
+    with contextlib.suppress(OSError):  # a folder of data sets that cannot be written: they are made again next time
+        write_whole(file, sink.getvalue())
+    return vectors
+
+
+def _fingerprint(texts: Sequence[str], encoder: str) -> str:
+    """Of the texts and the encoder: of a folder also when its files were changed."""
+    folder = Path(encoder)
+    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
+    known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(json.dumps([encoder, known, list(texts)]).encode()).hexdigest()[:32]
+
+
+ENTRY = Entry(TextsConfig, load_texts, description="texts with labels: csv, parquet, JSON lines")
