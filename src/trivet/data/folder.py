@@ -79,7 +79,10 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
         ids=tuple(images),
         labels=labels,
         names=names,
-        parts={folder: np.flatnonzero(top == folder) for folder in given},
+        parts={  # val/ alone is what is tested
+            "test" if folder == "val" and "test" not in given else folder: np.flatnonzero(top == folder)
+            for folder in given
+        },
     )
     return load_listing(config, listing, progress)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -14,12 +14,13 @@ from trivet.data.config import Channels, ImagesConfig, Side, divided
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Frame, Progress, Source
 from trivet.data.inputs import FileInputs
+from trivet.data.splitting import SplitConfig, split_items
 from trivet.evaluation.query_gallery import QueryGallery
 
 Split = Literal["auto", "class-disjoint", "in-class"]
 
 
-class ImageFilesConfig(ImagesConfig):
+class ImageFilesConfig(SplitConfig, ImagesConfig):
     """Of a data set of image files with labels."""
 
     image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
@@ -32,9 +33,6 @@ class ImageFilesConfig(ImagesConfig):
         "than the shape asks for.",
     )
     channels: Channels = 3
-    split: str = "auto"  # narrowed to what each data set offers
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
     allow_corrupt: float = Field(
         0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
     )
@@ -63,14 +61,6 @@ class ImageFilesConfig(ImagesConfig):
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_held_out(self) -> Self:
-        fields = type(self).model_fields
-        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
-        if unused and self.split != "in-class":
-            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
-        return self
-
 
 @dataclass(frozen=True, eq=False)
 class Listing:
@@ -83,8 +73,8 @@ class Listing:
         ids: N different strings.
         labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
         names: level -> class names; split = "class-disjoint" trains on the first half of them.
-        parts: "train", then "test" and "val" or one of them, -> the positions of their items; empty where none are
-            given, so that classes or items are held out.
+        parts: "train" and others, such as "test" and "val", -> the positions of their items, which are all items; empty
+            where none are given, so that classes or items are held out.
         protocol: which items are queries and which are retrieved, all of one part; None without.
         boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
         columns: other columns of the items, N texts each.
@@ -105,10 +95,7 @@ class Listing:
 
 
 def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress | None) -> Splits:
-    """The images of a list, split as it says or as `config.split` says.
-
-    The main evaluation split is "test" (or "val" without it), called "seen" if all its classes are trained on, "unseen"
-    if none is, "mixed" otherwise; "val" beside "test" keeps its name.
+    """The images of a list, split as it says or as `config.split` says; see `split_items`.
 
     Raises:
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
@@ -172,7 +159,7 @@ def _check_different(listing: Listing) -> None:
 
 
 def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: np.ndarray) -> Splits:
-    """The items at the positions `kept` of the list, split."""
+    """The items at the positions `kept` of the list, split as all of them are."""
     whole = Dataset(
         listing.name,
         inputs,
@@ -182,72 +169,21 @@ def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: 
         protocol=listing.protocol,
         columns=listing.columns,
     )
-    level = choose_level(config.level, listing.labels)
-    parts = listing.parts or _divided_parts(config, listing, level)
-    _check_told(config, listing, level, parts)
-    kept_parts = {name: part[np.isin(part, kept)] for name, part in parts.items()}
-    train, *others = kept_parts
-    evaluation: dict[str, Dataset] = {}
-    for part in others:
-        name = part if evaluation else _relation(listing.labels[level], parts[train], parts[part])
-        evaluation[name] = whole.subset(kept_parts[part])
-    trained = whole.subset(kept_parts[train])
-    return Splits(trained if listing.protocol is None else replace(trained, protocol=None), evaluation, level)
-
-
-def _check_told(config: ImageFilesConfig, listing: Listing, level: str, parts: Mapping[str, np.ndarray]) -> None:
-    """ValueError if a given part is not what data.split says of it."""
-    labels = listing.labels[level]
-    trained = np.unique(labels[parts["train"]])
-    for part, index in parts.items() if listing.parts else ():
-        tested = np.unique(labels[index])
-        shared = np.isin(tested, trained)
-        wrong = tested[shared if config.split == "class-disjoint" else ~shared]
-        if config.split in ("class-disjoint", "in-class") and part != "train" and len(wrong):
-            told = "is in train, too" if config.split == "class-disjoint" else "is not in train"
-            raise ValueError(
-                f"split = {config.split!r} must be true of the given parts: {len(wrong)} of the {len(tested)} classes "
-                f"of {part!r} in {listing.place}, such as {listing.names[level][wrong[0]]!r}, {told}; correct them, or "
-                "remove data.split."
-            )
-
-
-def _relation(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> str:
-    trained, tested = set(labels[train].tolist()), set(labels[test].tolist())
-    return "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
-
-
-def _divided_parts(config: ImageFilesConfig, listing: Listing, level: str) -> dict[str, np.ndarray]:
-    """The parts of a list that gives none."""
-    if config.split == "in-class":
-        return _hold_out(config, listing)
-    classes = len(listing.names[level])
-    if classes < 4:
-        finer = list(listing.names)[list(listing.names).index(level) + 1 :]
-        enough = next((name for name in finer if len(listing.names[name]) >= 4), None)
-        raise ValueError(
-            'split = "class-disjoint" needs at least four classes, two to train on and two unseen: '
-            f"{listing.place} has {classes} at level {level!r}; add classes, "
-            + (f'train on a finer level (data.level = "{enough}" has {len(listing.names[enough])}), ' if enough else "")
-            + 'or set data.split = "in-class".'
+    given = None
+    if listing.parts:
+        given = np.full(len(whole), "", object)
+        for part, index in listing.parts.items():
+            given[index] = part
+    splits = split_items(whole, choose_level(config.level, listing.labels), config, given, listing.place)
+    if len(kept) < len(whole):
+        ids = {listing.ids[i] for i in kept.tolist()}
+        splits = replace(
+            splits,
+            train=_only(splits.train, ids),
+            evaluation={name: _only(data, ids) for name, data in splits.evaluation.items()},
         )
-    trained = listing.labels[level] < (classes + 1) // 2
-    return {"train": np.flatnonzero(trained), "test": np.flatnonzero(~trained)}
+    return splits if listing.protocol is None else replace(splits, train=replace(splits.train, protocol=None))
 
 
-def _hold_out(config: ImageFilesConfig, listing: Listing) -> dict[str, np.ndarray]:
-    """Hold out a share of every finest class, at least two images, leaving two; a class of two or three stays whole."""
-    fine = list(listing.labels.values())[-1]
-    generator = np.random.default_rng(config.seed)
-    held = np.zeros(len(fine), bool)
-    order = np.argsort(fine, kind="stable")
-    for items in np.split(order, np.flatnonzero(np.diff(fine[order])) + 1):
-        items = generator.permutation(items)
-        count = min(max(round(config.holdout * len(items)), 2), len(items) - 2)
-        if count >= 2:
-            held[items[:count]] = True
-    if not held.any():
-        raise ValueError(
-            f'split = "in-class" needs classes of at least four images: {listing.place} has none; add some.'
-        )
-    return {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
+def _only(data: Dataset, ids: Set[str]) -> Dataset:
+    return data.subset(np.flatnonzero([id in ids for id in data.ids]))

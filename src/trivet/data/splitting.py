@@ -1,4 +1,4 @@
-"""Items listed in one file: as a column of it splits them, by classes, or with a share of every class held out."""
+"""How the items of a list are split: as it says, by classes, or with a share of every class held out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,23 @@ RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table o
 SHOWN = 3  # classes or names that a message lists
 
 
-class ListedConfig(DataConfig):
+class SplitConfig(DataConfig):
+    """Of items that are split as settings say."""
+
+    split: str = "auto"  # narrowed to what each data set offers
+    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
+    seed: int = Field(0, ge=0, description='Decides which items split = "in-class" holds out.')
+
+    @model_validator(mode="after")
+    def _check_held_out(self) -> Self:
+        fields = type(self).model_fields
+        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
+        if unused and self.split != "in-class":
+            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
+        return self
+
+
+class ListedConfig(SplitConfig):
     """Of items that one file lists."""
 
     levels: tuple[str, ...] | None = Field(
@@ -30,8 +46,6 @@ class ListedConfig(DataConfig):
         "column class-disjoint. class-disjoint: the first half of the classes in sorted order is trained on, the rest "
         "is unseen. in-class: a share of every class is held out. With a column split these two only check it.",
     )
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which items split = "in-class" holds out.')
 
     @property
     def label_levels(self) -> tuple[str, ...] | None:
@@ -48,14 +62,10 @@ class ListedConfig(DataConfig):
                 f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
                 f"got {clash[0]!r}; rename it."
             )
-        fields = type(self).model_fields
-        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
-        if unused and self.split != "in-class":
-            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
         return self
 
 
-def split_items(whole: Dataset, level: str, config: ListedConfig, given: np.ndarray | None, path: Path) -> Splits:
+def split_items(whole: Dataset, level: str, config: SplitConfig, given: np.ndarray | None, path: Path) -> Splits:
     """The items as the settings split them; `Splits.level` is the level trained on.
 
     Args:
@@ -75,7 +85,7 @@ def split_items(whole: Dataset, level: str, config: ListedConfig, given: np.ndar
 
 
 def _given(
-    whole: Dataset, level: str, config: ListedConfig, given: np.ndarray, path: Path
+    whole: Dataset, level: str, config: SplitConfig, given: np.ndarray, path: Path
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     parts = list(dict.fromkeys(given.tolist()))
     if "train" not in parts or len(parts) < 2:
@@ -108,7 +118,7 @@ def _given(
 
 
 def _check_told(
-    whole: Dataset, level: str, config: ListedConfig, part: str, trained: set[int], tested: set[int], path: Path
+    whole: Dataset, level: str, config: SplitConfig, part: str, trained: set[int], tested: set[int], path: Path
 ) -> None:
     """ValueError if the classes of a part are not what data.split says of them."""
     wrong = {"class-disjoint": tested & trained, "in-class": tested - trained}.get(config.split, set())
@@ -136,14 +146,14 @@ def _half_of_the_classes(whole: Dataset, level: str, path: Path) -> tuple[np.nda
     return np.flatnonzero(labels < trained), {"unseen": np.flatnonzero(labels >= trained)}
 
 
-def _share_of_every_class(whole: Dataset, config: ListedConfig, path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _share_of_every_class(whole: Dataset, config: SplitConfig, path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Hold out a share of every finest class, at least two items, leaving two; a class of two or three stays whole."""
     fine = list(whole.labels.values())[-1]
-    order = np.random.default_rng(config.seed).permutation(len(fine))
-    order = order[np.argsort(fine[order], kind="stable")]  # class by class, each in random order
-    ends = np.cumsum(np.bincount(fine))
+    generator = np.random.default_rng(config.seed)
     held = np.zeros(len(whole), bool)
-    for items in np.split(order, ends[:-1]):
+    order = np.argsort(fine, kind="stable")
+    for items in np.split(order, np.flatnonzero(np.diff(fine[order])) + 1):  # class by class
+        items = generator.permutation(items)
         count = min(max(round(config.holdout * len(items)), 2), len(items) - 2)
         if count >= 2:
             held[items[:count]] = True

@@ -24,7 +24,6 @@ from trivet.tables.vectors import ASKED, CAMERA, ID, SPLIT, Vectors, class_numbe
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
-TRAIN, TEST, VALIDATION = "train", "test", ("val", "valid", "validation", "dev")
 EMBEDDING = "embedding"
 SHOWN = 8
 
@@ -109,7 +108,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         ids=ids,
         labels=labels,
         names=names,
-        parts=_parts(config, rows, vectors),
+        parts=_parts(vectors),
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
         columns=_others(rows, {image, *levels, *ID, *SPLIT, *ASKED, EMBEDDING, *(config.box or ())}, vectors),
@@ -215,23 +214,12 @@ def _numbered(rows: Rows, image: str, ids: tuple[str, ...] | None) -> tuple[str,
     return ids
 
 
-def _parts(config: TableConfig, rows: Rows, vectors: Vectors) -> dict[str, np.ndarray]:
-    """The rows of each part, train first; empty without a column split."""
+def _parts(vectors: Vectors) -> dict[str, np.ndarray]:
+    """The rows of each part; empty without a column split."""
     if vectors.splits is None:
         return {}
     (numbers,), names = class_numbers(vectors.splits)
-    if TRAIN not in names or len(names) < 2:
-        raise ValueError(
-            f"the column split must say train of some rows and test or val of others: {rows.path} has {listed(names)}; "
-            "rename them, or remove the column."
-        )
-    order = sorted(names, key=lambda name: (name != TRAIN, name in VALIDATION, name != TEST, name))
-    if wrong := [name for name in names if not name.strip() or Path(name).name != name]:  # each becomes a file
-        raise ValueError(f"the names in the column split must be names that a file can have: got {wrong[0]!r}.")
-    parts = {"val" if name in VALIDATION else name: np.flatnonzero(numbers == names.index(name)) for name in order}
-    if len(parts) < len(names):
-        raise ValueError(f"the column split must name one part for validation: {rows.path} has {listed(names)}.")
-    return parts
+    return {name: np.flatnonzero(numbers == number) for number, name in enumerate(names)}
 
 
 def _boxes(config: TableConfig, rows: Rows) -> np.ndarray | None:
