@@ -69,7 +69,7 @@ def test_texts_reach_a_report_that_shows_them(
         (["--vectors", "named.npz", "--set", "model.name=conv4"], "conv4 takes images"),
         (["--vectors", "named.npz", "--folds", "17"], "data.folds must be at most the number of training classes"),
         (["--texts", "asked.csv", "--labels", "text"], "must be a different column from the texts"),
-        (["--texts", "named.npz"], "texts must be in a file .csv, .parquet"),
+        (["--texts", "named.npz"], "texts must be in a file .csv, .tsv"),
         (["--resume", ".", "--vectors", "named.npz"], "leave out --vectors"),
         ([], "train needs one of a settings file"),
     ],

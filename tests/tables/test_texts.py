@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from trivet.tables import read_texts
@@ -32,7 +33,7 @@ def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_pa
     ("content", "sentence"),
     [
         ("words,kind\nx,a\n", "must have a column 'text': .* has 'words', 'kind'; name the one .* with --text"),
-        ("text,kind\n", "at least one text"),
+        ("text,kind\n", "at least one row"),
         ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, rows 1, 2 counted from 0"),
         ("text,kind\nx,a\ny\n", "must be a complete csv file"),
         ("text,text\nx,a\n", "'text' occurs twice"),
@@ -46,3 +47,15 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: s
     with pytest.raises(ValueError, match=sentence) as error:
         read_texts(tmp_path / "texts.csv", lengths)
     assert "\n" not in str(error.value)
+
+
+def test_texts_of_a_hugging_face_data_set_saved_on_disk(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a b", "c d"], "intent": pa.array([1, 0], pa.int64())})
+    with pa.OSFile(str(tmp_path / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as file:
+        file.write_table(table)
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    features = '{"features": {"intent": {"_type": "ClassLabel", "names": ["pay", "ask"]}}}'
+    (tmp_path / "dataset_info.json").write_text(features)
+    vectors, texts = read_texts(tmp_path, lambda texts: np.zeros((len(texts), 1)))
+    assert texts == ["a b", "c d"]
+    assert vectors.labels["intent"].tolist() == ["ask", "pay"]

@@ -1,4 +1,4 @@
-"""The rows of a csv, tsv or parquet file, or of a Hugging Face data set saved on disk, without embeddings."""
+"""The rows of a csv, tsv, parquet or JSON lines file, or of a Hugging Face data set saved on disk, as columns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.json
 
 from trivet.config import nearest
+from trivet.documents import check_regular
 from trivet.tables.csv import CsvTable
-from trivet.tables.parquet import is_readable
+from trivet.tables.parquet import is_readable, open_parquet
 from trivet.tables.saved import is_saved, read_saved
 from trivet.tables.source import Source, arrow_column, check_columns, whole
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+JSON_LINES = (".jsonl", ".ndjson")
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", *JSON_LINES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,8 @@ class Rows:
         """
         if name not in self.table.column_names:
             raise ValueError(f"{kind} must be a column: {self.path} has no {name!r}; {nearest(name, self.names)}")
-        return self.table.column(name)
+        column = self.table.column(name)
+        return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
     @property
     def names(self) -> list[str]:
@@ -52,8 +55,11 @@ class Rows:
         return list(self.table.column_names)
 
 
-def open_rows(path: Path) -> Rows:
+def open_rows(path: Path, what: str = "a table") -> Rows:
     """The rows of a table, by the suffix of its file.
+
+    Args:
+        what: it is, for errors.
 
     Raises:
         ValueError: if the file is missing, broken, empty or of another kind.
@@ -61,17 +67,22 @@ def open_rows(path: Path) -> Rows:
     if path.is_dir():
         if not is_saved(path):
             raise ValueError(
-                f"a folder must be a Hugging Face data set as save_to_disk writes it: {path} has no state.json; give a "
-                "file, or save the data set again."
+                f"{what} in a folder must be a Hugging Face data set as save_to_disk writes it: {path} has no "
+                "state.json; give a file, or save the data set again."
             )
         table = read_saved(path)
     elif not path.is_file():
-        raise ValueError(f"a table must be a file or a folder: {path} does not exist; check the path.")
+        raise ValueError(f"{what} must be in a file or a folder: {path} does not exist; check the path.")
     elif path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"a table must be one of {', '.join(SUFFIXES)}: got {path}; save it as one of these.")
+        raise ValueError(f"{what} must be in a file {', '.join(SUFFIXES)}: got {path}; save it as one of these.")
     elif path.suffix.lower() == ".parquet":
+        file = open_parquet(path)
         with whole(path, "parquet"):
-            table = pa.parquet.read_table(path, memory_map=True)
+            table = file.read()
+    elif path.suffix.lower() in JSON_LINES:
+        check_regular(path, what)
+        with whole(path, "JSON lines"):
+            table = pa.json.read_json(path, read_options=pa.json.ReadOptions(use_threads=False))
     else:
         csv = CsvTable.read(path)
         _check(path, csv.table)

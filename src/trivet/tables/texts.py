@@ -1,4 +1,4 @@
-"""Texts with their labels in a csv, parquet or JSON lines file."""
+"""Texts with their labels in a csv, parquet or JSON lines file, or in a Hugging Face data set saved on disk."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.json
-import pyarrow.parquet
 
 from trivet.config import nearest
-from trivet.tables.csv import CsvTable
-from trivet.tables.parquet import is_readable
-from trivet.tables.source import Column, Source, arrow_column, check_columns, listed, whole
+from trivet.tables.rows import open_rows
+from trivet.tables.source import Source, listed
 from trivet.tables.vectors import Vectors, select_rows
 
 TEXT = "text"
-SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")
 
 
 def read_texts(
@@ -45,10 +40,8 @@ def read_texts(
     Raises:
         ValueError: if the file is broken or empty, a row has no text, or as `trivet.tables.read_vectors` and `encode`.
     """
-    if not path.is_file():
-        raise ValueError(f"texts must be read from a file: {path} does not exist; check the path.")
-    columns, column_of = _open(path)
-    check_columns(path, columns)
+    opened = open_rows(path, "texts").source
+    columns, column_of = opened.columns, opened.column
     if text not in columns:
         guess, _, _ = nearest(text, columns).partition("Allowed")
         raise ValueError(
@@ -78,27 +71,3 @@ def read_texts(
             "0; fill them in, or leave out these rows."
         )
     return replace(selected, embeddings=encode(texts)), texts
-
-
-def _open(path: Path) -> tuple[list[str], Callable[[str], Column]]:
-    """The names of the columns, and how to read one.
-
-    Raises:
-        ValueError: if the file is broken or of another kind.
-    """
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        table = CsvTable.read(path)
-        # Read as numbers where all are: but for texts, which stay as they are written.
-        source = table.source(np.empty((len(table), 0)))
-        return table.columns, source.column
-    if suffix not in SUFFIXES:
-        raise ValueError(f"texts must be in a file {', '.join(SUFFIXES)}: got {path}; save them as one of these.")
-    with whole(path, "parquet" if suffix == ".parquet" else "JSON lines"):
-        if suffix == ".parquet":
-            columns = pa.parquet.read_table(path)
-        else:
-            options = pa.json.ReadOptions(use_threads=False)
-            columns = pa.json.read_json(path, read_options=options)
-    readable = [field.name for field in columns.schema if is_readable(field.type)]
-    return readable, lambda name: arrow_column(path, name, columns.column(name))
