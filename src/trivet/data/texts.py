@@ -33,8 +33,8 @@ class TextsConfig(ListedConfig):
 
     name: Literal["texts"] = "texts"
     path: Path = Field(
-        description="The texts and their labels: a .csv, .parquet or .jsonl (JSON lines), relative to the current "
-        "folder."
+        description="The texts and their labels: a .csv, .tsv, .parquet or .jsonl (JSON lines), or the folder of a "
+        "Hugging Face data set saved on disk, relative to the current folder."
     )
     text: str = Field(TEXT, description="The column of the texts.")
     encoder: str | None = Field(
