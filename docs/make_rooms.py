@@ -13,7 +13,7 @@ BEGIN, END = "<!-- order of imports: docs/make_rooms.py -->\n", "<!-- end -->"
 
 # From the lowest up: a room imports those of the lines above its own and nothing else.
 LAYERS = [
-    {"arguments", "lazy", "files", "extras", "progress", "signals", "wording"},
+    {"arguments", "documents", "lazy", "files", "extras", "outputs", "progress", "signals", "terminal", "wording"},
     {"config", "plugins"},
     {"geometry"},
     {"mining"},

@@ -49,7 +49,7 @@ def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
     ("given", "said"),
     [
         ({"monitor": {"attempts": [{"events": [{"kind": "dead-sampler"}]}]}}, "an Event in a record must have 'step'"),
-        ({"data": [1]}, r"a RunData in a record must be an object: got \[1\]"),
+        ({"data": [1]}, r"data must be an object: got \[1\]"),
     ],
 )
 def test_a_broken_record_is_refused_in_a_sentence(given: dict[str, Any], said: str) -> None:

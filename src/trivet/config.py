@@ -27,8 +27,11 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from trivet.arguments import nearest
+from trivet.documents import LARGEST_SETTINGS, parse_toml, read_text
 
 __all__ = ["Config", "nearest"]
+
+DEEPEST = 8  # sections within sections
 
 
 class Config(BaseModel):
@@ -56,12 +59,10 @@ class Config(BaseModel):
             ValueError: if the file is missing, is not TOML, or a setting is unknown or out of range.
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            values = parse_toml(read_text(path, "the settings", LARGEST_SETTINGS))
         except FileNotFoundError:
             raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
-        except IsADirectoryError:
-            raise ValueError(f"the settings must be a TOML file: got the folder {path}; name the file in it.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise ValueError(f"{path} must be a TOML file: {error}.") from None
         return cls.parse(overridden(values, overrides), source=str(path))
 
@@ -189,10 +190,14 @@ def _set(values: dict[str, Any], override: str) -> None:
     if not equals or not path.strip():
         raise ValueError(f"--set needs section.key=value: got {override!r}.")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
+        value = parse_toml(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except ValueError as error:
+        raise ValueError(f"--set {path.strip()} must have a TOML value: {error}.") from None
     *sections, key = path.strip().split(".")
+    if len(sections) > DEEPEST:
+        raise ValueError(f"--set needs section.key=value: got {len(sections)} sections.")
     for section in sections:
         inner = values.setdefault(section, {})
         if not isinstance(inner, dict):

@@ -243,8 +243,7 @@ def test_a_folder_that_cannot_keep_a_forecast_is_said(
     code, _, said = run(capsys, monkeypatch, "empty", "--report", "empty/report.html")
     assert (code, said) == (
         2,
-        "trivet: --report must lie outside the run, whose own page shows the forecast: got empty/report.html; leave it "
-        "out.\n",
+        "trivet: --report must lie outside of what is read: empty/report.html lies in empty; choose another place.\n",
     )
     assert not (folder / "empty" / "report.html").exists()
     code, _, said = run(capsys, monkeypatch, "empty", "--set", "training.steps=9")

@@ -85,7 +85,7 @@ def test_an_approximate_index_says_its_parameters_and_recall(
     ("arguments", "said"),
     [
         (["index", "gone.npz", "-o", "made"], "gone.npz does not exist"),
-        (["index", "some.npz", "-o", "some.npz"], "is not just an index, it holds some.npz"),
+        (["index", "some.npz", "-o", "some.npz"], "--output must not name what is read: got some.npz"),
         (["index", "some.npz", "-o", "made", "--kind", "flat"], "flat"),
         (["index", "some.npz"], "--output"),
         (["search", ".", "item 3"], "an index folder must hold index.json"),

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import ast
+import os
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
-from trivet.data.images import decode_files, decode_image
+import trivet
+from trivet.data.images import FORMATS, decode_files, decode_image
 
 
 def test_the_centre_is_cropped_from_the_resized_image(tmp_path: Path) -> None:
@@ -71,3 +74,46 @@ def test_broken_files_are_named_and_the_others_decoded(tmp_path: Path, monkeypat
     assert (into[7] == 11).all()
     assert calls == [(2, 8), (4, 8), (6, 8), (8, 8)]
     assert not caught
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def test_only_the_documented_formats_are_tried_and_no_program_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A .png that holds PostScript made Pillow start Ghostscript."""
+    program, started = tmp_path / "bin" / "gs", tmp_path / "started"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho yes > {started}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    (tmp_path / "a.png").write_bytes(POSTSCRIPT)
+    others = {"b.png": "PPM", "c.jpg": "TGA", "d.png": "ICO", "e.gif": "PCX"}
+    for name, kind in others.items():
+        Image.new("RGB", (16, 16)).save(tmp_path / name, kind)
+    paths = [tmp_path / "a.png", *(tmp_path / name for name in others)]
+    assert list(decode_files(paths, size=4, channels=3, into=None)) == [0, 1, 2, 3, 4]
+    assert not started.exists()
+    for kind in FORMATS:
+        Image.new("RGB", (16, 16), (9, 9, 9)).save(tmp_path / "any.png", kind)
+        assert decode_files([tmp_path / "any.png"], size=4, channels=3, into=None) == {}, kind
+
+
+def test_every_image_is_opened_in_one_place() -> None:
+    opening = set()
+    for path in Path(trivet.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called.endswith(("Image.open", "imread", "read_image", "default_loader", "ImageFolder")):
+                opening.add((path.name, ast.unparse(node)))
+    assert opening == {("images.py", "Image.open(source, formats=formats)")}
+
+
+def test_a_pipe_or_a_device_is_no_image(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    found = decode_files([tmp_path / "pipe.png", tmp_path / "zero.png"], size=4, channels=3, into=None)
+    assert all("is a device or a pipe" in reason for reason in found.values())
+    assert len(found) == 2

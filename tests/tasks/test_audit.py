@@ -238,8 +238,8 @@ def test_what_is_decided_on_suspects_is_trained_on(
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:5] == ["id", "label", "proposed_label", "probability_wrong", "evidence"]
     assert list(rows[0])[5:] == [*PROBABILITIES, "duplicate", "duplicate_of", "duplicate_label", "outlier", "text"]
-    assert [{column: row[column] for column in audit.COLUMNS} for row in rows] == [
-        {column: str(one[column]) for column in audit.COLUMNS} for one in found["suspects"]
+    assert [{column: row[column] for column in audit.SUSPECTS} for row in rows] == [
+        {column: str(one[column]) for column in audit.SUSPECTS} for one in found["suspects"]
     ]
     chances = [float(row["probability_wrong"]) for row in rows]
     assert chances == sorted(chances, reverse=True)
@@ -417,15 +417,12 @@ def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) ->
     Path("mine.csv").write_text("id,label\n1,2\n")
     before = contents(files)
     for wrong, sentence in (
-        (
-            Outputs(out=Path("s.csv")),
-            "an audit does not overwrite files: s.csv exists; choose another --out, or add --force",
-        ),
-        (Outputs(decisions=Path("d.csv")), "d.csv exists; choose another --decisions"),
-        (Outputs(report=Path("r.html")), "r.html exists; choose another --report"),
-        (Outputs(out=Path("mine.csv"), force=True), "mine.csv does not begin with 'id,label,proposed_label,"),
-        (Outputs(decisions=Path("s.csv"), force=True), "s.csv does not begin with 'id,decision,label'"),
-        (Outputs(report=Path("pets.npz"), force=True), "pets.npz does not begin with"),
+        (Outputs(out=Path("s.csv")), "s.csv exists: choose another --out, or add --force to replace it"),
+        (Outputs(decisions=Path("d.csv")), "d.csv exists: choose another --decisions"),
+        (Outputs(report=Path("r.html")), "r.html exists: choose another --report"),
+        (Outputs(out=Path("mine.csv"), force=True), "a file that it wrote itself: mine.csv exists and is none"),
+        (Outputs(decisions=Path("s.csv"), force=True), "a file that it wrote itself: s.csv exists and is none"),
+        (Outputs(report=Path("pets.npz"), force=True), "--report must not name what is read: got pets.npz"),
         (Outputs(out=Path("x.csv"), decisions=Path("./x.csv")), "outputs must be different files"),
         (Outputs(out=Path("gone/x.csv")), "make the folder first"),
         (Outputs(relabel_above=0.5), "--relabel-above fills in a decision file"),

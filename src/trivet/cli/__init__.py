@@ -11,6 +11,7 @@ from types import FrameType
 from trivet.cli.stopped import Named
 from trivet.extras import missing
 from trivet.signals import ending_signals
+from trivet.terminal import message, prepare
 
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
 COMMANDS = {
@@ -41,6 +42,7 @@ def main() -> None:
 
 def _run(arguments: list[str], came: list[int]) -> int:
     named = Named(arguments)
+    prepare()
     try:
         import typer
 
@@ -78,7 +80,11 @@ def _explained(error: Exception) -> tuple[str, int]:
             f"{error.filename} must be readable and writable: {error.strerror}; free disk space, change the "
             "permissions or choose another place (files written before are kept)."
         ), 2
-    text = " ".join(str(error).split())
+    text = str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in text):
+        return f"what is asked must fit into memory, and does not: {text}; ask for less, or give smaller files.", 2
+    if isinstance(error, OverflowError):
+        return f"numbers must be of a usual size: {text}; give a smaller one.", 2
     if isinstance(error, ValueError | OSError):
         return text, 2
     return f"unexpected {type(error).__name__}: {text} (set TRIVET_TRACEBACK=1 to see where)", 1
@@ -86,5 +92,5 @@ def _explained(error: Exception) -> tuple[str, int]:
 
 def _say(sentence: str, code: int) -> int:
     with suppress(OSError):  # the terminal may be gone
-        print(f"trivet: {sentence}", file=sys.stderr)
+        print(f"trivet: {message(sentence)}", file=sys.stderr)
     return code

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
-from trivet.cli.output import command_line, print_json, print_table, say
+from trivet.cli.output import command_line, echo, print_json, print_table, say
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -219,7 +219,7 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
         say(f"Note: {note}")
     for key, said in (("out", "Suspects"), ("decisions", "Decisions"), ("report", "Report")):
         if key in result:
-            typer.echo(f"{said}: {result[key]}")
+            echo(f"{said}: {result[key]}")
 
 
 def _headline(rate: Mapping[str, Any]) -> str:

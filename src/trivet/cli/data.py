@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trivet.cli.options import DataRoot, Json
-from trivet.cli.output import print_json
+from trivet.cli.output import echo, print_json
 
 data = typer.Typer(help="List and download data sets.", rich_markup_mode=None)
 
@@ -24,9 +24,9 @@ def list_all(json: Json = False) -> int:
         return 0
     for name, one in DATA_SETS.items():
         levels = " > ".join(one.levels) or "levels from the data"
-        typer.echo(f"{name:<14} {one.description} ({levels})")
+        echo(f"{name:<14} {one.description} ({levels})")
         if one.published:
-            typer.echo(f"{'':<14} {one.published}")
+            echo(f"{'':<14} {one.published}")
     return 0
 
 
@@ -43,5 +43,5 @@ def download(
     if json:
         print_json({"name": name, "folder": None if folder is None else str(folder)})
     else:
-        typer.echo(f"{name} needs no download" if folder is None else f"{name} is in {folder}")
+        echo(f"{name} needs no download" if folder is None else f"{name} is in {folder}")
     return 0

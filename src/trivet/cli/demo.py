@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.options import Json
-from trivet.cli.output import command_line, print_json
+from trivet.cli.options import Json, check_folder
+from trivet.cli.output import command_line, echo, print_json
 
 
 def demo(
+    context: typer.Context,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the page, the picture and the record.")
     ] = Path("runs/demo"),
@@ -19,6 +20,7 @@ def demo(
     json: Json = False,
 ) -> int:
     """Show a class collapse on real images, and how easy positives prevent it."""
+    check_folder(context, output)
     from trivet.papers.levi2021.demo import demonstrate  # here: it loads the training stack
 
     record = demonstrate(output, force=force, command=command_line(), progress=True)
@@ -32,6 +34,6 @@ def demo(
         )
     else:
         for sentence in record["text"]:
-            typer.echo(sentence)
-        typer.echo(f"Report: {report}")
+            echo(sentence)
+        echo(f"Report: {report}")
     return 0

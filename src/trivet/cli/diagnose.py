@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, refuse
-from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, refuse
+from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
+from trivet.outputs import page
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -73,7 +74,7 @@ def diagnose(
     json: Json = False,
 ) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
-    check_output(report)
+    check_written(context, own={"report": page("diagnosis")})
     if Failure.WORSE in (fail_on or ()) and not reference and not any(path.is_dir() for path in embeddings):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(path.is_dir() for path in (*embeddings, *(reference or []))):
@@ -121,10 +122,10 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
         say(f"Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}", indent=2)
         for note in one["notes"]:
             say(f"Note: {note}", indent=2)
-        typer.echo()
+        echo()
     print_table(None, ("measure",), names, _measured(results))
     if "report" in result:
-        typer.echo(f"Report: {result['report']}")
+        echo(f"Report: {result['report']}")
 
 
 def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from trivet.cli.options import DataRoot, Json, check_output, exists, refuse
-from trivet.cli.output import print_json
+from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
+from trivet.cli.output import echo, print_json
+from trivet.outputs import embeddings
 from trivet.progress import shown
 
 
@@ -28,9 +29,7 @@ def embed(
     json: Json = False,
 ) -> int:
     """Embed images, texts or vectors with the model of a run, into a parquet file."""
-    check_output(output)
-    if output.exists() and not force:
-        raise ValueError(f"the output file must be new: {output} exists; choose another name, or use --force.")
+    check_written(context, data, own={"output": embeddings}, force=force)
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
     with shown("embeddings"):
@@ -41,5 +40,5 @@ def embed(
         print_json(result)
     else:
         skipped = f", {len(result['skipped'])} unreadable images skipped" if result["skipped"] else ""
-        typer.echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
+        echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
     return 0

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.options import DataRoot, Distance, Json, Report, check_output, exists, given, refuse
-from trivet.cli.output import command_line, per_cent, print_json, print_table, say
+from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
+from trivet.cli.output import command_line, echo, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
+from trivet.outputs import PER_CLASS, page
+from trivet.outputs import table as csv_table
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -46,7 +48,9 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
     ] = None,
-    table: Annotated[Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.", callback=exists)
+    ] = None,
     measures: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,8 +107,8 @@ def evaluate(
         refuse(context, "nmi+ is not among the --measures", "nmi_plus")
     if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
         refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
-    for out in (report, per_class):
-        check_output(out)
+    own = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, whole=False)}
+    check_written(context, *([] if paths else [query, gallery]), own=own)
     from dataclasses import replace
 
     with shown("loading the evaluation"):
@@ -171,7 +175,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         for line in _notes(record):
             say(f"{record['embeddings']}: {line}")
     if "report" in result:
-        typer.echo(f"Report: {result['report']}")
+        echo(f"Report: {result['report']}")
 
 
 def _print_measures(record: EvaluationRecord, level: str) -> None:

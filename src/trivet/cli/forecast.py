@@ -11,14 +11,16 @@ import typer
 
 import trivet
 from trivet.arguments import check_name
-from trivet.cli.options import Change, DataRoot, Json, Report, check_output, exists
-from trivet.cli.output import command_line, digits, print_json, print_table, say
+from trivet.cli.options import Change, DataRoot, Json, Report, check_written, exists
+from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
+from trivet.outputs import page
 from trivet.progress import shown
 
 AXES = ("classes", "samples", "dim")
 
 
 def forecast(
+    context: typer.Context,
     config: Annotated[
         Path,
         typer.Argument(
@@ -53,14 +55,9 @@ def forecast(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
         )
     axes = parse_grid([*(grid or []), *(more or [])])
-    check_output(report)
-    if config.is_dir():
-        if set:
-            raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
-        if report is not None and report.resolve().is_relative_to(config.resolve()):
-            raise ValueError(
-                f"--report must lie outside the run, whose own page shows the forecast: got {report}; leave it out."
-            )
+    check_written(context, own={"report": page("forecast")})
+    if config.is_dir() and set:
+        raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
     from trivet.training.config import RunConfig
 
     settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
@@ -186,4 +183,4 @@ def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
 
 def _print_end(result: Mapping[str, Any]) -> None:
     if "report" in result:
-        typer.echo(f"Report: {result['report']}")
+        echo(f"Report: {result['report']}")

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import trivet
 from trivet.cli import COMMANDS
+from trivet.cli.output import echo
 
 WIDEST = max(len(name) for names in COMMANDS.values() for name in names)
 
@@ -77,5 +78,5 @@ def version(
 ) -> None:
     """Train embeddings that do not collapse."""
     if show:
-        typer.echo(f"trivet {trivet.__version__}")
+        echo(f"trivet {trivet.__version__}")
         raise typer.Exit

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.cli.options import Distance, Json, exists
-from trivet.cli.output import print_json
+from trivet.cli.options import Distance, Json, check_folder, exists
+from trivet.cli.output import echo, print_json
 from trivet.progress import shown
 
 
 def index(
+    context: typer.Context,
     source: Annotated[
         Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.", callback=exists)
     ],
@@ -31,7 +32,9 @@ def index(
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None,
-    table: Annotated[Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.", callback=exists)
+    ] = None,
     text_model: Annotated[
         str | None,
         typer.Option(
@@ -42,6 +45,7 @@ def index(
     json: Json = False,
 ) -> int:
     """Make an index of embeddings, for trivet search."""
+    check_folder(context, output)
     with shown("index"):
         from trivet.tasks.index import make_index  # here: it loads the training stack
 
@@ -60,12 +64,12 @@ def index(
     if json:
         print_json({"index": str(output), **made})
         return 0
-    typer.echo(f"{made['items']} items of dimension {made['dimension']} in {output}, {made['distance']} distance")
+    echo(f"{made['items']} items of dimension {made['dimension']} in {output}, {made['distance']} distance")
     chosen = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
     if made["kind"] == "exact":
-        typer.echo("exact search")
+        echo("exact search")
     else:
-        typer.echo(
+        echo(
             f"{made['kind']}: {chosen}; recall@{made['recall_at']} {100 * made['recall']:.1f} % relative to exact "
             f"search, measured on {made['recall_queries']} items"
         )

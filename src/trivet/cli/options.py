@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import typer
 
+from trivet.documents import check_regular
 from trivet.files import recover
+from trivet.outputs import Output, OutputFolder, Recognised, check_outputs
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 DataRoot = Annotated[
@@ -27,11 +30,13 @@ Paths = TypeVar("Paths", Path | None, list[Path] | None)
 
 
 def exists(paths: Paths) -> Paths:
-    """The path or paths of an argument; ValueError if one does not exist."""
+    """The path or paths of an argument; ValueError if one does not exist, or is a device or a pipe."""
     for path in [paths] if isinstance(paths, Path) else paths or []:
         recover(path)  # what a killed command has moved away comes back
         if not path.exists():
             raise ValueError(f"an input must exist: {path} does not exist; check the path.")
+        if not path.is_dir():
+            check_regular(path, "an input")
     return paths
 
 
@@ -50,7 +55,32 @@ def refuse(context: typer.Context, reason: str, *names: str) -> None:
         raise ValueError(f"{reason}: leave out {', '.join(written)}.")
 
 
-def check_output(file: Path | None) -> None:
-    """ValueError unless a file can be written there."""
-    if file is not None and (file.is_dir() or not file.parent.is_dir()):
-        raise ValueError(f"an output must be a file in a folder that exists: got {file}; make the folder first.")
+def check_written(
+    context: typer.Context, *reads: str | None, own: Mapping[str, Recognised], force: bool | None = None
+) -> None:
+    """Check the options that name a file to write, as `trivet.outputs.check_outputs` does.
+
+    Args:
+        reads: what the command reads beside its arguments and options that are paths.
+        own: option -> how a file that this option wrote is recognised.
+        force: whether `--force` was given; None for a command without it.
+    """
+    outputs = [
+        Output(option.opts[0], context.params[option.name], own[option.name], force)
+        for option in context.command.params
+        if option.name in own and context.params[option.name] is not None
+    ]
+    check_outputs(outputs, [*_paths(context, own), *(Path(name) for name in reads if name)])
+
+
+def check_folder(context: typer.Context, path: Path, names: Sequence[str] = (), *, kept: Sequence[str] = ()) -> None:
+    """Check the option `--output` that names a folder to make, as `trivet.outputs.check_outputs` does."""
+    check_outputs([OutputFolder("--output", path, names, kept)], _paths(context, {"output"}))
+
+
+def _paths(context: typer.Context, outputs: Container[str]) -> list[Path]:
+    """The paths that a command reads; data sets by name lie where no command writes."""
+    given = [value for name, value in context.params.items() if name not in outputs and name != "data_root"]
+    return [
+        path for value in given for path in (value if isinstance(value, list) else [value]) if isinstance(path, Path)
+    ]

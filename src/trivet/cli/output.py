@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -12,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
+
+from trivet.terminal import json_text, printable
 
 FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
 
@@ -23,12 +24,17 @@ def command_line() -> str:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    print(json_text(value))
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """A line that is not broken, such as one with a path; on standard error if asked for."""
+    typer.echo(printable(text), err=err)
 
 
 def say(text: str, *, bold: bool = False, indent: int = 0) -> None:
     """A paragraph; a terminal breaks it between words and never inside one, so that numbers and paths stay whole."""
-    margin = " " * indent
+    margin, text = " " * indent, printable(text.replace("\n", " "))
     columns = shutil.get_terminal_size((0, 0)).columns or len(margin + text)
     lines = textwrap.wrap(
         text,
@@ -64,7 +70,9 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console, rows = Console(), list(rows)
+    console, rows = Console(), [[printable(cell) for cell in row] for row in rows]
+    words, numbers = ([printable(head) for head in heads] for heads in (words, numbers))
+    title = None if title is None else printable(title)
     columns = [[head, *(row[place] for row in rows)] for place, head in enumerate((*words, *numbers))]
     widest = [max(map(cell_len, column)) for column in columns]
     room = max(6, (2 * console.width // 3 - 1) // max(1, len(words)) - FRAME)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from trivet.cli.output import per_cent, print_table, say
+from trivet.cli.output import echo, per_cent, print_table, say
 
 if TYPE_CHECKING:
     from trivet.records.run import RunRecord
@@ -83,7 +81,8 @@ def print_run(record: RunRecord, folder: Path) -> None:
     chosen = None if fell_back(whole) else choice_line(whole)
     for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(whole, run=str(folder))]:
         say(f"Note: {note}")
-    typer.echo(f"Run: {folder}\nReport: {folder / 'report.html'}")
+    echo(f"Run: {folder}")
+    echo(f"Report: {folder / 'report.html'}")
 
 
 def _happened(record: RunRecord) -> list[str]:
@@ -114,4 +113,4 @@ def print_folds(result: dict[str, Any]) -> None:
                 for name, values in measures.items()
             ],
         )
-    typer.echo("Runs: " + ", ".join(result["runs"]))
+    echo("Runs: " + ", ".join(result["runs"]))

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import DataRoot, Json, exists, refuse
-from trivet.cli.output import command_line, print_json, print_table
+from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
+from trivet.cli.output import command_line, echo, print_json, print_table
+from trivet.outputs import page
 from trivet.progress import shown
 
 
@@ -37,6 +38,7 @@ def search(
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
+    check_written(context, query, own={"sheet": page("sheet")})
     with shown("search"):
         from trivet.tasks.search import search_folder  # here: it loads the training stack
 
@@ -65,6 +67,6 @@ def print_result(result: Mapping[str, Any]) -> None:
             ],
         )
         if len(query["neighbours"]) < result["k"]:
-            typer.echo(f"Only {len(query['neighbours'])} other items exist; {result['k']} were requested.")
+            echo(f"Only {len(query['neighbours'])} other items exist; {result['k']} were requested.")
     if "sheet" in result:
-        typer.echo(f"Sheet: {result['sheet']}")
+        echo(f"Sheet: {result['sheet']}")

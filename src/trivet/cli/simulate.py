@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.cli.options import Json, given, refuse
-from trivet.cli.output import command_line, print_json, say
+from trivet.cli.options import Json, check_folder, exists, given, refuse
+from trivet.cli.output import command_line, echo, print_json, say
+from trivet.outputs import FIGURE_FOLDER
 from trivet.progress import shown, work
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def print_checks(subject: str, checks: Sequence[Any]) -> None:
         say(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
         say(f"expected: {row.expected}", indent=7)
         say(f"found: {row.found}", indent=7)
-    typer.echo()
+    echo()
 
 
 def _checked(subject: Subject | None, json: bool) -> int:
@@ -93,6 +94,7 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
             raise ValueError("simulate needs a folder for its figures: add --output, or --check to run checks alone.")
         refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
+    check_folder(context, output, FIGURE_FOLDER)
     from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
     from trivet.papers.simulate import check as checks_of
 
@@ -108,7 +110,7 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
     else:
         if check:
             print_checks(subject, checks)
-        typer.echo(f"Report: {output / PAGE}")
+        echo(f"Report: {output / PAGE}")
     return int(not all(row.holds for row in checks))
 
 
@@ -152,6 +154,7 @@ def dynamics(
             help="Embeddings for the scatter diagram: .npz, .npy with a .csv beside it, .parquet, or a run folder. "
             "Default: handwritten digits.",
             show_default=False,
+            callback=exists,
         ),
     ] = None,
     labels: Annotated[

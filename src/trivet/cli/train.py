@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trivet.cli.options import Change, DataRoot, Json, exists, refuse
-from trivet.cli.output import command_line, print_json
+from trivet.cli.options import Change, DataRoot, Json, check_folder, exists, refuse
+from trivet.cli.output import command_line, echo, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
+from trivet.outputs import RUN_FOLDER
 from trivet.progress import shown
 from trivet.signals import check_alone
 
@@ -53,8 +54,9 @@ def train(
         typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml or another file NAME."),
     ] = None,
     labels: Annotated[
-        list[str] | None,
+        list[Path] | None,  # of paths, so that what is read is not written over; a column is a path, too
         typer.Option(
+            metavar="TEXT",
             help="With settings: decisions on training labels, a csv file id,decision,label as trivet audit writes it: "
             "keep, relabel or drop; the same as --set data.decisions=FILE. With --vectors or --texts: a label column; "
             "may be repeated, the coarse one first, which is trained on.",
@@ -117,7 +119,7 @@ def train(
         if config is not None:
             settings = _read(config, set or [], labels)  # before what takes long to load
         else:
-            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": labels})
+            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
             data |= {} if encoder is None else {"encoder": encoder}
             settings = _made(data, set or [], folds, data_root)
@@ -125,6 +127,8 @@ def train(
             from trivet.tasks import train as run
 
         folder = output or Path("runs") / sources[0].stem
+        for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
+            check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
         if folds is not None:
             from trivet.tasks.folds import cross_validate
 
@@ -141,24 +145,26 @@ def train(
         return 0
     if record["status"] == "stopped":
         why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
-        typer.echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
+        echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
-        typer.echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
+        echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
     return 1
 
 
-def _read(config: Path, changes: list[str], decisions: list[str] | None) -> RunConfig:
+def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> RunConfig:
     """The settings of a file, with changes and a file of decisions on labels."""
     from trivet.training.config import RunConfig  # here: `--help` needs no settings
 
     if decisions is not None and len(decisions) > 1:
-        raise ValueError(f"--labels takes one file of decisions with a settings file: got {', '.join(decisions)}.")
+        raise ValueError(
+            f"--labels takes one file of decisions with a settings file: got {', '.join(map(str, decisions))}."
+        )
     for file in decisions or []:
-        exists(Path(file))
-        changes = [*changes, f"data.decisions={dumps(file)}"]
+        exists(file)
+        changes = [*changes, f"data.decisions={dumps(str(file))}"]
     return RunConfig.read(config, changes)
 
 
@@ -182,5 +188,5 @@ def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:
     if result["status"] == "finished":
         return 0
     why = f"the guard stopped {result['runs'][-1]}: {result['stopped_by']}" if "stopped_by" in result else "stopped"
-    typer.echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
+    echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
     return 1

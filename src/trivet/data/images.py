@@ -9,10 +9,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from trivet.documents import check_regular
 
 
 class Packed(Protocol):
@@ -25,7 +27,23 @@ Source = Path | Packed | np.ndarray  # a file, or pixels (H, W) or (H, W, 3) uin
 Progress = Callable[[int, int], None]
 
 THREADS = min(16, os.cpu_count() or 1)
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # those of the suffixes in `trivet.data.folder`
 CHUNK = 512  # files queued at once: an interrupted run waits for these only
+
+
+def open_image(source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS) -> Image.Image:
+    """An image file, opened but not decoded: every image that Trivet reads is opened here.
+
+    Pillow knows many more formats, some of which start other programs (PostScript) or read other files; under whatever
+    name a file comes, only these are tried.
+
+    Raises:
+        ValueError: if it is a device or a pipe.
+        Exception: whatever Pillow finds wrong with the file.
+    """
+    if isinstance(source, Path):
+        check_regular(source, "an image")
+    return Image.open(source, formats=formats)
 
 
 class Frame(NamedTuple):
@@ -112,7 +130,7 @@ def decode_image(
 def _opened(source: Source) -> Image.Image:
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
-    return Image.open(source if isinstance(source, Path) else io.BytesIO(source.read()))
+    return open_image(source if isinstance(source, Path) else io.BytesIO(source.read()))
 
 
 def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from trivet.data.config import Channels, Entry, ImagesConfig, Side
 from trivet.data.dataset import Dataset, Splits, choose_level
-from trivet.data.images import CHUNK, Progress
+from trivet.data.images import CHUNK, Progress, open_image
 from trivet.data.inputs import in_memory
 from trivet.data.root import missing
 
@@ -62,7 +62,7 @@ def load_omniglot(config: OmniglotConfig, root: Path, progress: Progress | None)
 
 def _decode(name: str, data: bytes, size: int) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+        with open_image(io.BytesIO(data), ("PNG",)) as image:
             if image.size != (105, 105):
                 raise ValueError(f"it is {image.width} x {image.height} pixels, not 105 x 105")
             return ~np.asarray(image.convert("L").resize((size, size), Image.Resampling.BOX))

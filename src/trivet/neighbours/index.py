@@ -8,18 +8,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from trivet.arguments import check_count, check_name
+from trivet.documents import check_types, read_json
 from trivet.evaluation.inputs import Metric, Points, spans
 from trivet.extras import load
 from trivet.files import whole_file
 from trivet.geometry import Array
 from trivet.geometry.arrays import Floats, Integers
+from trivet.neighbours.stored import check_stored
 from trivet.progress import report, work
 
 Kind = Literal["exact", "hnsw", "ivf"]
@@ -69,6 +71,24 @@ class IndexInfo:
     recall: float = 1.0
     recall_at: int = NEAREST
     recall_queries: int = 0
+
+
+class IndexDescription(TypedDict):
+    """What `index.json` holds: the fields of `IndexInfo`, and those of `Index` that are not in the other file."""
+
+    format: int
+    distance: Metric
+    dimension: int
+    items: int
+    kind: Kind
+    parameters: dict[str, int]
+    seed: int
+    recall: float
+    recall_at: int
+    recall_queries: int
+    scale: float
+    centre: list[float]
+    about: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,16 +225,19 @@ class Index:
         # Inverted lists are mapped by the older flag; the newer one, of faiss 1.11, maps the other kinds.
         mapped = faiss.IO_FLAG_MMAP if info.kind == "ivf" else getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
         try:
+            check_stored(folder / VECTORS, info.kind, info.items, len(description["centre"]))
             inner = faiss.read_index(str(folder / VECTORS), mapped | faiss.IO_FLAG_READ_ONLY)
             centre = np.array(description["centre"], dtype=np.float64)
-            if (inner.ntotal, inner.d) != (info.items, len(centre)):
-                raise ValueError(f"it holds {inner.ntotal} vectors of {inner.d} numbers")
-            return cls(info, centre, float(description["scale"]), inner, description["about"])
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            if inner.d != info.dimension + (info.distance == "cosine"):  # as many as `Points` have
+                raise ValueError(f"it holds vectors of {inner.d} numbers")
+            if not math.isfinite(scale := float(description["scale"])) or scale <= 0 or not np.isfinite(centre).all():
+                raise ValueError("its centre or scale is not finite")
+        except (OSError, RuntimeError, ValueError, OverflowError) as error:
             reason = str(error).rpartition(": ")[2]
             raise ValueError(
                 f"{folder / VECTORS} must hold the vectors that {DESCRIPTION} describes: {reason}; index them again."
             ) from None
+        return cls(info, centre, scale, inner, description["about"])
 
 
 def build_index(
@@ -356,19 +379,24 @@ def _reach(index: Index, points: Points, sample: Integers) -> Floats:
 
 def _read_description(folder: Path) -> tuple[IndexInfo, dict[str, Any]]:
     path = folder / DESCRIPTION
+    newer = 0
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-        version = description["format"]
-        if version > FORMAT:
-            raise ValueError(
-                f"{path} must be of format {FORMAT} or older: got format {version}; use the newer Trivet that wrote it."
-            )
-        return IndexInfo(**{name: description[name] for name in IndexInfo.__dataclass_fields__}), description
+        description = read_json(path, "the description of an index")
+        newer = description.get("format", 0) if isinstance(description, dict) else 0
+        check_types(IndexDescription, description)
+        if newer <= FORMAT:
+            if lacking := IndexDescription.__annotations__.keys() - description.keys():
+                raise KeyError(min(lacking))
+            return IndexInfo(**{name: description[name] for name in IndexInfo.__dataclass_fields__}), description
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"an index folder must hold {DESCRIPTION}: {folder} does not; give the folder `trivet index` made."
         ) from None
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path} must describe an index: {type(error).__name__}: {error}; index the embeddings again."
-        ) from None
+    except (KeyError, ValueError) as error:
+        if not isinstance(newer, int) or newer <= FORMAT:
+            raise ValueError(
+                f"{path} must describe an index: {type(error).__name__}: {error}; index the embeddings again."
+            ) from None
+    raise ValueError(
+        f"{path} must be of format {FORMAT} or older: got format {newer}; use the newer Trivet that wrote it."
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from trivet.documents import check_types
 from trivet.records.complete import complete
 from trivet.records.diagnosis import Compared, DiagnosisSection
 from trivet.records.forecast import ForecastRecord
@@ -168,12 +169,13 @@ class RunRecord(TypedDict):
 
 
 def read_run(values: Mapping[str, Any]) -> RunRecord:
-    """The record of a run, of whatever age; a part that it lacks is empty or None.
+    """The record of a run, of whatever age; a part that it lacks is empty or None, and none is of another type.
 
     Args:
         values: the parsed `record.json`.
 
     Raises:
-        ValueError: if it is broken, see `complete`.
+        ValueError: if it is broken, see `complete` and `trivet.documents.check_types`.
     """
+    check_types(RunRecord, values)
     return complete(RunRecord, values)

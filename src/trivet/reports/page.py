@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trivet.files import write_whole
+from trivet.outputs import page_start
 from trivet.progress import work
 from trivet.wording import noun
 
@@ -70,6 +71,7 @@ def write_page(
         text = page.render(
             **context,
             plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
+            start=Markup(page_start(template.removesuffix(".html")).decode()),
             policy=policy,
             style=Markup(_source("templates/style.css")),
             scripts=[Markup(script) for script in scripts],

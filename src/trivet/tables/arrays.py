@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from trivet.documents import check_expanded
 from trivet.geometry.arrays import Booleans
 from trivet.tables.csv import CsvTable
 from trivet.tables.source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, whole
@@ -18,12 +20,15 @@ from trivet.tables.vectors import CAMERA, ID, SPLIT
 
 def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
     """The embeddings of an npz file, and its one-dimensional arrays as columns."""
-    headers = {}
+    headers, held = {}, 0
     with whole(path, "npz"), zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            if member.endswith(".npy"):
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
                 with archive.open(member) as file:
-                    headers[member.removesuffix(".npy")] = _header(file)
+                    headers[member.filename.removesuffix(".npy")] = shape, dtype = _header(file)
+                    _check_size(shape, dtype, member.file_size - file.tell())
+                held += member.file_size
+    check_expanded(path, held)
 
     def load(name: str) -> npt.NDArray[Any]:
         _check_no_objects(path, repr(name), headers[name][1])
@@ -73,12 +78,8 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
 
 def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
     """The csv file beside an npy file, which errors about columns name, and the source of both."""
-    with whole(path, "npy"), path.open("rb") as file:
-        shape, dtype = _header(file)
-    _check_no_objects(path, "it", dtype)
-    check_embeddings(path, shape, dtype)
-    with whole(path, "npy"):
-        embeddings = np.lib.format.open_memmap(path, mode="r")
+    embeddings = read_array(path)
+    check_embeddings(path, embeddings.shape, embeddings.dtype)
     if not table.is_file():
         raise ValueError(
             f"an .npy file needs a csv file that describes its rows: {table} does not exist; write it with a header "
@@ -91,6 +92,27 @@ def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
             f"{len(embeddings)}; write both from the same items."
         )
     return table, columns.source(embeddings)
+
+
+def read_array(path: Path) -> npt.NDArray[Any]:
+    """The array of an npy file, a read-only memory map.
+
+    Raises:
+        ValueError: if the file is broken, or holds Python objects.
+    """
+    with whole(path, "npy"), path.open("rb") as file:
+        shape, dtype = _header(file)
+        held = path.stat().st_size - file.tell()
+    _check_no_objects(path, "it", dtype)
+    with whole(path, "npy"):
+        _check_size(shape, dtype, held)
+        return np.lib.format.open_memmap(path, mode="r") if 0 not in shape else np.empty(shape, dtype)
+
+
+def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any], held: int) -> None:
+    """ValueError unless the values of an array take the bytes that are there for them."""
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != held:
+        raise ValueError(f"it holds {held} bytes for an array of shape {shape} of {dtype}")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from trivet.files import write_whole
 from trivet.geometry.arrays import Integers
+from trivet.outputs import CLEANED, EMBEDDED, Output, check_outputs
 from trivet.tables.csv import CsvTable
 from trivet.tables.decisions import DECISIONS, UNDECIDED, read_decisions
 from trivet.tables.read import read_vectors
@@ -56,7 +57,7 @@ def write_cleaned(
             or a label no class of the file or the one that the row has.
         OSError: if the output cannot be written.
     """
-    _check_paths(path, out)
+    _check_paths(path, decisions, out)
     vectors = _labels(path, level, text)
     level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
     if level is None:
@@ -78,7 +79,7 @@ def write_cleaned(
     return {"rows": len(kept), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
 
 
-def _check_paths(path: Path, out: Path) -> None:
+def _check_paths(path: Path, decisions: Path, out: Path) -> None:
     suffix = path.suffix.lower()
     if path.is_dir() or suffix not in FORMATS:
         raise ValueError(
@@ -88,11 +89,7 @@ def _check_paths(path: Path, out: Path) -> None:
     if out.suffix.lower() != suffix:
         raise ValueError(f"the output must be a {suffix} file, as {path} is: got {out}; choose another --output.")
     files = [out, out.with_suffix(".csv")] if suffix == ".npy" else [out]
-    for file in files:
-        if not file.parent.is_dir():
-            raise ValueError(f"an output must be a file in a folder that exists: got {file}; make the folder first.")
-        if file.exists():
-            raise ValueError(f"decisions are applied to a new file: {file} exists; choose another --output.")
+    check_outputs([Output("--output", file) for file in files], [path, decisions])
 
 
 def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
@@ -144,6 +141,7 @@ def _similar(name: str, known: Iterable[str]) -> str:
 
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    """The cells are copied as they are written."""
     table = CsvTable.read(path)
     head, *records = _records(path.read_bytes())
     place = table.columns.index(level)
@@ -211,6 +209,8 @@ def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers
     place = table.schema.get_field_index(level)
     relabelled = table.column(level).take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(place, table.schema.field(place), relabelled)
+    if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
+        left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(left, sink)
     write_whole(out, sink.getvalue().to_pybytes())

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trivet.config import nearest
+from trivet.outputs import DECISION_FILE
 from trivet.tables.csv import csv_rows, csv_text
+from trivet.tables.source import check_columns
 
-COLUMNS = ("id", "decision", "label")
 DECISIONS = ("keep", "relabel", "drop")
 UNDECIDED = "undecided"  # what an empty decision counts as
 
@@ -42,15 +43,16 @@ def read_decisions(path: Path) -> list[Decision]:
         columns, rows = csv_rows(path)
     except (FileNotFoundError, IsADirectoryError):
         raise ValueError(f"a decision file must be a csv file: {path} is not; check the path.") from None
-    lacking = [column for column in COLUMNS[:2] if column not in columns]
+    check_columns(path, columns)
+    lacking = [column for column in DECISION_FILE[:2] if column not in columns]
     if lacking:
         raise ValueError(
-            f"{path} must have the columns {', '.join(COLUMNS)}: it has no {lacking[0]!r}; write the names in its "
-            "first line."
+            f"{path} must have the columns {', '.join(DECISION_FILE)}: it has no {lacking[0]!r}; write the names in "
+            "its first line."
         )
     decisions: dict[str, Decision] = {}
     for line, row in rows:
-        row_id, decision, label = (row.get(column) or "" for column in COLUMNS)
+        row_id, decision, label = (row.get(column) or "" for column in DECISION_FILE)
         decision = decision.strip()
         if not row_id:
             raise ValueError(f"every row of {path} must have an id: that of line {line} has none; fill it in.")
@@ -72,4 +74,4 @@ def read_decisions(path: Path) -> list[Decision]:
 
 def write_decisions(rows: Iterable[Sequence[str]]) -> str:
     """The text of a decision file of rows (id, decision, label)."""
-    return csv_text([COLUMNS, *rows])
+    return csv_text([DECISION_FILE, *rows])

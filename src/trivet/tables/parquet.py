@@ -13,9 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from trivet.documents import check_expanded
 from trivet.files import write_whole
+from trivet.outputs import EMBEDDED
 from trivet.progress import report
-from trivet.tables.source import EMBEDDINGS, Column, Source, arrow_column, check_embeddings, is_text, listed, whole
+from trivet.tables.source import (
+    EMBEDDINGS,
+    Column,
+    Source,
+    arrow_column,
+    check_columns,
+    check_embeddings,
+    is_text,
+    listed,
+    whole,
+)
 
 LEVELS = b"trivet.levels"
 BATCH = 16384  # rows of a parquet file that are decoded at once
@@ -23,9 +35,8 @@ BATCH = 16384  # rows of a parquet file that are decoded at once
 
 def read_parquet(path: Path) -> Source:
     """The embeddings of a parquet file, in a list column or in numbered ones, and its other columns."""
-    with whole(path, "parquet"):
-        file = pa.parquet.ParquetFile(path, memory_map=True)
-        schema = file.schema_arrow
+    file = open_parquet(path)
+    schema = file.schema_arrow
     key = next((name for name in EMBEDDINGS if name in schema.names and _is_list(schema.field(name).type)), None)
     own = [key] if key else _numbered(path, schema)
     embeddings = _fill_lists(path, file, key) if key else _fill_columns(path, file, own)
@@ -39,6 +50,38 @@ def read_parquet(path: Path) -> Source:
 
     written = (schema.metadata or {}).get(LEVELS, b"").decode(errors="replace").split("\n")
     return Source(embeddings, columns, column, [level for level in written if level in columns])
+
+
+def open_parquet(path: Path) -> pa.parquet.ParquetFile:
+    """A parquet file whose sizes are checked; its texts are read as numbers of different texts, which take less room.
+
+    Raises:
+        ValueError: if it is broken, two columns have one name, or it expands to far more than it holds.
+    """
+    with whole(path, "parquet"):
+        file = pa.parquet.ParquetFile(path, memory_map=True)
+        texts = [field.name for field in file.schema_arrow if is_text(field.type)]
+    check_columns(path, file.schema_arrow.names)
+    with whole(path, "parquet"):
+        check_expanded(path, _size(file))
+        return pa.parquet.ParquetFile(path, memory_map=True, read_dictionary=texts) if texts else file
+
+
+def _size(file: pa.parquet.ParquetFile) -> int:
+    """The bytes that the file takes when it is decoded, but for texts that occur more than once."""
+    metadata, size, rows = file.metadata, 0, 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        rows += group.num_rows
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.num_values < 0 or chunk.total_uncompressed_size < 0 or group.num_rows < 0:
+                raise ValueError("its footer counts less than nothing")
+            width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}.get(chunk.physical_type, 8)
+            size += max(chunk.total_uncompressed_size, chunk.num_values * width)
+    if rows != metadata.num_rows:
+        raise ValueError(f"it holds {rows} rows where its footer says {metadata.num_rows}")
+    return size
 
 
 def write_embeddings(
@@ -63,7 +106,7 @@ def write_embeddings(
     arrays |= {name: pa.array(values) for name, values in columns.items()}
     arrays["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
     sink = pa.BufferOutputStream()
-    metadata = ({} if model is None else {b"trivet.model": model}) | {LEVELS: "\n".join(levels)}
+    metadata = ({} if model is None else {EMBEDDED: model}) | {LEVELS: "\n".join(levels)}
     pa.parquet.write_table(pa.table(arrays).replace_schema_metadata(metadata), sink)
     write_whole(path, sink.getvalue().to_pybytes())
 

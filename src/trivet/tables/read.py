@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from trivet.config import nearest
+from trivet.documents import read_json
 from trivet.progress import work
 from trivet.tables.arrays import read_npy, read_npz
 from trivet.tables.parquet import read_parquet
@@ -102,7 +102,7 @@ def _run_file(path: Path, split: str | None) -> Path:
 def _main_split(path: Path) -> str:
     """The first split of the record; empty where there is no record, or not one that can be read."""
     try:
-        record = json.loads((path / "record.json").read_text(encoding="utf-8"))
+        record = read_json(path / "record.json", "the record of a run")
         return str(next(iter(record["evaluation"])))
     except (OSError, ValueError, KeyError, TypeError, StopIteration):  # missing, no JSON, or of another form
         return ""

@@ -14,8 +14,7 @@ from trivet.config import nearest
 from trivet.tables.csv import CsvTable
 from trivet.tables.parquet import is_readable
 from trivet.tables.saved import is_saved, read_saved
-from trivet.tables.source import Source, arrow_column, whole
-from trivet.tables.vectors import check_columns
+from trivet.tables.source import Source, arrow_column, check_columns, whole
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 

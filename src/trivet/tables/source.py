@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trivet.documents import check_expanded
 from trivet.geometry.arrays import Booleans
 
 EMBEDDINGS = ("embeddings", "embedding", "features", "vectors")
@@ -58,6 +59,13 @@ def check_embeddings(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> 
         )
 
 
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """ValueError if two columns have one name."""
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if list(columns).count(column) > 1)
+        raise ValueError(f"the columns of {path} must have different names: {twice!r} occurs twice; rename one.")
+
+
 @contextmanager
 def whole(path: Path, kind: str) -> Iterator[None]:
     """Say in one sentence that a file cannot be read, whatever the library that reads it raises."""
@@ -86,6 +94,7 @@ def listed(names: Sequence[str]) -> str:
 def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
     """A column of any type that has texts."""
     if pa.types.is_dictionary(column.type):
+        check_expanded(path, sum(map(_decoded, column.chunks)))
         column = column.cast(column.type.value_type)
     kind = column.type
     missing = column.is_null().to_numpy()
@@ -101,7 +110,15 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
         longest = pc.max(pc.utf8_length(texts)).as_py() or 0
         values = texts.to_numpy()
     short = longest <= LONGEST
+    if short:
+        check_expanded(path, 4 * len(values) * longest)
     return Column(values.astype(np.str_) if short else values, missing, short and is_text(kind))
+
+
+def _decoded(chunk: pa.DictionaryArray) -> float:
+    """The bytes of the texts that a chunk names by numbers."""
+    lengths = pc.fill_null(pc.binary_length(chunk.dictionary.cast(pa.large_string())), 0)
+    return float(pc.sum(lengths.take(chunk.indices.drop_null())).as_py() or 0)
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -16,8 +16,8 @@ import pyarrow.parquet
 from trivet.config import nearest
 from trivet.tables.csv import CsvTable
 from trivet.tables.parquet import is_readable
-from trivet.tables.source import Column, Source, arrow_column, listed, whole
-from trivet.tables.vectors import Vectors, check_columns, select_rows
+from trivet.tables.source import Column, Source, arrow_column, check_columns, listed, whole
+from trivet.tables.vectors import Vectors, select_rows
 
 TEXT = "text"
 SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")

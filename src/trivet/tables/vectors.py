@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from trivet.config import nearest
 from trivet.evaluation import QueryGallery
 from trivet.geometry.arrays import Integers
-from trivet.tables.source import LONGEST, Column, Source, listed
+from trivet.tables.source import LONGEST, Column, Source, check_columns, listed
 
 Names = npt.NDArray[np.str_]
 
@@ -228,13 +228,6 @@ def _shown(column: Column, rows: Integers) -> list[str]:
     values, missing = column.values[_joined(rows)], column.missing[_joined(rows)]
     texts = values.tolist() if values.dtype.kind == "O" else _names(values).tolist()
     return ["" if lacks else text for text, lacks in zip(texts, missing.tolist(), strict=True)]
-
-
-def check_columns(path: Path, columns: Sequence[str]) -> None:
-    """ValueError if two columns have one name."""
-    if len(set(columns)) < len(columns):
-        twice = next(column for column in columns if list(columns).count(column) > 1)
-        raise ValueError(f"the columns of {path} must have different names: {twice!r} occurs twice; rename one.")
 
 
 def _index(column: str) -> bool:

@@ -16,6 +16,7 @@ from trivet.data.shown import as_json
 from trivet.files import write_whole
 from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.label_noise import Duplicates, Suspects, find_duplicates, find_outliers, find_suspects
+from trivet.outputs import DECISION_FILE, SUSPECTS, Output, check_outputs, page, table
 from trivet.records import AuditRecord, complete
 from trivet.tables import class_numbers, write_decisions
 from trivet.tables.csv import csv_text
@@ -25,7 +26,6 @@ PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown
 FACES = 12_000_000  # characters of pictures and texts that a page may take
 LONGEST = 1000  # characters of a text on a page
 MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
-COLUMNS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 FURTHER = (
     "probability_not_separable",
     "probability_proposed",
@@ -103,7 +103,7 @@ def audit_path(
             to be filled in where it cannot be told how many labels are wrong.
         OSError: if an output cannot be written.
     """
-    check_outputs(path, outputs)
+    _check_outputs(path, outputs)
     items = items_of(path, request)
     judged = judge(items, neighbours=request.neighbours, seed=request.seed)
     noise = judged.suspects.noise
@@ -116,7 +116,7 @@ def audit_path(
     told = noise.verdict != "uninformative"
     rows = result["suspects"] if told else _rows(items, judged)
     if outputs.out is not None:
-        columns = COLUMNS + FURTHER
+        columns = SUSPECTS + FURTHER
         write_whole(
             outputs.out, csv_text([columns, *([_cell(row[name]) for name in columns] for row in rows)]).encode()
         )
@@ -144,7 +144,7 @@ def audit_path(
     return result
 
 
-def check_outputs(path: Path, outputs: Outputs) -> None:
+def _check_outputs(path: Path, outputs: Outputs) -> None:
     """Check that writing what is asked for can change nobody's file.
 
     Raises:
@@ -156,29 +156,12 @@ def check_outputs(path: Path, outputs: Outputs) -> None:
             raise ValueError("--relabel-above fills in a decision file: name one with --decisions FILE.")
         if not 0 <= outputs.relabel_above <= 1:
             raise ValueError(f"--relabel-above must be a probability from 0 to 1: got {outputs.relabel_above}.")
-    marks = {
-        "out": (outputs.out, ",".join(COLUMNS)),
-        "decisions": (outputs.decisions, "id,decision,label"),
-        "report": (outputs.report, "<!DOCTYPE html>"),
-    }
-    given = {option: (file, mark) for option, (file, mark) in marks.items() if file is not None}
-    if len({file.resolve() for file, _ in given.values()}) < len(given):
-        raise ValueError(f"outputs must be different files: got {', '.join(str(file) for file, _ in given.values())}.")
-    for option, (file, mark) in given.items():
-        if file.is_dir() or not file.parent.is_dir():
-            raise ValueError(f"an output must be a file in a folder that exists: got {file}; make the folder first.")
-        if not file.exists():
-            continue
-        if not outputs.force:
-            raise ValueError(
-                f"an audit does not overwrite files: {file} exists; choose another --{option}, or add --force."
-            )
-        with file.open("rb") as start:
-            if not start.read(len(mark)) == mark.encode():
-                raise ValueError(
-                    f"an audit overwrites only files written by an audit: {file} does not begin with {mark!r}; choose "
-                    f"another --{option}."
-                )
+    given = (
+        ("--out", outputs.out, table(*SUSPECTS, whole=False)),
+        ("--decisions", outputs.decisions, table(*DECISION_FILE)),
+        ("--report", outputs.report, page("audit")),
+    )
+    check_outputs([Output(option, file, own, outputs.force) for option, file, own in given if file is not None], [path])
 
 
 def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Judged:

@@ -24,6 +24,7 @@ from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
 from trivet.neighbours.approximate import retrieve_approximately
+from trivet.outputs import PER_CLASS
 from trivet.progress import steps
 from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
@@ -247,7 +248,7 @@ def per_class_csv(evaluations: Sequence[Evaluated], path: Path) -> None:
         [name, level, row["class"], row["queries"], *(row.get(measure, "") for measure in measures)]
         for name, level, row in rows
     )
-    write_whole(path, csv_text([["embeddings", "level", "class", "queries", *measures], *cells]).encode())
+    write_whole(path, csv_text([[*PER_CLASS, *measures], *cells]).encode())
 
 
 def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from trivet.evaluation.inputs import Metric
 from trivet.files import whole_folder, write_whole
 from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
+from trivet.outputs import EMBEDDED
 from trivet.tables import Vectors, read_vectors
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -123,7 +124,7 @@ def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
             f"{source} has {dimension}; name the run that trivet embed was given."
         )
     metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
-    if metadata.get(b"trivet.model", model_hash(run).encode()) != model_hash(run).encode():
+    if metadata.get(EMBEDDED.encode(), model_hash(run).encode()) != model_hash(run).encode():
         raise ValueError(
             f"the model of --run must have made the embeddings: {source} was made by another than that of "
             f"{run.path}, or before it was trained anew; embed the items again with trivet embed."

@@ -6,24 +6,27 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import trivet
 from trivet.arguments import check_count
 from trivet.data import DataConfig, Dataset, load
 from trivet.data.inputs import image_file
 from trivet.data.shown import Shown, as_json
+from trivet.documents import check_types
 from trivet.files import recover
 from trivet.models.texts import load_encoder
-from trivet.neighbours.index import Index
+from trivet.neighbours.index import DESCRIPTION, Index
 from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
 from trivet.tables import read_vectors
+from trivet.tables.arrays import read_array
+from trivet.tables.parquet import open_parquet
+from trivet.tables.source import check_embeddings, is_text, whole
 from trivet.tasks.index import ITEMS, model_hash
 from trivet.training.embedding import embed
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
@@ -64,6 +67,21 @@ class Neighbour:
         return {"row": self.row, "id": self.id, "distance": self.distance, "labels": dict(self.labels)}
 
 
+class About(TypedDict, total=False):
+    """What `trivet index` keeps beside an index; see `trivet.tasks.index.make_index`."""
+
+    trivet: str
+    created: str
+    source: str
+    run: str
+    model: str
+    data: str
+    splits: list[str]
+    level: str | None
+    levels: list[str]
+    text_model: str | None
+
+
 Answers = list[tuple[Query, list[Neighbour]]]
 
 
@@ -83,14 +101,23 @@ class IndexFolder:
         recover(path)
         self.path = path
         self.index = Index.load(path)
+        about = self.index.about
         try:
-            self._table = pq.ParquetFile(path / ITEMS, memory_map=True)
+            check_types(About, about)
+            if lacking := {"levels", "source", *(["model"] if "run" in about else [])} - about.keys():
+                raise ValueError(f"it has no {min(lacking)!r}")
+        except ValueError as error:
+            raise ValueError(f"{path / DESCRIPTION} must describe an index: {error}; index them again.") from None
+        columns = {"id", *about["levels"], *(["split"] if "data" in about else [])}
+        try:
+            self._table = open_parquet(path / ITEMS)
             rows = self._table.metadata.num_rows
-            columns = {"id", *self.index.about["levels"]}
-        except (OSError, pa.ArrowException, KeyError) as error:  # pyarrow names a broken file by ArrowInvalid
+        except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{path / ITEMS} must hold the items of the index: {reason}; index them again.") from None
-        if rows != len(self.index) or not columns <= set(self._table.schema_arrow.names):
+        schema = self._table.schema_arrow
+        texts = {field.name for field in schema if pa.types.is_dictionary(field.type) or is_text(field.type)}
+        if rows != len(self.index) or not columns <= texts:
             raise ValueError(
                 f"{path / ITEMS} must hold an item for each of the {len(self.index)} vectors of the index, with "
                 f"columns {', '.join(sorted(columns))}: it has {rows} rows; index them again."
@@ -119,8 +146,9 @@ class IndexFolder:
         """The row number of an item, or None if there is no such item."""
         start = 0
         for group in range(self._table.num_row_groups):
-            ids = self._table.read_row_group(group, ["id"]).column("id")
-            place = pc.index(ids, id).as_py()
+            with whole(self.path / ITEMS, "parquet"):
+                ids = self._table.read_row_group(group, ["id"]).column("id").cast(pa.large_string())
+            place = pc.index(ids, pa.scalar(id, pa.large_string())).as_py()
             if place >= 0:
                 return start + int(place)
             start += len(ids)
@@ -169,10 +197,8 @@ class IndexFolder:
         labels: Mapping[str, Any] = {}
         ids: Any = None
         if path.suffix.lower() == ".npy":
-            try:
-                vectors = np.atleast_2d(np.load(path, allow_pickle=False))
-            except (ValueError, EOFError) as error:
-                raise ValueError(f"{path} must hold an array of numbers: {error}; save it with numpy.save.") from None
+            vectors = np.atleast_2d(read_array(path))
+            check_embeddings(path, vectors.shape, vectors.dtype)
         else:
             read = read_vectors(path)
             vectors, labels, ids = read.embeddings, read.labels, read.ids
@@ -242,8 +268,12 @@ class IndexFolder:
         items: dict[int, dict[str, str]] = {}
         for group in np.unique(groups).tolist():
             here = [row for row, at in zip(rows, groups.tolist(), strict=True) if at == group]
-            part = self._table.read_row_group(group).take([row - int(starts[group]) for row in here])
-            items |= dict(zip(here, part.to_pylist(), strict=True))
+            with whole(self.path / ITEMS, "parquet"):
+                part = self._table.read_row_group(group).take([row - int(starts[group]) for row in here])
+                found = part.to_pylist()
+                if any(not isinstance(text, str) for item in found for text in item.values()):
+                    raise ValueError("an item has no text where one belongs")
+            items |= dict(zip(here, found, strict=True))
         return items
 
     def _some_ids(self) -> str:

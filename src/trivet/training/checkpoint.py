@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from trivet.data import Splits
+from trivet.documents import parse_json
 from trivet.files import write_whole
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import (
@@ -154,9 +155,9 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata()
-            states = {name: json.loads(metadata.get(name, "{}")) for name in ("guard", "cleaning", "choosing")}
-            states["picks"] = tuple(json.loads(metadata.get("picks", "[]")))
-            progress = Progress(*json.loads(metadata["progress"]))._replace(**states)
+            states = {name: parse_json(metadata.get(name, "{}")) for name in ("guard", "cleaning", "choosing")}
+            states["picks"] = tuple(parse_json(metadata.get("picks", "[]")))
+            progress = Progress(*parse_json(metadata["progress"]))._replace(**states)
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(

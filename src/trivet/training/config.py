@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
@@ -48,7 +48,9 @@ class TrainingConfig(Config):
 class EvaluationConfig(Config):
     """What is measured, on the evaluation splits only."""
 
-    k: tuple[PositiveInt, ...] = Field((1, 2, 4, 8), min_length=1, description="Values of K for recall@K.")
+    k: tuple[Annotated[int, Field(ge=1, le=10**9)], ...] = Field(
+        (1, 2, 4, 8), min_length=1, description="Values of K for recall@K; 1 is among them."
+    )
     nmi_plus: PositiveInt | dict[str, PositiveInt] = Field(
         10, description="Clusters per class for NMI+; one number, or one per label level."
     )
@@ -56,6 +58,12 @@ class EvaluationConfig(Config):
     every: int = Field(100, ge=1, description="Steps between measurements of recall@1 during training.")
     sample: int = Field(2000, ge=2, description="Items of the first evaluation split used for them.")
     map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if 1 not in self.k:
+            raise ValueError(f"k must hold 1, as results are compared by recall@1: got {list(self.k)}; add it.")
+        return self
 
 
 class GuardConfig(Config):

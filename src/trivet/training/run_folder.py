@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trivet.data import Splits
+from trivet.documents import read_json
 from trivet.files import filled_folder, held, keep_new, recover, write_json, write_whole
 from trivet.models import Embedder, load_model
 from trivet.records import RunRecord, read_run
@@ -129,12 +129,22 @@ class RunFolder:
         return self.given() if record is None else with_changes(self.given(), record["guard"]["settings"])
 
     def record(self) -> RunRecord | None:
-        """What is known of the run so far; None where nothing, or nothing readable, was written."""
+        """What is known of the run so far; None where nothing, or nothing readable, was written.
+
+        Raises:
+            ValueError: if a part of it is not what it must be.
+        """
+        path = self.path / RECORD
         try:
-            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+            record = read_json(path, "the record of a run")
         except (FileNotFoundError, IsADirectoryError, ValueError):
             return None
-        return read_run(record) if isinstance(record, dict) else None
+        if not isinstance(record, dict):
+            return None
+        try:
+            return read_run(record)
+        except ValueError as error:
+            raise ValueError(f"{path} must be the record of a run: {error}; restore it, or delete it.") from None
 
     def write_record(self, record: Mapping[str, Any]) -> RunRecord:
         """Write `record.json` whole, with all its keys; returns what was written."""

@@ -1,0 +1,187 @@
+"""Files that a command writes: new ones, and those that the same command wrote before; never one that it reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+
+Recognised = Callable[[Path], bool]
+
+# The first columns of the csv files that commands write, and keys of the metadata of their parquet files.
+PER_CLASS = ("embeddings", "level", "class", "queries")
+SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
+DECISION_FILE = ("id", "decision", "label")
+EMBEDDED, CLEANED = "trivet.model", "trivet.decisions"
+# What the folders inside the folders that commands write hold.
+RUN_FOLDER = ("checkpoints/step-*.safetensors", "model/model.safetensors", "model/model.json", "embeddings/*.parquet")
+FIGURE_FOLDER = ("figures/*.csv", "figures/*.svg", "figures/*.png")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that a command is asked to write.
+
+    Attributes:
+        option: as it is typed: "--report".
+        path: the file.
+        own: whether a file that is there was written by the same option of the same command; None if none is replaced.
+        force: whether `--force` was given; None where there is no such option, and an own file is replaced without it.
+    """
+
+    option: str
+    path: Path
+    own: Recognised | None = None
+    force: bool | None = None
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A folder that a command is asked to make, or to replace.
+
+    Attributes:
+        option: as it is typed: "--output".
+        path: the folder.
+        names: patterns of all that folders inside such a folder may hold: "model/*.json".
+        kept: names of files that may be read although they lie in it, as the new folder has a copy of them.
+    """
+
+    option: str
+    path: Path
+    names: Sequence[str]
+    kept: Sequence[str] = ()
+
+
+def page_start(kind: str) -> bytes:
+    """How a page begins that Trivet wrote; the kind is the name of its template."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="generator" content="Trivet {kind}">\n'
+    ).encode()
+
+
+def page(kind: str) -> Recognised:
+    """Recognises a page of this kind."""
+    return begins(page_start(kind))
+
+
+def table(*columns: str, whole: bool = True) -> Recognised:
+    """Recognises a csv file with these columns, or with these as the first ones."""
+    return begins((",".join(columns) + ("\n" if whole else ",")).encode())
+
+
+def embeddings(path: Path) -> bool:
+    """Recognises a parquet file of `trivet embed`, which says in its metadata what model made it."""
+    from pyarrow import ArrowException  # here: other outputs need no tables
+    from pyarrow.parquet import read_schema
+
+    try:
+        metadata = read_schema(path).metadata or {}
+    except (ArrowException, OSError, ValueError):
+        return False
+    return EMBEDDED.encode() in metadata and CLEANED.encode() not in metadata
+
+
+def begins(start: bytes) -> Recognised:
+    """Recognises a file by its first bytes."""
+
+    def own(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+
+    return own
+
+
+def check_outputs(outputs: Iterable[Output | OutputFolder], reads: Iterable[Path]) -> None:
+    """Check, before any work, that writing what is asked for can destroy nothing.
+
+    A file that is there is replaced only if the same option of the same command wrote it. Links, devices and pipes
+    never are, nor what the command reads, by whatever name; and nothing is written into a folder that it reads.
+
+    Args:
+        outputs: files and folders to write.
+        reads: files and folders that the command reads; of an .npy file, the csv file beside it, too.
+
+    Raises:
+        ValueError: if this does not hold, a folder is not there, or two outputs are one file.
+        OSError: if a file that is there cannot be read.
+    """
+    outputs = list(outputs)
+    inputs = [path for read in reads for path in (read, *_beside(read)) if path.exists()]
+    places: dict[str, Output | OutputFolder] = {}
+    for output in outputs:
+        _check_apart(output, inputs)
+        if isinstance(output, Output):
+            _check_file(output)
+        else:
+            _check_strangers(output)
+        # Equal but for capitals is one file on many systems.
+        place = unicodedata.normalize("NFC", str(output.path.resolve())).casefold()
+        if place in places:
+            raise ValueError(
+                f"outputs must be different files: got {output.path} for {places[place].option} and {output.option}; "
+                "choose another name for one."
+            )
+        places[place] = output
+
+
+def _beside(path: Path) -> list[Path]:
+    return [path.with_suffix(".csv")] if path.suffix.lower() == ".npy" else []
+
+
+def _check_file(output: Output) -> None:
+    path, option = output.path, output.option
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"an output must be a file in a folder that exists: got {path}; make the folder first.")
+    if path.is_symlink():
+        raise ValueError(f"an output must be a file and no link: {path} is one to {os.readlink(path)}; name the file.")
+    if not path.exists():
+        return
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"an output must be a file: {path} is a device or a pipe; choose another {option}.")
+    if output.own is None:
+        raise ValueError(f"{option} must name a new file: {path} exists; choose another {option}.")
+    if not output.own(path):
+        raise ValueError(
+            f"{option} replaces only a file that it wrote itself: {path} exists and is none; choose another {option}."
+        )
+    if output.force is False:
+        raise ValueError(f"{path} exists: choose another {option}, or add --force to replace it.")
+
+
+def _check_apart(output: Output | OutputFolder, inputs: Sequence[Path]) -> None:
+    path = output.path.resolve()
+    for read in inputs:
+        if output.path.exists() and os.path.samefile(output.path, read):
+            raise ValueError(f"{output.option} must not name what is read: got {output.path}; choose another name.")
+        if read.is_dir() and path.is_relative_to(read.resolve()):
+            raise ValueError(
+                f"{output.option} must lie outside of what is read: {output.path} lies in {read}; choose another place."
+            )
+        if not isinstance(output, OutputFolder) or not read.resolve().is_relative_to(path):
+            continue
+        if read.resolve().relative_to(path).as_posix() not in output.kept:
+            raise ValueError(
+                f"{output.option} must name a folder that holds nothing that is read: {read} lies in "
+                f"{output.path}; choose another folder."
+            )
+
+
+def _check_strangers(output: OutputFolder) -> None:
+    """ValueError if a folder below the output folder holds what may not be replaced with it."""
+    for folder, _, files in os.walk(output.path):
+        inside = PurePosixPath(Path(folder).relative_to(output.path).as_posix())
+        for name in files:
+            if inside.parts and not name.startswith(".") and not _named(inside / name, output.names):
+                raise ValueError(
+                    f"{output.option} must name a new folder, or one that Trivet alone wrote into: {output.path} holds "
+                    f"{inside / name}; choose another folder."
+                )
+
+
+def _named(path: PurePosixPath, names: Sequence[str]) -> bool:
+    return any(len(path.parts) == pattern.count("/") + 1 and fnmatch(path.as_posix(), pattern) for pattern in names)

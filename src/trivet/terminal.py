@@ -1,0 +1,68 @@
+"""Text on a terminal: without control codes from data, without end-less values, whatever the terminal can show."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 1500  # characters of a message
+# Controls, newlines among them, marks that turn the direction of what stands beside them, and halves of characters.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_PLAIN = {"–": "-", "−": "-", "…": "...", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "\xa0": " ", "’": "'"}
+
+
+def printable(text: str) -> str:
+    """The text with its control codes spelled out: an escape becomes the four characters \\x1b. Letters stay.
+
+    Example:
+        >>> printable("cat\\x1b[2J")
+        'cat\\\\x1b[2J'
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode-escape").decode(), text)
+
+
+def message(text: str) -> str:
+    """The text as one line of about 1,500 characters: its beginning says what is wrong, its end what to do."""
+    if len(text) > LONGEST:
+        head, tail = 2 * LONGEST // 3, LONGEST // 4
+        text = f"{text[:head]} … ({len(text) - head - tail} more characters) … {text[-tail:]}"
+    return printable(" ".join(text.split()))
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """One JSON object, with everything escaped that standard output cannot show or that controls a terminal."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def prepare() -> None:
+    """Let both standard streams show what they can of any text and spell out the rest; keep log messages printable."""
+    codecs.register_error("trivet", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="trivet")
+    log = logging.getLogger("trivet")
+    if not any(isinstance(one, _Messages) for one in log.filters):
+        log.addFilter(_Messages())
+
+
+class _Messages(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = message(record.getMessage()), ()
+        return True
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that a stream cannot show: marks by plain ones, others by their numbers."""
+    assert isinstance(error, UnicodeEncodeError)
+    there = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(one, one.encode("unicode-escape").decode()) for one in there), error.end

@@ -1,0 +1,228 @@
+"""Damaged files: whatever was changed, a reader gives what is there or says in one sentence what is wrong.
+
+Here the readers alone, on some changes; `benchmarks/damage.py` runs the commands on many.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import runpy
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save as tensors
+
+from trivet.cli.options import exists
+from trivet.config import Config
+from trivet.data.idx import read_idx
+from trivet.documents import check_types, parse_json, read_json
+from trivet.models import ModelConfig, build, load_model, save
+from trivet.neighbours.index import Index, build_index
+from trivet.records import RunRecord, complete
+from trivet.tables import read_decisions, read_texts, read_vectors
+from trivet.tasks.index import make_index
+from trivet.tasks.search import IndexFolder
+from trivet.training.checkpoint import read_progress
+from trivet.training.config import RunConfig
+from trivet.training.run_folder import RunFolder
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "damage.py"))
+DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = BENCHMARK["DAMAGES"]
+CHECKPOINT = "run/checkpoints/step-00000006.safetensors"
+RECORD: Any = {
+    "status": "finished",
+    "run": "run",
+    "step": 6,
+    "data": {"train": {"items": 4, "classes": {"digit": 2}}},
+    "curves": {"step": [1, 2], "attempt": [0, 0], "loss": [0.5, None]},
+    "evaluation": {"seen": [{"name": "trained", "levels": {"digit": {"recall@1": 0.5}}}]},
+    "guard": {"action": "repair", "settings": {"loss.margin": 0.3}},
+    "seconds": {"training": 1.5},
+}
+
+
+def read_encoded(path: Path) -> Any:
+    return read_texts(path, lambda texts: np.zeros((len(texts), 1)))
+
+
+def found(path: Path) -> None:
+    folder = IndexFolder(path.parent)
+    folder.search_id("3", 5)
+    folder.search_vectors(path.parent.parent / "q.npy", 3)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "e.npz": read_vectors,
+    "c.npz": read_vectors,
+    "e.npy": read_vectors,
+    "q.npy": lambda path: IndexFolder(path.parent / "found").search_vectors(path, 3),
+    "e.csv": lambda path: read_vectors(path.with_suffix(".npy")),
+    "e.parquet": read_vectors,
+    "wide.parquet": read_vectors,
+    "texts.csv": read_encoded,
+    "d.csv": read_decisions,
+    "s.toml": RunConfig.read,
+    "found/index.faiss": found,
+    "hnsw/index.faiss": found,
+    "ivf/index.faiss": found,
+    "found/index.json": found,
+    "found/items.parquet": found,
+    "run/record.json": lambda path: RunFolder(path.parent).record(),
+    "run/model/model.json": lambda path: load_model(path.parent),
+    "run/model/model.safetensors": lambda path: load_model(path.parent),
+    CHECKPOINT: read_progress,
+    "mnist/t10k-labels-idx1-ubyte": lambda path: read_idx(path, dimensions=1),
+    "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(path, dimensions=3),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sound")
+    here = Path.cwd()
+    BENCHMARK["prepare"](folder)
+    os.chdir(here)
+    for kind, name in (("exact", "found"), ("hnsw", "hnsw"), ("ivf", "ivf")):
+        make_index(folder / "e.npz", folder / name, kind=kind)  # type: ignore[arg-type]
+    config = ModelConfig(name="linear", embedding_dim=3)
+    save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
+    (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())
+    (folder / "run" / "record.json").write_text(json.dumps(complete(RunRecord, RECORD)))
+    metadata = {"progress": "[6, 1.5, [], {}]", "guard": "{}", "cleaning": "{}", "picks": "[]", "fingerprint": "x"}
+    (folder / CHECKPOINT).parent.mkdir()
+    (folder / CHECKPOINT).write_bytes(tensors({"model/weight": torch.ones(3, 4)}, metadata=metadata))
+    return folder
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damage_is_read_or_refused_in_a_sentence(name: str, sound: Path) -> None:
+    path = sound / name
+    whole = path.read_bytes()
+    READERS[name](path)
+    refused = 0
+    try:
+        for damage, change in DAMAGES.items():
+            for seed in range(12):
+                path.write_bytes(change(whole, random.Random(f"{name} {damage} {seed}")))
+                try:
+                    READERS[name](path)
+                except (ValueError, OSError):  # of which the command line makes exit code 2
+                    refused += 1
+    finally:
+        path.write_bytes(whole)
+    assert refused >= 5
+
+
+def test_what_is_small_and_expands_is_refused_before_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.documents.EXPANDED", 2**20)
+
+    def refused(read: Callable[[], Any], sentence: str) -> None:
+        with pytest.raises(ValueError, match=sentence):
+            read()
+
+    path = tmp_path / "zeros.parquet"
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1_000_000, np.float32)), 1000)
+    pq.write_table(pa.table({"embedding": vectors}), path)
+    refused(lambda: read_vectors(path), "stand for far more than it holds")
+    text = pa.array(["x" * 10**4]).dictionary_encode()
+    many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(5000, np.int32)), text.dictionary)
+    columns = {"embedding": pa.array([[1.0]] * 5000), "kind": many}
+    pq.write_table(pa.table(columns), path)
+    refused(lambda: read_vectors(path, text="kind"), "stand for far more than it holds")
+
+    for shape in ((10**12, 3), (10**12, 10**12), (1, 2**62)):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+        data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) + 1) + header.encode() + b"\n"
+        (tmp_path / "e.npy").write_bytes(data)
+        (tmp_path / "e.csv").write_text("id\n1\n")
+        refused(lambda: read_vectors(tmp_path / "e.npy"), "it holds 0 bytes for an array of shape")
+        with zipfile.ZipFile(tmp_path / "e.npz", "w") as archive:
+            archive.writestr("embeddings.npy", data)
+        refused(lambda: read_vectors(tmp_path / "e.npz"), "it holds 0 bytes for an array of shape")
+
+    header = bytes((0, 0, 8, 3)) + b"\xff" * 12
+    (tmp_path / "images").write_bytes(header)
+    (tmp_path / "images.gz").write_bytes(gzip.compress(header))
+    for name in ("images", "images.gz"):
+        refused(lambda name=name: read_idx(tmp_path / name, dimensions=3), "bytes cannot")  # type: ignore[misc]
+
+
+def test_a_column_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([[1.0]]), pa.array(["a"]), pa.array(["b"])], ["embedding", "kind", "kind"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(ValueError, match="'kind' occurs twice; rename one"):
+        read_vectors(tmp_path / "twice.parquet")
+
+
+@pytest.mark.parametrize("deep", [1000, 100_000])
+def test_nesting_ends_in_a_sentence(deep: int, tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * deep + "]" * deep)
+    if deep > 10_000:
+        with pytest.raises(ValueError, match="nested too deeply"):
+            read_json(path, "a record")
+    for text in ("a = " + "[" * deep + "]" * deep, "a" + ".a" * deep + " = 1", "[a" + ".a" * deep + "]"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"^\S+ must be a TOML file|^\S+: "):
+            RunConfig.read(path)
+    (tmp_path / "s.toml").write_text(BENCHMARK["SETTINGS"])
+    for change in (f"training.steps={'[' * deep}{']' * deep}", "a" + ".a" * deep + "=1"):
+        with pytest.raises(ValueError, match=r"--set|steps"):
+            RunConfig.read(tmp_path / "s.toml", [change])
+
+
+def test_devices_and_pipes_are_no_inputs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    reads: list[Callable[[Path], Any]] = [
+        lambda path: exists(path), Config.read, read_decisions, lambda path: read_json(path, "x")
+    ]  # fmt: skip
+    for name in ("pipe", "zero"):
+        for read in reads:
+            with pytest.raises(ValueError, match="is a device or a pipe"):
+                read(tmp_path / name)
+
+
+def test_types_are_checked_down_to_the_last_number() -> None:
+    check_types(RunRecord, RECORD)
+    for part, value, sentence in (
+        ("step", "6", "step must be a whole number: got '6'"),
+        ("curves", {"loss": [1, True]}, "curves.loss.1 must be a number: got True"),
+        ("evaluation", {"seen": [{"name": 3}]}, "evaluation.seen.0.name must be a text: got 3"),
+        ("seconds", [], r"seconds must be an object: got \[\]"),
+        ("status", "x" * 10**6, None),
+        ("run", ["x" * 10**6], "run must be a text: got .{80}…$"),
+    ):
+        if sentence is None:
+            check_types(RunRecord, RECORD | {part: value})
+            continue
+        with pytest.raises(ValueError, match=sentence):
+            check_types(RunRecord, RECORD | {part: value})
+    with pytest.raises(ValueError, match="NaN is no number"):
+        parse_json("[NaN]")
+
+
+def test_an_index_whose_links_leave_it_is_refused(tmp_path: Path) -> None:
+    """Faiss follows them: it would read beyond its memory."""
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    build_index(rows, distance="euclidean", kind="hnsw").save(tmp_path)
+    path = tmp_path / "index.faiss"
+    whole = path.read_bytes()
+    links = len(whole) - (37 + 8 + 50 * 16) - 5 * 4 - 4  # the last, before five numbers and the vectors
+    path.write_bytes(whole[:links] + struct.pack("<i", 10**9) + whole[links + 4 :])
+    with pytest.raises(ValueError, match="it names rows that there are not"):
+        Index.load(tmp_path)
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(ValueError, match="1 bytes too many"):
+        Index.load(tmp_path)
