@@ -1,4 +1,7 @@
-"""Each command that the docstring of a monitor example gives, on fewer steps; `many_devices.py` has its own test."""
+"""Each command that the docstring of a monitor example gives, on fewer steps; `many_devices.py` has its own test.
+
+The settings files are read.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from trivet.training.config import RunConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAMES = ("monitor_plain.py", "monitor_lightning.py", "monitor_transformers.py")
@@ -44,3 +49,8 @@ def test_a_monitor_example_reports_the_collapse(
     assert "network-collapse at step" in output
     stopped = "stop" in options or ("plain" not in path and "warn" not in options)
     assert (f"{STEPS} steps" in output) != stopped
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
+def test_the_settings_of_an_example_are_read(path: Path) -> None:
+    assert RunConfig.read(path).training.steps > 1

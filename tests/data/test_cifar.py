@@ -54,17 +54,18 @@ def test_the_levels_of_cifar100(tmp_path: Path) -> None:
     clean = np.arange(12) % 4
     np.savez(tmp_path / "cifar_n_labels.npz", c100_clean_label=clean, c100_noisy_label=clean[::-1])
     noisy = read("cifar100", tmp_path, level="noisy-fine", human_labels=tmp_path / "cifar_n_labels.npz")
-    assert list(noisy.train.labels) == ["noisy-fine"]
-    assert noisy.train.labels["noisy-fine"].tolist() == [3, 2, 1, 0] * 3
+    assert list(noisy.train.labels) == ["coarse", "fine"]
+    assert noisy.train.labels["fine"].tolist() == [3, 2, 1, 0] * 3
 
 
 def test_the_labels_of_people_are_noise_of_which_the_truth_is_known(tmp_path: Path) -> None:
     clean = miniatures.cifar10(tmp_path / "cifar10")
     worse = people(tmp_path / "cifar-n", clean)
     splits = read("cifar10", tmp_path, level="worse")
-    assert list(splits.train.labels) == ["worse"] == list(splits.evaluation["seen"].labels)
-    assert splits.train.labels["worse"].tolist() == worse.tolist()
-    assert splits.evaluation["seen"].labels["worse"].tolist() == [2, 0, 1, 2]  # nobody labelled these: as published
+    assert list(splits.train.labels) == ["class"] == list(splits.evaluation["seen"].labels)
+    assert splits.level == "class"
+    assert splits.train.labels["class"].tolist() == worse.tolist()
+    assert splits.evaluation["seen"].labels["class"].tolist() == [2, 0, 1, 2]  # nobody labelled these: as published
     summary = noise_summary(splits)
     assert summary is not None
     assert [summary["kind"], summary["wrong"], summary["items"]] == ["human", 2, 30]
@@ -104,8 +105,8 @@ def test_image_files_in_class_folders_with_their_published_place(tmp_path: Path)
     people(tmp_path / "cifar-n", np.repeat([2, 0], 4))
     splits = read("cifar10", tmp_path, level="worse")
     assert splits.noise is not None
-    assert [splits.train.names["worse"][label] for label in splits.noise.true_labels] == ["airplane"] * 4 + ["bird"] * 4
-    assert splits.train.labels["worse"].tolist() == [0, 0, 0, 0, 2, 2, 0, 0]
+    assert [splits.train.names["class"][label] for label in splits.noise.true_labels] == ["airplane"] * 4 + ["bird"] * 4
+    assert splits.train.labels["class"].tolist() == [0, 0, 0, 0, 2, 2, 0, 0]
     assert "was read from image files" in splits.warnings[1]
     archive.unlink()
     (tmp_path / "made" / "train_index.csv").unlink()

@@ -150,6 +150,17 @@ def test_a_csv_file_keeps_its_bytes_but_for_what_was_decided(end: str, start: st
     assert Path("clean.csv").read_bytes() == end.join(left).encode()
 
 
+def test_a_csv_file_keeps_its_delimiter_and_encoding() -> None:
+    rows = ["id;text;kind", 'a;"one; two";Küche', "b;x,y;Bad", "c;z;Bad"]
+    Path("items.csv").write_bytes("\n".join(rows).encode("latin-1"))
+    Path("decisions.csv").write_text("id,decision,label\na,relabel,Bad\nc,drop,\n")
+    write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
+    assert Path("clean.csv").read_bytes() == 'id;text;kind\na;"one; two";Bad\nb;x,y;Bad\n'.encode("latin-1")
+    Path("items.csv").write_bytes("\n".join(rows).encode("utf-16"))
+    with pytest.raises(ValueError, match="must be in UTF-8 to be cleaned: it is in UTF-16"):
+        write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("other.csv"), level="kind")
+
+
 def test_a_csv_file_that_is_not_quoted_as_such_is_refused() -> None:
     Path("items.csv").write_text('id,text,kind\na,x,"p"q"\nb,y,"p\n')
     Path("decisions.csv").write_text("id,decision,label\na,drop,\n")

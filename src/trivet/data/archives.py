@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from trivet.documents import check_regular
+
 LARGEST = 1 << 28  # bytes of one file of an archive, unpacked
 PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tbz", ".txz", ".rar", ".7z")
 
@@ -71,7 +73,10 @@ class Tree:
         """The bytes of a file; ValueError if it is missing or broken."""
         source = self.source(name)
         try:
-            return source.read_bytes() if isinstance(source, Path) else source.read()
+            if isinstance(source, Member):
+                return source.read()
+            check_regular(source, "a list of a data set")
+            return source.read_bytes()
         except Exception as error:  # a damaged archive makes zipfile and zlib raise many kinds
             reason = "it is not there" if isinstance(error, (KeyError, FileNotFoundError)) else str(error)
             raise ValueError(f"{source} must be a file that can be read: {reason}; get it again.") from None

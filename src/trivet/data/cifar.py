@@ -132,8 +132,9 @@ class _Images(NamedTuple):
 def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) -> Splits:
     """CIFAR-10 or -100 by its binary version, or CIFAR-10 by `train/CLASS/` and `test/CLASS/` in a zip file or folder.
 
-    Levels: "class", or "coarse" > "fine". Trained on: the training images; "seen": the test images. A level that people
-    labelled stands alone; what is evaluated has the published labels.
+    Levels: "class", or "coarse" > "fine". Trained on: the training images; "seen": the test images. With
+    `config.level` = "worse", say, the training labels of the level "class" are those of people; what is evaluated has
+    the published ones.
     """
     facts = CIFAR10 if config.name == "cifar10" else CIFAR100
     folder, train, test = BATCHES[config.name]
@@ -263,18 +264,17 @@ def _human_labels(
     return labels
 
 
-def _as_noise(splits: Splits, level: str, clean: str) -> Splits:
-    """Only the level that people labelled, and what its labels should have been, as of noise that was put in."""
+def _as_noise(splits: Splits, human: str, level: str) -> Splits:
+    """The labels of people as those of their level, and what they should have been, as of noise that was put in."""
 
-    def alone(data: Dataset) -> Dataset:
-        levels = [one for one in data.labels if one == level]
-        return replace(
-            data, labels={one: data.labels[one] for one in levels}, names={one: data.names[one] for one in levels}
-        )
+    def given(data: Dataset) -> Dataset:
+        kept = [one for one in data.labels if one != human]
+        labels = {one: data.labels[human if one == level else one] for one in kept}
+        return replace(data, labels=labels, names={one: data.names[one] for one in kept})
 
-    noise = TrainingNoise("human", topline=False, true_labels=splits.train.labels[clean], dropped=0)
-    evaluation = {name: alone(data) for name, data in splits.evaluation.items()}
-    return replace(splits, train=alone(splits.train), evaluation=evaluation, noise=noise)
+    noise = TrainingNoise("human", topline=False, true_labels=splits.train.labels[level], dropped=0)
+    evaluation = {name: given(data) for name, data in splits.evaluation.items()}
+    return replace(splits, train=given(splits.train), evaluation=evaluation, level=level, noise=noise)
 
 
 def _fetch(name: str, folder: Path) -> Path:

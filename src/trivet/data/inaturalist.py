@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from trivet.data.dataset import Splits
 from trivet.data.image_files import Listing, Split, numbered
 from trivet.data.images import Progress
 from trivet.data.published import LEVEL, SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.documents import parse_json
 
 PUBLISHED = "https://github.com/visipedia/inat_comp (non-commercial research and education)"
 FOLDERS = ("inaturalist", "inat", "iNaturalist")
@@ -89,8 +89,8 @@ def load_inaturalist(config: INaturalistConfig, data_root: Path, progress: Progr
 
 def _read(tree: Tree, file: str) -> Mapping[str, Any]:
     try:
-        values = json.loads(tree.text(file))
-    except (ValueError, RecursionError) as error:
+        values = parse_json(tree.text(file))
+    except ValueError as error:
         raise ValueError(f"{tree.source(file)} must be a json file: {error}; get it again.") from None
     if not isinstance(values, dict):
         raise ValueError(f"{tree.source(file)} must hold images, annotations and categories: it does not.")
@@ -114,7 +114,7 @@ def _taxa(tree: Tree, values: Mapping[str, Any]) -> dict[Any, tuple[tuple[str, s
     try:
         rows = values["categories"]
         if tree.has(TAXONOMY) and not all(rank in rows[0] for rank in RANKS):
-            text = json.loads(tree.text(TAXONOMY))
+            text = parse_json(tree.text(TAXONOMY))
             rows = text if all(rank in text[0] for rank in RANKS) else rows
         ranks = [rank for rank in (*RANKS, "supercategory") if all(rank in row for row in rows)]
         if len(ranks) > 1 and "supercategory" in ranks:

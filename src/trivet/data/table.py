@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self, overload
 
@@ -115,7 +115,9 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         columns=_others(rows, {image, *levels, *ID, *SPLIT, *ASKED, EMBEDDING, *(config.box or ())}, vectors),
         where=lambda row: f"row {row} of {config.path.name}",
     )
-    return load_listing(config, listing, progress)
+    splits = load_listing(config, listing, progress)
+    counts = " > ".join(f"{level} ({len(names[level]):,} classes)" for level in levels)
+    return replace(splits, found=f"{config.path.name}: {len(ids):,} rows, images in {image!r}, labels {counts}.")
 
 
 def _image_column(config: TableConfig, rows: Rows) -> str:

@@ -44,8 +44,9 @@ class Skipped(TypedDict):
 
 
 class InjectedNoise(TypedDict):
-    """Labels made wrong on purpose, see `trivet.data.noise.noise_summary`."""
+    """Labels that are known to be wrong, see `trivet.data.noise.noise_summary`."""
 
+    kind: str | None
     rate: float | None
     topline: bool | None
 

@@ -109,7 +109,7 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
     by_name = {row["name"]: row["levels"] for row in record["evaluation"][split]}
     trained = by_name.pop("trained", {})
     asked = record["settings"].get("data", {}).get("level")
-    main = asked if asked in trained else next(iter(trained), "")
+    main = next((level for level in (asked, record["level"]) if level in trained), next(iter(trained), ""))
     diagnosed = record["diagnosis"].get(split)
     kinds = [one["kind"] for one in diagnosed["verdicts"]] if diagnosed else []
     by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None

@@ -46,7 +46,8 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
         return [f"{told}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
     if noise["topline"] or not noise["rate"]:
         return [f"{told}."]
-    lines = [f"{told}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}were made wrong on purpose."]
+    how = "are wrong by the published labels" if noise["kind"] == "human" else "were made wrong on purpose"
+    lines = [f"{told}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}{how}."]
     if not cleaned and (more := _more(noise["rate"], tolerated)):
         lines.append(f"That {more} more than the strategy tolerates: {_advice(record, run)}.")
     return lines

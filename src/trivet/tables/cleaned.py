@@ -26,8 +26,6 @@ from trivet.tables.texts import TEXT, read_texts
 from trivet.tables.vectors import Vectors
 
 # A field of a csv file, quoted or not, and what ends it.
-_FIELD = re.compile(rb'((?:"(?:[^"]|"")*")?[^,\r\n]*)(,|\r\n|\r|\n|\Z)')
-
 FORMATS = (".csv", ".npz", ".npy", ".parquet")
 
 
@@ -143,9 +141,12 @@ def _similar(name: str, known: Iterable[str]) -> str:
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
     """The cells are copied as they are written."""
     table = CsvTable.read(path)
-    head, *records = _records(path.read_bytes())
+    delimiter, encoding = table.form
+    if encoding == "utf-16":
+        raise ValueError(f"{path} must be in UTF-8 to be cleaned: it is in UTF-16; save it again.")
+    head, *records = _records(path.read_bytes(), delimiter.encode())
     place = table.columns.index(level)
-    labels = [None if place >= len(one) else _text(one[place][0]) for one in records]
+    labels = [None if place >= len(one) else _text(one[place][0], delimiter, encoding) for one in records]
     if labels != [label or "" for label in table.texts(level)]:
         raise ValueError(
             f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
@@ -157,26 +158,28 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
     write_whole(out, b"".join(field + end for line in lines for field, end in line))
 
 
-def _records(content: bytes) -> list[list[tuple[bytes, bytes]]]:
+def _records(content: bytes, delimiter: bytes) -> list[list[tuple[bytes, bytes]]]:
     """The lines of a csv file, each as its fields as they are written, with what follows each; empty lines go along."""
     records: list[list[tuple[bytes, bytes]]] = [[]]
-    for match in _FIELD.finditer(content):
+    separator = re.escape(delimiter)
+    pattern = rb'((?:"(?:[^"]|"")*")?[^%b\r\n]*)(%b|\r\n|\r|\n|\Z)' % (separator, separator)
+    for match in re.finditer(pattern, content):
         field, end = match.groups()
-        if not records[-1] and not field and end != b"," and len(records) > 1:
+        if not records[-1] and not field and end != delimiter and len(records) > 1:
             last, ended = records[-2][-1]
             records[-2][-1] = (last, ended + end)
         else:
             records[-1].append((field, end))
-            if end != b",":
+            if end != delimiter:
                 records.append([])
         if not end:
             break
     return [record for record in records if record]
 
 
-def _text(field: bytes) -> str:
+def _text(field: bytes, delimiter: str, encoding: str) -> str:
     """What a field says that is written so."""
-    return next(csv.reader([field.decode()]), [""])[0]
+    return next(csv.reader([field.decode(encoding)], delimiter=delimiter), [""])[0]
 
 
 def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:

@@ -18,7 +18,7 @@ import pyarrow.csv
 
 from trivet.documents import check_regular
 from trivet.outputs import DECISION_FILE, PER_CLASS, SUSPECTS
-from trivet.tables.csv_form import csv_form
+from trivet.tables.csv_form import CsvForm, csv_form
 from trivet.tables.source import Column, Source, arrow_column, integral, whole
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
@@ -97,6 +97,7 @@ class CsvTable:
 
     path: Path
     table: pa.Table
+    form: CsvForm
 
     @classmethod
     def read(cls, path: Path) -> CsvTable:
@@ -110,7 +111,7 @@ class CsvTable:
             convert = pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
             )
-            return cls(path, pa.csv.read_csv(path, read, parse, convert))
+            return cls(path, pa.csv.read_csv(path, read, parse, convert), form)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

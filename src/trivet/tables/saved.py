@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trivet.documents import read_json
 from trivet.tables.source import whole
 
 STATE, INFO, PARTS = "state.json", "dataset_info.json", "dataset_dict.json"
@@ -80,8 +80,8 @@ def _named(path: Path, column: str, numbers: pa.ChunkedArray, names: Any) -> pa.
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        values = read_json(path, "a description of a data set")
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} must be a json file: {error}; save the data set again.") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must be a json object; save the data set again.")

@@ -77,10 +77,11 @@ def make_index(
         assert maker is not None
         splits = _splits(maker) if split is None else [split]
         parts = [read_vectors(source, split=name, table=table) for name in splits]
+        record = maker.record()
         about |= {
             "data": maker.config().data.name,
             "splits": splits,
-            "level": maker.config().data.level or next(iter(parts[0].labels), None),  # the coarsest, as in training
+            "level": (record and record["level"]) or maker.config().data.level or next(iter(parts[0].labels), None),
         }
     else:
         parts = [read_vectors(source, split=split, table=table)]
