@@ -137,7 +137,7 @@ def test_data_too_large_for_memory_are_read_from_their_files(tmp_path: Path) -> 
             r'has 2 at level .level1.; add classes, train on a finer level \(data.level = "level3" has 4\), or set',
         ),
         ({"a": 9}, {"split": "in-class"}, r"at least two classes.*\['a'\]"),
-        ({"a": 3, "b": 3}, {"split": "in-class"}, "classes of at least four images"),
+        ({"a": 3, "b": 3}, {"split": "in-class"}, "classes of at least four items"),
         ({".": 3}, {}, "every image must be in the folder of its class: 00.png"),
         (
             {"a": 2, "b/c": 2},

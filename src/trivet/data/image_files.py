@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,9 +14,8 @@ from trivet.data.config import Channels, ImagesConfig, Side, divided
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Frame, Progress, Source
 from trivet.data.inputs import FileInputs
+from trivet.data.splitting import arranged, split_items
 from trivet.evaluation.query_gallery import QueryGallery
-
-Split = Literal["auto", "class-disjoint", "in-class"]
 
 
 class ImageFilesConfig(ImagesConfig):
@@ -172,71 +171,13 @@ def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: 
         columns=listing.columns,
     )
     level = choose_level(config.level, listing.labels)
-    parts = listing.parts or _divided_parts(config, listing, level)
-    _check_told(config, listing, level, parts)
-    kept_parts = {name: part[np.isin(part, kept)] for name, part in parts.items()}
-    train, *others = kept_parts
-    evaluation: dict[str, Dataset] = {}
-    for part in others:
-        name = part if evaluation else _relation(listing.labels[level], parts[train], parts[part])
-        evaluation[name] = whole.subset(kept_parts[part])
-    trained = whole.subset(kept_parts[train])
-    return Splits(trained if listing.protocol is None else replace(trained, protocol=None), evaluation, level)
-
-
-def _check_told(config: ImageFilesConfig, listing: Listing, level: str, parts: Mapping[str, np.ndarray]) -> None:
-    """ValueError if a given part is not what data.split says of it."""
-    labels = listing.labels[level]
-    trained = np.unique(labels[parts["train"]])
-    for part, index in parts.items() if listing.parts else ():
-        tested = np.unique(labels[index])
-        shared = np.isin(tested, trained)
-        wrong = tested[shared if config.split == "class-disjoint" else ~shared]
-        if config.split in ("class-disjoint", "in-class") and part != "train" and len(wrong):
-            told = "is in train, too" if config.split == "class-disjoint" else "is not in train"
-            raise ValueError(
-                f"split = {config.split!r} must be true of the given parts: {len(wrong)} of the {len(tested)} classes "
-                f"of {part!r} in {listing.place}, such as {listing.names[level][wrong[0]]!r}, {told}; correct them, or "
-                "remove data.split."
-            )
-
-
-def _relation(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> str:
-    trained, tested = set(labels[train].tolist()), set(labels[test].tolist())
-    return "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
-
-
-def _divided_parts(config: ImageFilesConfig, listing: Listing, level: str) -> dict[str, np.ndarray]:
-    """The parts of a list that gives none."""
-    if config.split == "in-class":
-        return _hold_out(config, listing)
-    classes = len(listing.names[level])
-    if classes < 4:
-        finer = list(listing.names)[list(listing.names).index(level) + 1 :]
-        enough = next((name for name in finer if len(listing.names[name]) >= 4), None)
-        raise ValueError(
-            'split = "class-disjoint" needs at least four classes, two to train on and two unseen: '
-            f"{listing.place} has {classes} at level {level!r}; add classes, "
-            + (f'train on a finer level (data.level = "{enough}" has {len(listing.names[enough])}), ' if enough else "")
-            + 'or set data.split = "in-class".'
-        )
-    trained = listing.labels[level] < (classes + 1) // 2
-    return {"train": np.flatnonzero(trained), "test": np.flatnonzero(~trained)}
-
-
-def _hold_out(config: ImageFilesConfig, listing: Listing) -> dict[str, np.ndarray]:
-    """Hold out a share of every finest class, at least two images, leaving two; a class of two or three stays whole."""
-    fine = list(listing.labels.values())[-1]
-    generator = np.random.default_rng(config.seed)
-    held = np.zeros(len(fine), bool)
-    order = np.argsort(fine, kind="stable")
-    for items in np.split(order, np.flatnonzero(np.diff(fine[order])) + 1):
-        items = generator.permutation(items)
-        count = min(max(round(config.holdout * len(items)), 2), len(items) - 2)
-        if count >= 2:
-            held[items[:count]] = True
-    if not held.any():
-        raise ValueError(
-            f'split = "in-class" needs classes of at least four images: {listing.place} has none; add some.'
-        )
-    return {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
+    parts = split_items(
+        whole,
+        level,
+        listing.parts,
+        split=config.split,
+        holdout=config.holdout,
+        seed=config.seed,
+        place=listing.place,
+    )
+    return arranged(whole, level, parts, kept)

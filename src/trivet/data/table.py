@@ -16,15 +16,15 @@ from pydantic import Field, model_validator
 from trivet.data.archives import check_inside
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
-from trivet.data.image_files import ImageFilesConfig, Listing, Split, load_listing
+from trivet.data.image_files import ImageFilesConfig, Listing, load_listing
 from trivet.data.images import Progress, Source
+from trivet.data.splitting import Split, parts_of
 from trivet.tables.rows import Rows, open_rows
 from trivet.tables.source import listed
 from trivet.tables.vectors import ASKED, CAMERA, ID, SPLIT, Vectors, class_numbers, select_rows
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
-TRAIN, TEST, VALIDATION = "train", "test", ("val", "valid", "validation", "dev")
 EMBEDDING = "embedding"
 SHOWN = 8
 
@@ -109,7 +109,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         ids=ids,
         labels=labels,
         names=names,
-        parts=_parts(config, rows, vectors),
+        parts=parts_of(vectors.splits, rows.path),
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
         columns=_others(rows, {image, *levels, *ID, *SPLIT, *ASKED, EMBEDDING, *(config.box or ())}, vectors),
@@ -213,25 +213,6 @@ def _numbered(rows: Rows, image: str, ids: tuple[str, ...] | None) -> tuple[str,
             )
         first[path] = row
     return ids
-
-
-def _parts(config: TableConfig, rows: Rows, vectors: Vectors) -> dict[str, np.ndarray]:
-    """The rows of each part, train first; empty without a column split."""
-    if vectors.splits is None:
-        return {}
-    (numbers,), names = class_numbers(vectors.splits)
-    if TRAIN not in names or len(names) < 2:
-        raise ValueError(
-            f"the column split must say train of some rows and test or val of others: {rows.path} has {listed(names)}; "
-            "rename them, or remove the column."
-        )
-    order = sorted(names, key=lambda name: (name != TRAIN, name in VALIDATION, name != TEST, name))
-    if wrong := [name for name in names if not name.strip() or Path(name).name != name]:  # each becomes a file
-        raise ValueError(f"the names in the column split must be names that a file can have: got {wrong[0]!r}.")
-    parts = {"val" if name in VALIDATION else name: np.flatnonzero(numbers == names.index(name)) for name in order}
-    if len(parts) < len(names):
-        raise ValueError(f"the column split must name one part for validation: {rows.path} has {listed(names)}.")
-    return parts
 
 
 def _boxes(config: TableConfig, rows: Rows) -> np.ndarray | None:
