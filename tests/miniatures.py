@@ -91,9 +91,9 @@ def cars196_devkit(root: Path, *, labelled: bool = True) -> Path:
             picture(root / f"cars_{part}" / f"{number + 1:05d}.jpg", number)
         rows = [{**EDGES, "class": number + 1, "fname": f"{number + 1:05d}.jpg"} for number in range(4)]
         (root / "devkit").mkdir(exist_ok=True)
-        name = "cars_train_annos.mat" if part == "train" else "cars_test_annos_withlabels.mat"
+        name = "devkit/cars_train_annos.mat" if part == "train" else "cars_test_annos_withlabels.mat"
         if part == "train" or labelled:
-            savemat(root / "devkit" / name, {"annotations": structs(rows)})
+            savemat(root / name, {"annotations": structs(rows)})
     savemat(root / "devkit" / "cars_meta.mat", {"class_names": cars_names(4)})
     return root
 

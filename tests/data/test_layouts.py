@@ -225,6 +225,12 @@ def _without_images(root: Path) -> None:
             r"a line for each image: that of image 3",
         ),
         (lambda root: (root / "image_class_labels.txt").write_text("1\n"), r"must hold 2 values: line 1 has 1, '1'"),
+        (
+            lambda root: (root / "images.txt").write_text(
+                (root / "images.txt").read_text().replace("A/Bird_1", "A/Bird_0")
+            ),
+            r"'001\.Bird_A/Bird_0\.jpg' is listed twice, as items 0 and 1",
+        ),
         (lambda root: (root / "images.txt").write_bytes(b"1 \xff\n"), r"images\.txt must be a text in UTF-8"),
         (lambda root: (root / "bounding_boxes.txt").write_text("1 a b c d\n" * 12), r"bounding_boxes\.txt must"),
         (

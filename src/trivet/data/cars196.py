@@ -70,12 +70,13 @@ def read_annotations(tree: Tree) -> tuple[list[str], np.ndarray, np.ndarray, np.
         names_of = mats[0]
     else:
         kit = _devkit(tree) or ""
-        if not tree.has(kit + TEST):
+        test = next((file for file in (kit + TEST, TEST) if tree.has(file)), None)
+        if test is None:
             raise ValueError(
                 f"cars196 needs the classes of its test images: {tree.source(kit + WITHOUT)} has none; get {TEST} from "
                 f"{FACTS.published.split()[0]} too, or {ALL}, which has all."
             )
-        mats = [Mat(tree, kit + TRAIN), Mat(tree, kit + TEST)]
+        mats = [Mat(tree, kit + TRAIN), Mat(tree, test)]
         folders, names_of = ["cars_train/", "cars_test/"], Mat(tree, kit + META)
     path = "annotations.relative_im_path" if mats[0].has_field("annotations.relative_im_path") else "annotations.fname"
     paths = [folder + one for mat, folder in zip(mats, folders, strict=True) for one in mat.texts(path)]

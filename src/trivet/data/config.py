@@ -25,8 +25,8 @@ class DataConfig(NamedConfig):
     """
 
     name: str = Field(
-        description='A data set of docs/data.md; "folder" is your own images, one folder per class; '
-        '"python:FILE.py:NAME" is a function of your own.'
+        description='A data set of docs/data.md; "folder" is your own images, one folder per class, "table" a table of '
+        'their paths; "python:FILE.py:NAME" is a function of your own.'
     )
     level: str | None = Field(
         None,

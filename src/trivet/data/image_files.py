@@ -113,6 +113,7 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
     """
     _check_there(listing)
+    _check_different(listing)
     everything = np.arange(len(listing.ids))
     files = FileInputs(
         listing.sources,
@@ -156,6 +157,16 @@ def _check_there(listing: Listing) -> None:
         raise ValueError(
             f"the images of {listing.name} must lie where its list names them: of {len(listing.ids)}, such as "
             f"{some[0]}, none was found; get the images too, or correct the folder."
+        )
+
+
+def _check_different(listing: Listing) -> None:
+    if len(set(listing.ids)) < len(listing.ids):
+        first: dict[str, int] = {}
+        twice = next(i for i, id in enumerate(listing.ids) if first.setdefault(id, i) != i)
+        raise ValueError(
+            f"each image of {listing.place} must be listed once: {listing.ids[twice]!r} is listed twice, as items "
+            f"{first[listing.ids[twice]]} and {twice} (counted from 0); remove one."
         )
 
 

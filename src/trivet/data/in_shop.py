@@ -41,7 +41,7 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
     """
     tree = find_published(FACTS, config, data_root, PARTITION, lambda one: _file(one, PARTITION) is not None)
     rows = _rows(tree, PARTITION, 3)
-    paths, status = [row[0] for row in rows], np.array([row[2] for row in rows])
+    paths, status = [row[0] for row in rows], np.array([row[2] for row in rows], np.str_)
     unknown = sorted(set(status.tolist()) - set(FACTS.counts))
     if unknown:
         raise ValueError(f"{PARTITION} must say train, query or gallery of each image: it has {unknown[0]!r}.")
