@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -69,10 +71,10 @@ def test_the_binary_version_of_cifar_is_fetched_because_the_other_is_pickled(
     def fetch(url: str, folder: str, *, md5: str) -> None:
         assert url.endswith("cifar-10-binary.tar.gz")
         assert len(md5) == 32
-        (Path(folder) / "cifar-10-batches-bin").mkdir()
-        (Path(folder) / "cifar-10-batches-bin" / "test_batch.bin").touch()
+        with tarfile.open(Path(folder) / "cifar-10-binary.tar.gz", "w:gz") as packed:
+            packed.addfile(tarfile.TarInfo("cifar-10-batches-bin/test_batch.bin"), io.BytesIO())
 
-    monkeypatch.setattr(datasets.utils, "download_and_extract_archive", fetch)
+    monkeypatch.setattr(datasets.utils, "download_url", fetch)
     assert download("cifar10", tmp_path) == tmp_path / "cifar10"
     assert (tmp_path / "cifar10" / "cifar-10-batches-bin" / "test_batch.bin").is_file()
     with pytest.raises(ValueError, match=r"sop must be fetched by hand: get it from https://cvgl"):
