@@ -175,7 +175,7 @@ def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root
     changes = changes if folds is None else [*changes, f"data.folds={folds}"]
     with shown("reading the data"):
         settings, said = head_settings(data, changes, data_root=data_root)
-    typer.echo(said, err=True)
+    echo(said, err=True)
     return settings
 
 
