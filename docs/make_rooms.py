@@ -13,7 +13,8 @@ BEGIN, END = "<!-- order of imports: docs/make_rooms.py -->\n", "<!-- end -->"
 
 # From the lowest up: a room imports those of the lines above its own and nothing else.
 LAYERS = [
-    {"arguments", "documents", "lazy", "files", "extras", "outputs", "progress", "signals", "terminal", "wording"},
+    {"arguments", "documents", "lazy", "files", "extras", "outputs", "signals", "terminal", "wording"},
+    {"progress"},
     {"config", "plugins"},
     {"geometry"},
     {"mining"},

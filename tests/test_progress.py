@@ -132,7 +132,7 @@ def test_names_reach_a_terminal_harmless_and_in_its_letters() -> None:
     line, clock = line_of(stream)
     clock.now += 4
     line.report("reading \x1b[31mfröhlich\n\r.npz", 1, 2)
-    assert raw.getvalue() == b"reading ?[31mfr?hlich??.npz 1/2, 0 s so far\n"
+    assert raw.getvalue() == rb"reading \x1b[31mfr?hlich\n\r.npz 1/2, 0 s so far" + b"\n"
 
 
 def test_a_message_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,13 +141,13 @@ def test_a_message_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     told = logging.getLogger("trivet")
-    handler = logging.StreamHandler(stream)
+    handler, filters = logging.StreamHandler(stream), [*told.filters]
     told.addHandler(handler)
     with shown("training"):
         told.warning("detected")
     told.removeHandler(handler)
     assert stream.getvalue() == "\rtraining, 0 s so far\r                    \rdetected\n"
-    assert told.filters == []
+    assert told.filters == filters
 
 
 def test_a_reader_that_has_gone_ends_no_work() -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO, TypeVar
 
+from trivet.terminal import printable
+
 SILENT = 3.0  # seconds: what takes less says nothing
 REWRITTEN, LOGGED = 0.2, 10.0  # seconds between two looks of the line of a terminal, and between two lines of a log
 BEAT = 1.0  # seconds after which time goes on in the line though the work says nothing
@@ -128,7 +130,7 @@ class Shown:
         """Write a line above the one that is rewritten."""
         self.clear()
         with self._lock:
-            self._put(_printable(text) + "\n")
+            self._put(printable(text) + "\n")
 
     def make_way(self, record: logging.LogRecord) -> bool:
         """Leave an empty line for a message, as a filter of the logger."""
@@ -136,7 +138,7 @@ class Shown:
         return True
 
     def _write(self, text: str) -> None:
-        text = _printable(text)
+        text = printable(text)
         if not self._terminal:
             self._put(text + "\n")
             return
@@ -151,10 +153,6 @@ class Shown:
             self._stream.flush()
         except (OSError, ValueError):  # whoever read it has gone: no reason to end the work
             self._due = float("inf")
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 _shown: ContextVar[Shown | None] = ContextVar("shown", default=None)

@@ -125,7 +125,7 @@ def images(root: Path, classes: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["train"], "train needs a settings file"),
+        (["train"], "train needs one of a settings file"),
         (["train", "nowhere.toml"], "nowhere.toml does not exist"),
         (["train", "small.toml", "--set", "loss.negatives=seminard"], "did you mean 'semihard'?"),
         (["train", "small.toml", "--set", "data.name=mnist"], "trivet data download mnist"),
@@ -148,8 +148,8 @@ def images(root: Path, classes: dict[str, int]) -> None:
             ],
             "training needs at least two classes, so that there is a negative",
         ),
-        (["train", "small.toml", "--output", "small.toml"], "is not just a run, it holds small.toml"),
-        (["embed", ".", "digits", "-o", "."], "an output must be a file in a folder"),
+        (["train", "small.toml", "--output", "small.toml"], "--output must not name what is read: got small.toml"),
+        (["embed", ".", "digits", "-o", "."], "--output must not name what is read: got ."),
         (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
         (["train", "--resume", "lonely"], "a run folder must hold config.toml"),
         (["train", "small.toml", "--resume", "."], "leave out the settings file"),
@@ -197,7 +197,7 @@ def test_an_unexpected_fault_is_exit_code_1(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("trivet.tasks.train.load", broken)
+    monkeypatch.setattr("trivet.tasks.train.load_splits", broken)
     code, out, err = call("train", "small.toml", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, out) == (1, "")
     assert "unexpected RuntimeError: a bug" in err
@@ -280,7 +280,7 @@ def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("tasks.train.load", signal.SIGTERM),
+        ("tasks.train.load_splits", signal.SIGTERM),
         ("training.fit.Task.configure_optimizers", signal.SIGTERM),
         ("training.job.Job.checkpoint", signal.SIGTERM),
         ("training.job.Job.checkpoint", signal.SIGHUP),

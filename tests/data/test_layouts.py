@@ -160,9 +160,9 @@ def test_cuhk03_by_its_new_protocol(tmp_path: Path) -> None:
     unseen = splits.evaluation["unseen"]
     assert unseen.protocol is not None
     assert unseen.protocol.cameras is not None
-    assert unseen.ids == ("1_003_1_01.png", "1_003_2_02.png", "1_010_1_01.png", "1_010_2_02.png")
-    assert unseen.protocol.query.tolist() == [True, False, True, False]
-    assert unseen.protocol.cameras.tolist() == [1, 2, 1, 2]
+    assert unseen.ids == ("1_003_1_01.png", "1_010_1_01.png", "1_003_2_02.png", "1_010_2_02.png")
+    assert unseen.protocol.query.tolist() == [True, True, False, False]
+    assert unseen.protocol.cameras.tolist() == [1, 1, 2, 2]
     assert splits.train.names["identity"] == ("1", "2", "3", "10")
     for path in (tmp_path / "cuhk03" / "images_detected").iterdir():
         path.unlink()

@@ -109,7 +109,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"split": np.array(["fit", "test"] * 12)}, {}, "must say train of some rows.*has fit, test; rename"),
     ({"split": np.array(["train", "a/b"] * 12)}, {}, "names that a file can have: got 'a/b'"),
     ({"split": np.array(["train", "test"] * 12)}, {"split": "class-disjoint", "levels": ["tree"]}, "must be true of "
-     "the column split: 5 of the 5 classes of 'test' .* are in train, too \\('ash', 'bay', 'elm' and 2 more"),
+     "the given parts: 5 of the 5 classes of 'test' .*, such as 'ash', is in train, too; correct them"),
     ({}, {"levels": ["group"]}, "class-disjoint. needs at least four classes.*set data.split"),
     ({}, {"levels": ["group", "tree"]}, "train on a finer level \\(data.level = \"tree\" has 6\\)"),
     ({}, {"holdout": 0.5}, "holdout is used by split = \"in-class\" only"),

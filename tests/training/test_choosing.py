@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from trivet.reports.run import choice_line, fell_back, result_lines
@@ -126,7 +127,7 @@ def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(helped: Path, file
 
 
 def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = iter([0.5, 0.5, 0.7, 0.6, 0.7, 0.8])
+    found = iter([0.5, 0.5, 0.7, 0.6, 0.7, 0.8, 0.5])
 
     def seen(self: Choosing, model: object) -> tuple[np.ndarray, np.ndarray]:
         value = next(found)
@@ -140,6 +141,15 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
     assert job.fit() == "finished"
     assert [look["step"] for look in job.parts.choosing.looks] == [0, 2, 4, 6, 8]
     assert job.parts.choosing.step == 2
+    # What goes on from a checkpoint has the weights of that step, not of its own.
+    later = Job(
+        job.run, Parts(config, load_splits(config, None)), lambda *_: None, checkpoint=job.run.checkpoints()[-1]
+    )
+    best, weights = job.parts.choosing.weights, later.parts.choosing.weights
+    assert best.keys() == weights.keys()
+    assert all(torch.equal(best[name], weights[name]) for name in best)
+    last = later.parts.model.state_dict()
+    assert not torch.equal(last["body.1.change.weight"], weights["body.1.change.weight"])
 
 
 def test_a_repair_begins_the_choice_anew_at_the_network_it_returned_to(

@@ -54,8 +54,9 @@ def train(
         typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml or another file NAME."),
     ] = None,
     labels: Annotated[
-        list[str] | None,
+        list[Path] | None,  # of paths, so that what is read is not written over; a column is a path, too
         typer.Option(
+            metavar="TEXT",
             help="With settings: decisions on training labels, a csv file id,decision,label as trivet audit writes it: "
             "keep, relabel or drop; the same as --set data.decisions=FILE. With --vectors or --texts: a label column; "
             "may be repeated, the coarse one first, which is trained on.",
@@ -118,7 +119,7 @@ def train(
         if config is not None:
             settings = _read(config, set or [], labels)  # before what takes long to load
         else:
-            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": labels})
+            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
             data |= {} if encoder is None else {"encoder": encoder}
             settings = _made(data, set or [], folds, data_root)
@@ -153,15 +154,17 @@ def train(
     return 1
 
 
-def _read(config: Path, changes: list[str], decisions: list[str] | None) -> RunConfig:
+def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> RunConfig:
     """The settings of a file, with changes and a file of decisions on labels."""
     from trivet.training.config import RunConfig  # here: `--help` needs no settings
 
     if decisions is not None and len(decisions) > 1:
-        raise ValueError(f"--labels takes one file of decisions with a settings file: got {', '.join(decisions)}.")
+        raise ValueError(
+            f"--labels takes one file of decisions with a settings file: got {', '.join(map(str, decisions))}."
+        )
     for file in decisions or []:
-        exists(Path(file))
-        changes = [*changes, f"data.decisions={dumps(file)}"]
+        exists(file)
+        changes = [*changes, f"data.decisions={dumps(str(file))}"]
     return RunConfig.read(config, changes)
 
 
@@ -172,7 +175,7 @@ def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root
     changes = changes if folds is None else [*changes, f"data.folds={folds}"]
     with shown("reading the data"):
         settings, said = head_settings(data, changes, data_root=data_root)
-    typer.echo(said, err=True)
+    echo(said, err=True)
     return settings
 
 

@@ -18,9 +18,10 @@ from pydantic import Field, model_validator
 from trivet.data.archives import Tree
 from trivet.data.config import Entry, Side
 from trivet.data.dataset import Dataset, Splits, TrainingNoise, choose_level
-from trivet.data.image_files import Listing, Split
+from trivet.data.image_files import Listing
 from trivet.data.images import Progress, Source
 from trivet.data.published import IMAGES, LEVEL, SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.data.splitting import Split
 
 WHERE = "https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)"
 CIFAR10 = Facts(

@@ -12,9 +12,10 @@ from pydantic import Field, model_validator
 
 from trivet.data.config import Entry
 from trivet.data.dataset import Dataset, Skipped, Splits
-from trivet.data.image_files import ImageFilesConfig, Listing, Split, load_listing, numbered
+from trivet.data.image_files import ImageFilesConfig, Listing, load_listing, numbered
 from trivet.data.images import Frame, Progress
 from trivet.data.inputs import FileInputs
+from trivet.data.splitting import Split
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
@@ -79,10 +80,7 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
         ids=tuple(images),
         labels=labels,
         names=names,
-        parts={  # val/ alone is what is tested
-            "test" if folder == "val" and "test" not in given else folder: np.flatnonzero(top == folder)
-            for folder in given
-        },
+        parts={folder: np.flatnonzero(top == folder) for folder in given},
     )
     return load_listing(config, listing, progress)
 

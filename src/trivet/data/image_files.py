@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,13 +14,11 @@ from trivet.data.config import Channels, ImagesConfig, Side, divided
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.data.images import Frame, Progress, Source
 from trivet.data.inputs import FileInputs
-from trivet.data.splitting import SplitConfig, split_items
+from trivet.data.splitting import arranged, split_items
 from trivet.evaluation.query_gallery import QueryGallery
 
-Split = Literal["auto", "class-disjoint", "in-class"]
 
-
-class ImageFilesConfig(SplitConfig, ImagesConfig):
+class ImageFilesConfig(ImagesConfig):
     """Of a data set of image files with labels."""
 
     image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
@@ -33,6 +31,9 @@ class ImageFilesConfig(SplitConfig, ImagesConfig):
         "than the shape asks for.",
     )
     channels: Channels = 3
+    split: str = "auto"  # narrowed to what each data set offers
+    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
+    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
     allow_corrupt: float = Field(
         0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
     )
@@ -61,6 +62,14 @@ class ImageFilesConfig(SplitConfig, ImagesConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_held_out(self) -> Self:
+        fields = type(self).model_fields
+        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
+        if unused and self.split != "in-class":
+            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class Listing:
@@ -73,8 +82,8 @@ class Listing:
         ids: N different strings.
         labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
         names: level -> class names; split = "class-disjoint" trains on the first half of them.
-        parts: "train" and others, such as "test" and "val", -> the positions of their items, which are all items; empty
-            where none are given, so that classes or items are held out.
+        parts: "train", then "test" and "val" or one of them, -> the positions of their items; empty where none are
+            given, so that classes or items are held out.
         protocol: which items are queries and which are retrieved, all of one part; None without.
         boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
         columns: other columns of the items, N texts each.
@@ -95,7 +104,10 @@ class Listing:
 
 
 def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress | None) -> Splits:
-    """The images of a list, split as it says or as `config.split` says; see `split_items`.
+    """The images of a list, split as it says or as `config.split` says.
+
+    The main evaluation split is "test" (or "val" without it), called "seen" if all its classes are trained on, "unseen"
+    if none is, "mixed" otherwise; "val" beside "test" keeps its name.
 
     Raises:
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
@@ -159,7 +171,7 @@ def _check_different(listing: Listing) -> None:
 
 
 def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: np.ndarray) -> Splits:
-    """The items at the positions `kept` of the list, split as all of them are."""
+    """The items at the positions `kept` of the list, split."""
     whole = Dataset(
         listing.name,
         inputs,
@@ -169,21 +181,14 @@ def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: 
         protocol=listing.protocol,
         columns=listing.columns,
     )
-    given = None
-    if listing.parts:
-        given = np.full(len(whole), "", object)
-        for part, index in listing.parts.items():
-            given[index] = part
-    splits = split_items(whole, choose_level(config.level, listing.labels), config, given, listing.place)
-    if len(kept) < len(whole):
-        ids = {listing.ids[i] for i in kept.tolist()}
-        splits = replace(
-            splits,
-            train=_only(splits.train, ids),
-            evaluation={name: _only(data, ids) for name, data in splits.evaluation.items()},
-        )
-    return splits if listing.protocol is None else replace(splits, train=replace(splits.train, protocol=None))
-
-
-def _only(data: Dataset, ids: Set[str]) -> Dataset:
-    return data.subset(np.flatnonzero([id in ids for id in data.ids]))
+    level = choose_level(config.level, listing.labels)
+    parts = split_items(
+        whole,
+        level,
+        listing.parts,
+        split=config.split,
+        holdout=config.holdout,
+        seed=config.seed,
+        place=listing.place,
+    )
+    return arranged(whole, level, parts, kept)

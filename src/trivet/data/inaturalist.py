@@ -13,9 +13,10 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
-from trivet.data.image_files import Listing, Split, numbered
+from trivet.data.image_files import Listing, numbered
 from trivet.data.images import Progress
 from trivet.data.published import LEVEL, SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.data.splitting import Split
 from trivet.documents import parse_json
 
 PUBLISHED = "https://github.com/visipedia/inat_comp (non-commercial research and education)"

@@ -11,9 +11,10 @@ from pydantic import Field
 from trivet.data.archives import Tree
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
-from trivet.data.image_files import Listing, Split, numbered
+from trivet.data.image_files import Listing, numbered
 from trivet.data.images import Progress
 from trivet.data.published import SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.data.splitting import Split
 
 FACTS = Facts(
     "sop",

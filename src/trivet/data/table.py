@@ -16,8 +16,9 @@ from pydantic import Field, model_validator
 from trivet.data.archives import check_inside
 from trivet.data.config import Entry
 from trivet.data.dataset import Splits
-from trivet.data.image_files import ImageFilesConfig, Listing, Split, load_listing
+from trivet.data.image_files import ImageFilesConfig, Listing, load_listing
 from trivet.data.images import Progress, Source
+from trivet.data.splitting import Split, parts_of
 from trivet.tables.rows import Rows, open_rows
 from trivet.tables.source import listed
 from trivet.tables.vectors import ASKED, CAMERA, ID, SPLIT, Vectors, class_numbers, select_rows
@@ -108,7 +109,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         ids=ids,
         labels=labels,
         names=names,
-        parts=_parts(vectors),
+        parts=parts_of(vectors.splits, rows.path),
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
         columns=_others(rows, {image, *levels, *ID, *SPLIT, *ASKED, EMBEDDING, *(config.box or ())}, vectors),
@@ -212,14 +213,6 @@ def _numbered(rows: Rows, image: str, ids: tuple[str, ...] | None) -> tuple[str,
             )
         first[path] = row
     return ids
-
-
-def _parts(vectors: Vectors) -> dict[str, np.ndarray]:
-    """The rows of each part; empty without a column split."""
-    if vectors.splits is None:
-        return {}
-    (numbers,), names = class_numbers(vectors.splits)
-    return {name: np.flatnonzero(numbers == number) for number, name in enumerate(names)}
 
 
 def _boxes(config: TableConfig, rows: Rows) -> np.ndarray | None:

@@ -15,10 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from trivet.data.config import Entry
-from trivet.data.dataset import Dataset, Splits, choose_level
+from trivet.data.dataset import Dataset, Splits
 from trivet.data.images import Progress
-from trivet.data.splitting import ListedConfig, split_items
-from trivet.data.vectors import VectorInputs, dataset_of
+from trivet.data.splitting import ListedConfig
+from trivet.data.vectors import VectorInputs, dataset_of, split_rows
 from trivet.files import write_whole
 from trivet.models import encoder_vectors, fit_ngrams
 from trivet.progress import reporter
@@ -93,8 +93,7 @@ def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     found, texts = _read(config.path, config.text, config.levels)
     named = config.levels is not None
     whole = dataset_of(replace(found, texts=texts), config.path, text=config.text, named=named)
-    level = choose_level(config.level, whole.labels)
-    return split_items(whole, level, config, found.splits, config.path), texts
+    return split_rows(whole, found, config), texts
 
 
 def _read(path: Path, text: str, levels: Sequence[str] | None) -> tuple[Vectors, list[str]]:

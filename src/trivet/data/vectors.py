@@ -15,7 +15,7 @@ from torch import Tensor
 from trivet.data.config import Entry
 from trivet.data.dataset import Dataset, Splits, choose_level
 from trivet.data.images import Progress
-from trivet.data.splitting import ListedConfig, split_items
+from trivet.data.splitting import ListedConfig, arranged, parts_of, split_items
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.source import listed
 
@@ -91,7 +91,17 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     """
     vectors = _open(config.path, config.table, config.levels, config.text)
     whole = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
-    return split_items(whole, choose_level(config.level, whole.labels), config, vectors.splits, config.path)
+    return split_rows(whole, vectors, config)
+
+
+def split_rows(whole: Dataset, vectors: Vectors, config: ListedConfig) -> Splits:
+    """The rows of a file as its column split or the settings divide them."""
+    level = choose_level(config.level, whole.labels)
+    given = parts_of(vectors.splits, config.path)
+    parts = split_items(
+        whole, level, given, split=config.split, holdout=config.holdout, seed=config.seed, place=config.path
+    )
+    return arranged(whole, level, parts)
 
 
 def vectors_like(config: VectorsConfig, path: Path) -> Dataset:

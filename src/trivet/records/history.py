@@ -8,8 +8,8 @@ Moment = TypedDict(
     "Moment",
     {
         "step": int,
-        "s_ap": list[float],
-        "s_an": list[float],
+        "s_ap": list[float | None],
+        "s_an": list[float | None],
         "mean_distance": float | None,
         "effective_rank": float | None,
         "recall@1": float | None,

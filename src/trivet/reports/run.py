@@ -332,11 +332,10 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
         }
         measure = NAMES.get(choice["measure"], choice["measure"])
         values = {
-            measure: [look["value"] for look in choice["looks"]],
-            "gain": [look["gain"] for look in choice["looks"]],
-            "lower end of the gain": [look["low"] for look in choice["looks"]],
+            "mean": [look["gain"] for look in choice["looks"]],
+            "lower end of its interval": [look["low"] for look in choice["looks"]],
         }
-        wanted.append((f"What the step was chosen by, on {choice['split']}", seen, values, None))
+        wanted.append((f"Gain of {measure} on {choice['split']}, by which the step was chosen", seen, values, None))
     marks = _marks(record["monitor"]["attempts"])
     curves = []
     for title, part, every, limits in wanted:
