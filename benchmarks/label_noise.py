@@ -711,8 +711,6 @@ def page(found: Mapping[str, Any]) -> str:
         "vectors have none.",
         "",
     ]
-    if any("earlier_order" in value for value in found["cells"].values()):
-        lines[-1:] = ["", "Rare modes and training again: cells marked * are those of the order before this one.", ""]
     groups: dict[tuple[str, str], list[Any]] = {}
     for key, value in found["cells"].items():
         part, name, what, *_ = [*key.split(" | "), ""]
@@ -787,7 +785,6 @@ def _rare(cells: Mapping[str, Any]) -> list[str]:
     for key, value in cells.items():
         if key.startswith("rare"):
             _, name, seed = key.split(" | ")
-            seed += " *" if "earlier_order" in value else ""
             for what in ("right", "symmetric 10"):
                 one = value[what]
                 told = [f"{one[part]:.3f}" if one[part] is not None else "" for part in ("rare", "others", "recall")]
@@ -802,7 +799,7 @@ def _retrained(cells: Mapping[str, Any]) -> list[str]:
             groups.setdefault(key.split(" | ")[1], []).append(value)
     if not groups:
         return []
-    ways = [way for way in next(iter(groups.values()))[0] if way not in ("seconds", "earlier_order")]
+    ways = [way for way in next(iter(groups.values()))[0] if way != "seconds"]
     lines = [
         "## Trained again after decisions",
         "",
@@ -818,8 +815,7 @@ def _retrained(cells: Mapping[str, Any]) -> list[str]:
         for way in ways:
             one = [value[way] for value in values]
             told.append(f"{np.mean(one):.4f} ± {np.std(one, ddof=min(1, len(one) - 1)):.4f}")
-        mark = " *" if any("earlier_order" in value for value in values) else ""
-        lines.append(f"| {name}{mark} | {' | '.join(told)} |")
+        lines.append(f"| {name} | {' | '.join(told)} |")
     return lines
 
 
