@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.label_noise import boundary
 from trivet.label_noise.posterior import _Counts, fit_posterior
-from trivet.label_noise.surroundings import Setting, surroundings
-from trivet.label_noise.views import Views, both_views
+from trivet.label_noise.views import Views
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -81,14 +79,3 @@ def test_a_label_is_explained_by_the_other_folds() -> None:
     assert counts.others(0).tolist() == [[0.5, 0.0], [0.5, 1.0]]
     # Five further items of noise at a rate of 0.2.
     assert counts.transition(0, 0.2, 5.0) == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
-
-
-def test_a_step_that_overshoots_is_halved() -> None:
-    """The likelihood is concave in the powers, and far from its top a whole step of Newton leads beyond it."""
-    random = np.random.default_rng(0)
-    truth = np.repeat(np.arange(12), 60)
-    points = 4.5 * np.eye(12)[truth] + random.normal(size=(len(truth), 12)) + 2 * np.eye(12)[truth - truth % 2]
-    labels = boundary(truth, points, 0.1, generator=1, exact=True).labels
-    setting = Setting.of(points, labels, folds=None, distance="euclidean")
-    views = both_views(setting, surroundings(setting, 50), np.ones(len(truth)))
-    assert fit_posterior(views, setting.classes, 12, seed=0).powers.max() < 10

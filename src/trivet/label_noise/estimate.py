@@ -13,7 +13,6 @@ from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
 from trivet.geometry.arrays import Booleans, Floats
 from trivet.label_noise.posterior import Posterior, fit_posterior
-from trivet.label_noise.ranking import sure_transition, suspicion
 from trivet.label_noise.surroundings import NEIGHBOURS, Setting, Surroundings, surroundings
 from trivet.label_noise.views import Views, both_views
 
@@ -188,7 +187,6 @@ class Judgement:
     around: Surroundings
     views: Views
     model: Posterior
-    suspicion: Floats  # (N,), the larger, the more suspect
     noise: NoiseEstimate
 
 
@@ -201,23 +199,16 @@ def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
     # item's label has a part in the weights of the others, and so in the second views of itself.
     views = both_views(setting, around, np.clip(first.given[:, 0], LIGHTEST, 1.0))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-    deepest = np.argsort(-first.depth, kind="stable")
-    deep = _deep((first.best != setting.classes)[deepest])
-    sure = deepest[: deep[1]]
-    table = sure_transition(first.best[sure], setting.classes[sure], len(setting.values))
-    suspects = suspicion(views, setting.classes, model.powers, table)
-    noise = _told(setting, first, views, model, deep, around.indices.shape[1])
-    return Judgement(around, views, model, suspects, noise)
+    return Judgement(around, views, model, _told(setting, first, views, model, around.indices.shape[1]))
 
 
-def _told(
-    setting: Setting, first: Posterior, views: Views, model: Posterior, deep: tuple[float, int], k: int
-) -> NoiseEstimate:
+def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k: int) -> NoiseEstimate:
     items, count = len(setting.classes), len(setting.values)
     disagrees = first.best != setting.classes
     agreement, apart = float((~disagrees).mean()), float(disagrees.mean())
     chance = float(np.bincount(setting.classes).max() / items)
-    least, anchors = min(deep[0], apart), deep[1]
+    least, anchors = _deep(disagrees[np.argsort(-first.depth, kind="stable")])
+    least = min(least, apart)
     low = float(_wilson(least, anchors)[0])
     interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, float(_wilson(apart, items)[1]))
     verdict: Answer = "estimated"

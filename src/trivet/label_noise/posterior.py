@@ -15,7 +15,6 @@ FOLDS = 5  # a label is explained by a transition that was counted on the items 
 ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likelihood gains less
 PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
 FITTED = 20_000  # items that the numbers are fitted to at most
-HALVED = 10  # times that a step of Newton is halved at most, before it is given up
 COUNTED = 1000  # classes; of more, no transition is counted
 SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
@@ -79,15 +78,10 @@ class _Part:
 
     def features(self, powers: Floats) -> Floats:
         """P(true class is the candidate | x) `(N, M)`."""
-        return self.normalized(powers)[0]
-
-    def normalized(self, powers: Floats) -> tuple[Floats, float]:
-        """The same, and the sum over items of the logarithm of what it was divided by."""
         logs = self.scores @ powers + self.blocked
-        highest = logs.max(axis=1, keepdims=True)
-        weights = np.exp(logs - highest)
-        total = weights.sum(axis=1, keepdims=True)
-        return np.asarray(weights / total), float((highest + np.log(total)).sum())
+        logs -= logs.max(axis=1, keepdims=True)
+        weights = np.exp(logs)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +103,7 @@ class _Counts:
 
     def transition(self, fold: int | None, rate: float, pseudo: float) -> Floats:
         counts = self.others(fold)
-        even = even_transition(rate, len(counts))
+        even = _even(rate, len(counts))
         return np.asarray((counts + pseudo * even) / (counts.sum(axis=1, keepdims=True) + pseudo))
 
 
@@ -164,22 +158,15 @@ def _likelihood(part: _Part, state: _State) -> float:
 
 
 def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
-    """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave.
-
-    A step that overshoots, to where they are less likely, is halved.
-    """
+    """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave."""
     wanted = np.einsum("nm,nmv->v", given, part.scores)
     for _ in range(2):
-        features, normalizer = part.normalized(powers)
+        features = part.features(powers)
         weighted = features[:, :, None] * part.scores
         means = weighted.sum(axis=1)
         curve = np.einsum("nmv,nmw->vw", weighted, part.scores) - means.T @ means
         step = np.linalg.solve(curve + (1e-9 * curve.trace() + 1e-300) * np.eye(2), wanted - means.sum(axis=0))
-        for half in range(HALVED):
-            tried = np.maximum(powers + step / 2**half, 1e-4)
-            if tried @ wanted - part.normalized(tried)[1] >= powers @ wanted - normalizer:
-                powers = tried
-                break
+        powers = np.maximum(powers + step, 1e-4)
     return powers
 
 
@@ -190,13 +177,15 @@ def _posterior(part: _Part, state: _State) -> Posterior:
     first = np.partition(views, -2, axis=1)
     with np.errstate(divide="ignore"):
         logs = views + np.log(explained)
+    highest = logs[:, 1:].max(axis=1)
+    rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
     return Posterior(
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
         depth=first[:, -1] - first[:, -2],
         given=joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300),
-        doubt=odds_against(logs),
+        doubt=rest - logs[:, 0],
     )
 
 
@@ -215,13 +204,7 @@ def _sure(part: _Part) -> Floats:
     return np.asarray(math.exp(low) / np.array(gaps))
 
 
-def odds_against(logs: Floats) -> Floats:
-    """Log odds `(N,)` against the first candidate, given logarithms of what speaks for each `(N, M)`."""
-    highest = logs[:, 1:].max(axis=1)
-    return np.asarray(highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1)) - logs[:, 0])
-
-
-def even_transition(rate: float, count: int) -> Floats:
+def _even(rate: float, count: int) -> Floats:
     """The transition of symmetric noise."""
     even = np.full((count, count), rate / (count - 1))
     np.fill_diagonal(even, 1 - rate)

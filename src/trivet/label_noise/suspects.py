@@ -11,7 +11,6 @@ from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
 from trivet.geometry.arrays import Floats, Integers
 from trivet.label_noise.estimate import Judgement, NoiseEstimate, judge
-from trivet.label_noise.ranking import in_order
 from trivet.label_noise.surroundings import Setting, Surroundings
 
 LINKS = 10  # nearest items of the own class
@@ -75,10 +74,6 @@ def find_suspects(
     verdict is "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is held
     against no label. The order of the items knows no such difference. An item that is the only one of its label (in its
     fold) has the mean.
-
-    This says how many labels are how doubtful. Which ones is said by a second T, counted where nothing overlaps
-    (`ranking.suspicion`), for the first one takes overlap for mistakes and mistakes near another class for overlap: the
-    largest probability goes to the label that is most suspect by the second, and so on.
 
     A small cluster of a class is judged by its own items, through the weights of the neighbours: rare modes of a class
     are not errors.
@@ -150,7 +145,6 @@ def _probabilities(setting: Setting, found: Judgement, least: float) -> _Judged:
     noise, lone = found.noise, setting.lone
     mean = max(least, noise.least if noise.rate is None else noise.rate)
     doubt = np.where(lone, -np.inf, found.model.doubt)
-    doubt[~lone] = in_order(doubt[~lone], found.suspicion[~lone])
     if noise.verdict == "uninformative" or lone.all():
         nothing = np.full(len(lone), np.nan)
         return _Judged(nothing, nothing, setting.classes.copy(), nothing, np.zeros(len(lone)))
