@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -333,7 +334,9 @@ class Block:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
         if self._batch.exact or self.size == 0 or torch.compiler.is_compiling():
             return None
-        return Rounded(self.to_negatives, *self._batch.products.bounds(*self._span), self._squared_of)
+        # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
+        exact = partial(_squared_of, self._rows, self._batch.references)
+        return Rounded(self.to_negatives, *self._batch.products.bounds(*self._span), exact)
 
     def _product(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
@@ -351,16 +354,6 @@ class Block:
     def _by_differences(self, columns: Tensor | None) -> Tensor:
         """Squared distances to some columns `(B, S)`, or to all `(B, M)`, by differences."""
         return _squared_differences(self._rows, self._batch.references, columns)
-
-    @torch.no_grad()
-    def _squared_of(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Squared distances `(K,)` of these anchors to these columns, by differences."""
-        step = max(1, DIFFERENCES_AT_ONCE // self.dimension)
-        if len(rows) > step:
-            parts = (slice(start, start + step) for start in range(0, len(rows), step))
-            return torch.cat([self._squared_of(rows[part], others[part]) for part in parts])
-        differences = self._batch.references.index_select(0, others).sub_(self._rows.index_select(0, rows))
-        return row_sums(differences.square_())
 
     @lazy
     def _hidden(self) -> tuple[Tensor, Tensor | None]:
@@ -513,3 +506,14 @@ def nothing(shape_of: Tensor) -> Choice:
     """A choice in which no slot of the `(B, S)` tensor is filled."""
     empty = torch.zeros_like(shape_of, dtype=torch.int64)
     return Choice(empty, empty.bool())
+
+
+@torch.no_grad()
+def _squared_of(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
+    """Squared distances `(K,)` of these rows of the anchors to these references, by differences."""
+    step = max(1, DIFFERENCES_AT_ONCE // anchors.shape[1])
+    if len(rows) > step:
+        parts = (slice(start, start + step) for start in range(0, len(rows), step))
+        return torch.cat([_squared_of(anchors, references, rows[part], others[part]) for part in parts])
+    differences = references.index_select(0, others).sub_(anchors.index_select(0, rows))
+    return row_sums(differences.square_())
