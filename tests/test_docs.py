@@ -27,7 +27,7 @@ def test_settings_are_those_of_the_code() -> None:
 def test_the_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(code, {"__name__": "__main__"})
-    assert re.fullmatch(r"loss \d\.\d{3}, active \d+%, dropped \{.*\}\n", capsys.readouterr().out)
+    assert re.fullmatch(r"loss \d\.\d{3}, active \d+ %, dropped \{.*\}\n", capsys.readouterr().out)
 
 
 def test_the_diagnosis_of_the_readme_is_real(

@@ -171,7 +171,7 @@ def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
     cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=3, seed=0)
     assert said.startswith("step 0: 2 of 120 labels look wrong")
-    assert "nothing is changed, as fewer classes would be left than batch.num_classes" in said
+    assert "nothing is changed, as fewer classes would be left than batches need, 3" in said
     assert not cleaning.changed
 
 

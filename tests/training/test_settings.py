@@ -66,7 +66,7 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"data": 3}, "data must be a section, [data] in a file: got 3"),
         ({"loss": {}}, "the setting 'loss.name' is missing"),
         ({"loss": {"name": "contrastive"}}, "the setting 'loss.margin' is missing"),
-        ({"batch": {"samples_per_class": 1}}, "batch.samples_per_class = 1 cannot be used"),
+        ({"batch": {"samples_per_class": 1}}, "batch.samples_per_class must be at least 2 for the loss triplet"),
         ({"model": {"name": "conv22"}}, "did you mean 'conv2'?"),
         ({"evaluation": {"k": [0]}}, "evaluation.k.0 = 0 cannot be used"),
         ({"evaluation": {"nmi_plus": 0}}, "evaluation.nmi_plus"),

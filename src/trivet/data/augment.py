@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional
 
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Inputs
@@ -51,7 +52,7 @@ class Augment:
             images = mirrored(images, generator)
         if self.jitter:
             images = jittered(images, self.jitter, generator)
-        images = images.float() / 255 if images.dtype == torch.uint8 else images
+        images = torch.div(images, 255) if images.dtype == torch.uint8 else images
         return erased(images, self.erase, generator) if self.erase else images
 
     def _cut(self, images: Tensor | list[Tensor], size: tuple[int, int], generator: Generator) -> Tensor:
@@ -86,26 +87,32 @@ def random_places(
         reflect: pad with the mirror image, not with 0.
     """
 
-    def places(
-        side: int, length: int, extra: int
-    ) -> tuple[Tensor, Tensor]:  # (B, side): where from, and whether inside
-        start = torch.randint(0, length + 2 * extra - side + 1, (len(images), 1), generator=generator) - extra
-        place = start + torch.arange(side)
-        inside = (place >= 0) & (place < length)
-        place = place.abs()
-        return torch.where(place < length, place, 2 * (length - 1) - place).clamp(min=0), inside
+    (height, width), (above, left) = size, pad
 
-    rows, rows_inside = places(size[0], images.shape[2], pad[0])
-    columns, columns_inside = places(size[1], images.shape[3], pad[1])
-    cut = images[
-        torch.arange(len(images))[:, None, None, None],
-        torch.arange(images.shape[1])[:, None, None],
-        rows[:, None, :, None],
-        columns[:, None, None, :],
+    def starts(side: int, length: int, extra: int) -> list[int]:
+        """Where in the padded side each image is cut."""
+        most = length + 2 * extra - side
+        drawn: list[int] = torch.randint(0, most + 1, (len(images), 1), generator=generator).flatten().tolist()
+        return drawn
+
+    rows = starts(height, images.shape[2], above)
+    columns = starts(width, images.shape[3], left)
+    if reflect and (above or left):
+        images = images.index_select(2, _reflected(images.shape[2], above))
+        images = images.index_select(3, _reflected(images.shape[3], left))
+    elif above or left:
+        images = functional.pad(images, (left, left, above, above))
+    cut = [
+        image[:, row : row + height, column : column + width]
+        for image, row, column in zip(images, rows, columns, strict=True)
     ]
-    if reflect:
-        return cut
-    return cut * (rows_inside[:, None, :, None] & columns_inside[:, None, None, :])
+    return torch.stack(cut) if cut else images[:, :, :height, :width]
+
+
+def _reflected(length: int, extra: int) -> Tensor:
+    """The places of a side that is continued by its mirror image at both ends; the edge is not repeated."""
+    place = torch.arange(-extra, length + extra).abs()
+    return torch.where(place < length, place, 2 * (length - 1) - place).clamp(min=0)
 
 
 def random_parts(images: Sequence[Tensor], size: tuple[int, int], generator: Generator) -> Tensor:
@@ -113,12 +120,12 @@ def random_parts(images: Sequence[Tensor], size: tuple[int, int], generator: Gen
 
     The ratio is that of `size` where no change is drawn. Where no drawn part lies inside, the largest centre is taken.
     """
-    from torchvision.transforms.v2 import functional  # here: it takes seconds to load
+    from torchvision.transforms.v2.functional import resized_crop  # here: it takes seconds to load
 
     parts = []
     for image in images:
         top, left, height, width = _part(image.shape[1], image.shape[2], size, generator)
-        parts.append(functional.resized_crop(image, top, left, height, width, list(size), antialias=True))
+        parts.append(resized_crop(image, top, left, height, width, list(size), antialias=True))
     return torch.stack(parts) if parts else torch.empty(0, 3, *size)
 
 
@@ -136,20 +143,20 @@ def _part(height: int, width: int, size: tuple[int, int], generator: Generator) 
 
 def mirrored(images: Tensor, generator: Generator) -> Tensor:
     """Images `(B, C, H, W)`, half of them mirrored."""
-    turned = torch.rand(len(images), generator=generator) < 0.5
-    return torch.where(turned[:, None, None, None], images.flip(3), images)
+    turned = (torch.rand(len(images), generator=generator) < 0.5).nonzero()[:, 0]
+    return images.index_copy(0, turned, images.index_select(0, turned).flip(3))
 
 
 def jittered(images: Tensor, jitter: float, generator: Generator) -> Tensor:
     """Images `(B, C, H, W)` of bytes or in [0, 1], of another brightness, contrast and saturation each."""
-    from torchvision.transforms.v2 import functional  # here: it takes seconds to load
+    from torchvision.transforms.v2 import functional as of_images  # here: it takes seconds to load
 
-    changes = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
+    changes = (of_images.adjust_brightness, of_images.adjust_contrast, of_images.adjust_saturation)
     factors = 1 + jitter * (2 * torch.rand(len(images), len(changes), generator=generator) - 1)
     changed = []
     for image, own in zip(images, factors.tolist(), strict=True):
         for change, factor in zip(changes, own, strict=True):
-            if image.shape[0] == 3 or change is not functional.adjust_saturation:
+            if image.shape[0] == 3 or change is not of_images.adjust_saturation:
                 image = change(image, factor)
         changed.append(image)
     return torch.stack(changed) if changed else images

@@ -108,7 +108,7 @@ class FileInputs:
             centres = np.stack([_centre(image, self.frame.size) for image in images])
         else:
             centres = np.ascontiguousarray(_centre(images, self.frame.size))
-        return torch.from_numpy(centres).float() / 255
+        return torch.div(torch.from_numpy(centres), 255)
 
     def stored(self, index: np.ndarray) -> Tensor | list[Tensor]:
         """Images `(B, C, H', W')` of bytes with the edges that a batch lacks; a list of whole ones."""
