@@ -12,7 +12,7 @@ import pytest
 import miniatures
 from trivet.data import DATA_SETS, DataConfig, Splits, load, noise_summary
 
-REAL = Path(os.environ.get("TRIVET_DATA", "absent"))
+REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def read(name: str, data_root: Path, **values: Any) -> Splits:

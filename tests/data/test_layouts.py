@@ -20,7 +20,7 @@ from trivet.data.images import decode_image
 from trivet.data.market1501 import parse_names
 from trivet.data.mat import Mat
 
-REAL = Path(os.environ.get("TRIVET_DATA", "absent"))
+REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def read(name: str, data_root: Path, **values: Any) -> Splits:
