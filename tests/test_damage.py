@@ -165,13 +165,12 @@ def test_a_column_twice_is_refused(tmp_path: Path) -> None:
         read_vectors(tmp_path / "twice.parquet")
 
 
-@pytest.mark.parametrize("deep", [1000, 100_000])
+@pytest.mark.parametrize("deep", [60, 500, 1000, 100_000])
 def test_nesting_ends_in_a_sentence(deep: int, tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * deep + "]" * deep)
-    if deep > 10_000:
-        with pytest.raises(ValueError, match="nested too deeply"):
-            read_json(path, "a record")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json(path, "a record")
     for text in ("a = " + "[" * deep + "]" * deep, "a" + ".a" * deep + " = 1", "[a" + ".a" * deep + "]"):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"^\S+ must be a TOML file|^\S+: "):

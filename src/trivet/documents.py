@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 
 LARGEST = 2**28  # bytes of a JSON file; a record with its pictures has some millions
 LARGEST_SETTINGS = 2**16  # characters of TOML: the time for a key of n parts goes with n squared
+DEEPEST = 50  # values within values
 # A small file may stand for much more than its own size. What is up to the first is read anyway; beyond it a file that
 # expands more than the second is refused, as compression alone seldom gets there with anything but zeros.
 EXPANDED, RATIO = 2**30, 100
@@ -74,7 +75,7 @@ def read_json(path: Path, what: str) -> Any:
 def parse_json(text: str) -> Any:
     """What a JSON text holds, or ValueError."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return _shallow(json.loads(text, parse_constant=_no_number))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -84,11 +85,25 @@ def parse_toml(text: str) -> dict[str, Any]:
     if len(text) > LARGEST_SETTINGS:
         raise ValueError(f"it has {len(text)} characters, more than {LARGEST_SETTINGS}")
     try:
-        values = tomllib.loads(text)
-        repr(values)  # what is too deep for this is too deep for a message about it
+        values: dict[str, Any] = _shallow(tomllib.loads(text))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return values
+
+
+def _shallow(values: Any) -> Any:
+    """The values, or ValueError if they are nested deeper than anything of Trivet's: what reads them goes down, too."""
+    level = [values]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return values
+    raise ValueError("it is nested too deeply")
 
 
 def _no_number(name: str) -> NoReturn:
