@@ -329,7 +329,7 @@ def main() -> None:
     asked = options.parse_args()
     sys.setrecursionlimit(1000)
     import faiss  # noqa: F401  # loaded once, and used in the children only
-    import pyarrow.parquet  # noqa: F401
+    import pyarrow.parquet  # noqa: F401  # loaded once, for the children
     from sklearn import datasets
 
     import trivet.tasks.audit
@@ -338,7 +338,7 @@ def main() -> None:
     import trivet.tasks.evaluate
     import trivet.tasks.forecast
     import trivet.tasks.search
-    import trivet.tasks.train  # noqa: F401
+    import trivet.tasks.train  # noqa: F401  # loaded once, for the children
 
     few = datasets.load_digits()
     few = type(few)(images=few.images[:FEW], target=few.target[:FEW])

@@ -157,7 +157,7 @@ def _be_command(arguments: list[str], folder: Path, log: Path, count: Path, end:
     if script:
         import trivet.training.guard as guard
 
-        guard.CollapseMonitor = Scripted  # type: ignore[misc]
+        guard.CollapseMonitor = Scripted  # type: ignore[misc]  # sees events at given steps
     sys.addaudithook(hook)
     code: Any = 1
     try:
@@ -264,7 +264,7 @@ def recovered(folder: Path) -> list[str]:
     """What the next command that is given the folder says first."""
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # keeps what is said
     logging.getLogger("trivet").addHandler(handler)
     recover(folder)
     logging.getLogger("trivet").removeHandler(handler)
@@ -343,7 +343,7 @@ def load_everything() -> None:
 
     import trivet.tasks.folds
     import trivet.tasks.index
-    import trivet.tasks.train  # noqa: F401
+    import trivet.tasks.train  # noqa: F401  # loaded once, for the children
 
     whole = datasets.load_digits()
     few = type(whole)(images=whole.images[:200], target=whole.target[:200])

@@ -98,7 +98,7 @@ class Case:
                 chosen[place] = choice
             return formula(rows)
 
-        loss.formula = watched  # type: ignore[method-assign]
+        loss.formula = watched  # type: ignore[method-assign]  # sees what is chosen
         leaf = self.embeddings[part].clone().requires_grad_()
         more: dict[str, Any] = {} if group is None else {"gather": group}
         if self.ids is not None:

@@ -164,7 +164,7 @@ def find_tree(bases: Sequence[Path], holds: Callable[[Tree], bool]) -> Tree | No
 def _trees(path: Path) -> list[Tree]:
     try:
         members = frozenset(name for name in _opened(path).namelist() if not name.endswith("/"))
-    except Exception as error:
+    except Exception as error:  # a damaged archive makes zipfile and zlib raise many kinds
         raise ValueError(f"{path} must be a complete zip file: {error}; get it again.") from None
     prefixes = {"/".join(name.split("/")[:depth]) + "/" for name in members for depth in (1, 2) if "/" in name}
     return [Tree(path, prefix, members) for prefix in ("", *sorted(prefixes, key=lambda one: (one.count("/"), one)))]
