@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trivet.geometry import unit_rows
 from trivet.models import outside
 from trivet.models.config import WIDTHS, ModelConfig
-from trivet.models.heads import Residual
+from trivet.models.heads import Projection, Residual
 from trivet.plugins import is_reference
 
 
@@ -55,10 +55,10 @@ class Embedder(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     @property
-    def unfitted(self) -> Residual | None:
+    def unfitted(self) -> Residual | Projection | None:
         """The last layer, if it begins as a projection that follows from its features; see `Residual.fit_base`."""
         last = self.body[-1] if isinstance(self.body, nn.Sequential) else None
-        return last if isinstance(last, Residual) and last.fitted else None
+        return last if isinstance(last, Residual | Projection) and last.fitted else None
 
     @property
     def backbone(self) -> Embedder | None:
