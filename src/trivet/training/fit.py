@@ -208,6 +208,8 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
         task.on_start = signals.listen
         # The number of workers is a setting, and 0 is right for images in memory.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        # Batch norm that keeps its statistics, and frozen stages.
+        warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
         # Lightning 2.6 uses a name that torch 2.15 has deprecated.
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         try:
