@@ -13,6 +13,7 @@ from trivet.plugins import is_reference
 
 WIDTHS = {"conv2": 32, "conv3": 16, "conv4": 32, "mlp": 256}
 NAMES = (*WIDTHS, "linear", "residual")
+TEXT = "text:"  # begins the name of a pretrained network of texts
 
 
 class ModelConfig(NamedConfig):
@@ -24,7 +25,8 @@ class ModelConfig(NamedConfig):
     name: str = Field(
         "conv4",
         description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", "residual" (linear, begins '
-        'as the input), "timm:NAME" for a backbone of the timm library, such as "timm:resnet18", or '
+        'as the input), "timm:NAME" for a backbone of the timm library, such as "timm:resnet18", '
+        '"text:NAME" for a pretrained network of texts, by name or folder, or '
         '"python:FILE.py:NAME" for a class of your own.',
     )
     embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
@@ -46,15 +48,20 @@ class ModelConfig(NamedConfig):
     def named(cls, name: str) -> type[ModelConfig]:
         """The settings of a network: these, and for one outside Trivet its own."""
         from trivet.models.outside import settings  # here: these settings are part of those of every network
+        from trivet.models.text_settings import TextNetworkConfig
 
+        if name.startswith(TEXT):
+            return TextNetworkConfig
         return settings(name) if is_reference(name) else ModelConfig
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.name.startswith(TEXT):
+            return self  # it has settings of its own, which check themselves
         if self.name.startswith("timm:"):
             _check_timm_name(self.name.removeprefix("timm:"))
         elif self.name not in NAMES and not is_reference(self.name):
-            known = nearest(self.name, [*NAMES, "timm:NAME", "python:FILE.py:NAME"])
+            known = nearest(self.name, [*NAMES, "timm:NAME", "text:NAME", "python:FILE.py:NAME"])
             raise ValueError(f"name = {self.name!r} is not a model; {known}")
         elif self.pretrained:
             raise ValueError(
