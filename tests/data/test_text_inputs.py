@@ -16,7 +16,12 @@ from trivet.training.embedding import raw_inputs
 def letters(texts: Sequence[str]) -> Tokens:
     """Each letter is a token, five at most."""
     ids = [[ord(letter) - 96 for letter in text][:5] for text in texts]
-    return Tokens(np.array([one for text in ids for one in text], np.int32), np.cumsum([0, *map(len, ids)]), 5)
+    return Tokens(
+        np.array([one for text in ids for one in text], np.int32),
+        np.cumsum([0, *map(len, ids)]),
+        5,
+        sum(len(text) > 5 for text in texts),
+    )
 
 
 @pytest.fixture
@@ -32,6 +37,7 @@ def test_a_batch_is_padded_to_its_longest_text(file: Path, tmp_path: Path) -> No
     splits = load(config, tmp_path, tokenize=letters)
     train, unseen = splits.train, splits.evaluation["unseen"]
     assert train.inputs.shape == (5,)
+    assert splits.warnings == ("1 of 8 texts have more than 5 tokens and are cut there; model.max_tokens says where.",)
     assert train.inputs.batch(np.array([2, 3])).tolist() == [[2, -1], [2, 2]]
     assert [train.show(i) for i in range(len(train))] == ["ab", "abc", "b", "bb"]
     assert unseen.inputs.batch(np.array([3, 0, 3])).tolist() == [[2, 1, 3, 1, 2], [1, -1, -1, -1, -1], [2, 1, 3, 1, 2]]
@@ -57,7 +63,7 @@ def test_only_texts_are_tokens_and_only_once(file: Path, tmp_path: Path) -> None
 
 
 def test_the_raw_inputs_are_the_ngrams_that_a_run_without_a_network_takes(file: Path, tmp_path: Path) -> None:
-    config = DataConfig.parse({"name": "texts", "path": str(file), "folds": 2}, source="x")
+    config = DataConfig.parse({"name": "texts", "path": str(file)}, source="x")
     tokens, vectors = load(config, tmp_path, tokenize=letters), load(config, tmp_path)
     for name, part in {"train": tokens.train, **tokens.evaluation}.items():
         same = vectors.train if name == "train" else vectors.evaluation[name]

@@ -75,6 +75,7 @@ def test_a_sentence_transformers_folder_says_pooling_length_case_and_prompt(tmp_
     config = resolved_text(settings(folder))
     assert (config.pooling, config.max_tokens, config.prefix, config.embedding_dim) == ("cls", 4, "pay ", WIDTH)
     model = made(folder)
+    assert (model.tokenizer(["CARD"]).cut, model.tokenizer(["CARD", "card lost"]).cut) == (0, 1)
     assert model.tokens(["CARD lost again"]).tolist() == [[2, *map(WORDS.index, ["pay", "card"]), 3]]
     own = resolved_text(settings(folder, pooling="max", max_tokens=9, prefix=""))
     assert (own.pooling, own.max_tokens, own.prefix) == ("max", 9, "")

@@ -80,6 +80,7 @@ def test_the_record_compares_with_the_pretrained_network_once_and_with_ngrams(tm
     record = train(config.model_copy(update={"training": still}), tmp_path / "run")
     rows = record["evaluation"]["unseen"]
     assert len(rows) == 3
+    assert [row["name"] for row in rows[1:]] == ["zero-shot backbone", "raw inputs"]
     trained, before, raw = (row["levels"]["intent"]["recall@1"] for row in rows)
     assert trained == before
     assert record["settings"]["model"]["embedding_dim"] == WIDTH

@@ -92,7 +92,16 @@ def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
         return replace(part, inputs=TextInputs(texts, tokens, part.inputs.rows, trained))
 
     held_out = {name: tokenized(part) for name, part in splits.evaluation.items()}
-    return replace(splits, train=tokenized(splits.train), evaluation=held_out)
+    cut = (
+        f"{tokens.cut} of {len(texts)} texts have more than {tokens.longest} tokens and are cut there; "
+        "model.max_tokens says where."
+    )
+    return replace(
+        splits,
+        train=tokenized(splits.train),
+        evaluation=held_out,
+        warnings=(*splits.warnings, cut) if tokens.cut else splits.warnings,
+    )
 
 
 def texts_like(config: TextsConfig, path: Path, data_root: Path, tokenize: Tokenize | None = None) -> Dataset:

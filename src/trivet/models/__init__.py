@@ -1,6 +1,6 @@
 """Networks: images or texts in, `(N, d)` embeddings out."""
 
-from trivet.models.config import ModelConfig
+from trivet.models.config import BackboneConfig, ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.store import load_model, save
 from trivet.models.text_folder import resolved_text
@@ -10,6 +10,7 @@ from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
 from trivet.models.tokens import Tokenize, Tokens
 
 __all__ = [
+    "BackboneConfig",
     "Embedder",
     "ModelConfig",
     "TextEmbedder",

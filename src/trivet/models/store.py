@@ -52,7 +52,7 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
     description = {
         "trivet": version("trivet"),
         "input_shape": list(input_shape),
-        "model": config.model_dump(mode="json"),
+        "model": config.stored().model_dump(mode="json"),
     }
     # Copies, because safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
@@ -82,11 +82,10 @@ def load_model(folder: Path) -> Embedder:
         raise ValueError(
             f"{folder / DESCRIPTION} must describe a Trivet model: {type(error).__name__}: {error}; save it again."
         ) from None
-    config = ModelConfig.parse(values, source=str(folder / DESCRIPTION))
+    config = ModelConfig.parse(values, source=str(folder / DESCRIPTION)).stored()
     for name in (ARCHITECTURE, TOKENIZER) if isinstance(config, TextNetworkConfig) else ():
         if not (folder / name).is_file():
             raise ValueError(f"the folder of a text network must hold {name}: {folder} does not; save it again.")
-    config = config.model_copy(update={"pretrained": False})
     try:
         _check_sizes(config, shape, folder)
         model = _new(config, shape, folder)

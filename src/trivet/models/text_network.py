@@ -51,7 +51,6 @@ class TextEncoder(nn.Module):
     def __init__(self, network: Any, pooling: Pooling) -> None:
         super().__init__()
         self.network, self.pooling = network, pooling
-        self.frozen: list[nn.Module] = []  # they stay as in evaluation, so without dropout
         pad = getattr(network.config, "pad_token_id", None)
         self._pad = pad if isinstance(pad, int) and pad >= 0 else 0
 
@@ -62,38 +61,24 @@ class TextEncoder(nn.Module):
         ).last_hidden_state
         return pooled(tokens, there, self.pooling)
 
-    def train(self, mode: bool = True) -> TextEncoder:
-        super().train(mode)
-        for part in self.frozen:
-            part.eval()
-        return self
-
-    def freeze(self, what: str | int) -> None:
-        """Let the embeddings of the tokens, so many of the first layers too, or everything keep its weights.
+    def freeze(self, what: str | int) -> tuple[nn.Module, ...]:
+        """Let the embeddings of the tokens, so many of the first layers too, or everything keep its weights; say what.
 
         Raises:
             ValueError: if there are fewer layers.
         """
         if what == "none":
-            return
+            return ()
         if what == "all":
-            self._freeze(self.network)
-            return
+            return (self.requires_grad_(False),)
         place, layers = _layers(self.network)
         count = 0 if isinstance(what, str) else what
         if count > len(layers):
             raise ValueError(f"model.freeze must be at most the number of layers, {len(layers)}: got {count}.")
         top = place.partition(".")[0]
-        for name, part in self.network.named_children():
-            if name == top:  # what comes after the layers is not frozen
-                break
-            self._freeze(part)
-        for layer in layers[:count]:
-            self._freeze(layer)
-
-    def _freeze(self, part: nn.Module) -> None:
-        part.requires_grad_(False)
-        self.frozen.append(part)
+        names = [name for name, _ in self.network.named_children()]
+        before = [self.network.get_submodule(name) for name in names[: names.index(top)]]  # and nothing after them
+        return tuple(part.requires_grad_(False) for part in (*before, *layers[:count]))
 
 
 def pooled(tokens: Tensor, there: Tensor, pooling: Pooling) -> Tensor:
@@ -121,10 +106,13 @@ class TextEmbedder(Embedder):
         body: the encoder, and a last layer where there is one.
         tokenizer: what makes token ids of texts.
         normalize: scale each embedding to length 1.
+        still: the parts of the body that stay in evaluation mode, so without dropout.
     """
 
-    def __init__(self, body: nn.Sequential, tokenizer: Tokenizer, *, normalize: bool) -> None:
-        super().__init__(body, input_shape=(tokenizer.max_tokens,), normalize=normalize, on_backbone=True)
+    def __init__(
+        self, body: nn.Sequential, tokenizer: Tokenizer, *, normalize: bool, still: tuple[nn.Module, ...] = ()
+    ) -> None:
+        super().__init__(body, input_shape=(tokenizer.max_tokens,), normalize=normalize, on_backbone=True, still=still)
         del self.mean, self.std  # of images
         self.tokenizer = tokenizer
 
@@ -136,12 +124,11 @@ class TextEmbedder(Embedder):
         return encoder
 
     @property
-    def backbone(self) -> TextEmbedder | None:
-        """The network without the last layer, on the same weights; None where there is no such layer."""
-        assert isinstance(self.body, nn.Sequential)
-        if isinstance(self.body[-1], nn.Identity):
-            return None
-        return TextEmbedder(nn.Sequential(self.encoder, nn.Identity()), self.tokenizer, normalize=self.normalize)
+    def backbone(self) -> TextEmbedder:
+        """The network without the last layer, on the same weights."""
+        body = nn.Sequential(self.encoder, nn.Identity())
+        part = TextEmbedder(body, self.tokenizer, normalize=self.normalize, still=self.still)
+        return part.train(self.training)
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """What the network takes: the token ids of texts."""
@@ -193,7 +180,7 @@ def build_text(config: TextNetworkConfig) -> TextEmbedder:
     _try(model, config)
     if config.lora:
         _add_lora(network, config.lora)
-    model.encoder.freeze(config.freeze)
+    model.still = model.encoder.freeze(config.freeze)
     return model.train()
 
 

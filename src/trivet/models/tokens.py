@@ -22,11 +22,13 @@ class Tokens(NamedTuple):
         ids: `(T,)` int32, of all texts, one after the other.
         starts: `(N + 1,)` int64: text i is `ids[starts[i] : starts[i + 1]]`.
         longest: the most tokens that a text may have.
+        cut: how many texts had more.
     """
 
     ids: np.ndarray
     starts: np.ndarray
     longest: int
+    cut: int = 0
 
     def padded(self, rows: np.ndarray) -> Tensor:
         """The texts at `rows (B,)`: `(B, L)` int64, L that of the longest of them, and -1 where a text has ended."""
@@ -68,7 +70,9 @@ class Tokenizer:
             ValueError: if the tokenizer knows nothing of a text.
         """
         # One by one: the library's own batches start threads, and workers that are forked afterwards would say so.
-        ids = [np.array(self.rules.encode(self.prefix + text).ids, np.int32) for text in texts]
+        encoded = [self.rules.encode(self.prefix + text) for text in texts]
+        ids = [np.array(one.ids, np.int32) for one in encoded]
+        cut = sum(bool(one.overflowing) for one in encoded)
         nothing = [place for place, one in enumerate(ids) if len(one) == 0]
         if nothing:
             raise ValueError(
@@ -76,7 +80,7 @@ class Tokenizer:
                 "this network knows; leave it out."
             )
         starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-        return Tokens(np.concatenate(ids) if ids else np.empty(0, np.int32), starts, self.max_tokens)
+        return Tokens(np.concatenate(ids) if ids else np.empty(0, np.int32), starts, self.max_tokens, cut)
 
     def to_json(self) -> str:
         """The whole tokenizer, as `tokenizer.json` holds it."""

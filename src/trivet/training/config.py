@@ -130,7 +130,8 @@ def resolved(config: RunConfig) -> RunConfig:
     """
     whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
     data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
-    model = config.model.model_copy(update={"name": absolute(config.model.name)})
+    files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
+    model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
     if isinstance(model, TextNetworkConfig):
         model = resolved_text(model)
     return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
