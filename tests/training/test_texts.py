@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 
 from small_texts import WIDTH, text_network, texts_file
 from trivet.cli import main
-from trivet.models import TextEmbedder, load_model
+from trivet.models import TextEmbedder, TextNetworkConfig, load_model
 from trivet.tasks.embed import embed_data
 from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.head import head_settings
 from trivet.tasks.index import make_index
 from trivet.tasks.search import search_folder
 from trivet.tasks.train import resume, train
@@ -135,3 +136,13 @@ def test_what_cannot_be_trained_ends_in_one_sentence_and_writes_nothing(
     assert ended.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "runs").exists()
+
+
+def test_no_settings_file_is_needed(tmp_path: Path) -> None:
+    text_network(tmp_path / "network", length=9)
+    data = {"name": "texts", "path": str(texts_file(tmp_path / "texts.csv")), "levels": ["intent"]}
+    config, said = head_settings(data, [f"model.name=text:{tmp_path / 'network'}", "model.freeze=1"])
+    assert said.startswith(f"The whole network text:{tmp_path / 'network'}, 200 steps; the step is chosen by one of 2")
+    assert isinstance(config.model, TextNetworkConfig)
+    assert (config.model.freeze, config.model.head, config.training.optimizer) == (1, "none", "adamw")
+    assert (config.batch.num_classes, config.batch.samples_per_class) == (2, 4)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from torch import nn
 
-from trivet.arguments import nearest
 from trivet.documents import read_json
 from trivet.extras import load
 from trivet.models.config import TEXT
@@ -53,9 +53,10 @@ def find_text_folder(name: str) -> TextFolder:
     folder = Path(wanted).expanduser()
     if not folder.is_dir():
         if folder.is_absolute() or wanted.startswith((".", "~")) or wanted.count("/") > 1:
-            beside = [str(other) for other in folder.parent.glob("*/")] if folder.parent.is_dir() else []
-            known = nearest(str(folder), beside) if beside else "check the path."
-            raise ValueError(f"model.name must name a folder that exists: got {wanted}; {known}")
+            beside = [other.name for other in folder.parent.iterdir()] if folder.parent.is_dir() else []
+            close = difflib.get_close_matches(folder.name, beside, n=1)
+            guess = f"did you mean {folder.with_name(close[0])}?" if close else "check the path."
+            raise ValueError(f"model.name must name a folder that exists: got {wanted}; {guess}")
         folder = _downloaded(wanted)
     if not (folder / "modules.json").is_file():
         if not (folder / "config.json").is_file():
