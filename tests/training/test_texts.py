@@ -140,9 +140,9 @@ def test_what_cannot_be_trained_ends_in_one_sentence_and_writes_nothing(
 
 def test_no_settings_file_is_needed(tmp_path: Path) -> None:
     text_network(tmp_path / "network", length=9)
-    data = {"name": "texts", "path": str(texts_file(tmp_path / "texts.csv")), "levels": ["intent"]}
+    data = {"name": "texts", "path": str(texts_file(tmp_path / "texts.csv", classes=12)), "levels": ["intent"]}
     config, said = head_settings(data, [f"model.name=text:{tmp_path / 'network'}", "model.freeze=1"])
     assert said.startswith(f"The whole network text:{tmp_path / 'network'}, 200 steps; the step is chosen by one of 2")
     assert isinstance(config.model, TextNetworkConfig)
     assert (config.model.freeze, config.model.head, config.training.optimizer) == (1, "none", "adamw")
-    assert (config.batch.num_classes, config.batch.samples_per_class) == (2, 4)
+    assert (config.batch.num_classes, config.batch.samples_per_class) == (3, 4)
