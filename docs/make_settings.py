@@ -16,7 +16,7 @@ from trivet.config import arguments_help
 from trivet.data import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.models import BackboneConfig, ModelConfig
+from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
 from trivet.rows import RowLoss
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.choosing import ChoosingConfig
@@ -43,6 +43,8 @@ LOSS = """## [loss]
 Other keys are the arguments of its constructor. These are shared; what they do is described in
 [strategies.md](strategies.md):
 """
+
+TEXTS = "A pretrained network of texts has these too, see [texts.md](texts.md)."
 
 
 def rules(names: Iterable[str], example: str) -> str:
@@ -117,6 +119,9 @@ def settings() -> str:
         parts.append(f"## [{name}]\n\n{table(model)}\n")
         if name == "model":
             parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
+        if model is ModelConfig:
+            shared = [key for key in ModelConfig.model_fields if key != "embedding_dim"]
+            parts.append(f'### name = "text:NAME"\n\n{TEXTS}\n\n{table(TextNetworkConfig, without=shared)}\n')
     parts.append(losses())
     return "\n".join(parts)
 

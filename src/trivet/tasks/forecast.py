@@ -19,12 +19,12 @@ from trivet.batching import BatchConfig
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Splits, load
-from trivet.models import ModelConfig
+from trivet.models import ModelConfig, tokenize_of
 from trivet.progress import report, reporter
 from trivet.records import read_run
 from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
-from trivet.training.config import RunConfig
+from trivet.training.config import RunConfig, resolved
 from trivet.training.fit import NotFiniteError, fit
 from trivet.training.parts import check_before_data, first_task
 from trivet.training.run_folder import REPORT, RunFolder
@@ -71,6 +71,7 @@ def forecast_run(
         equation (17); the forecast: `trivet.collapse.forecast`.
     """
     began = time.perf_counter()
+    config = resolved(config)
     steps = _steps(config, steps)
     check_count(seeds, name="seeds")
     splits = _data(config, data_root)
@@ -104,6 +105,7 @@ def forecast_grid(
         ValueError: as `forecast_run`; also if an axis holds too small a number.
     """
     began = time.perf_counter()
+    config = resolved(config)
     steps = _steps(config, steps)
     check_count(seeds, name="seeds")
     batch, model = config.batch, config.model
@@ -256,7 +258,7 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
 
 def _data(config: RunConfig, data_root: Path | None) -> Splits:
     check_before_data(config)
-    return load(config.data, data_root, reporter("reading images"))
+    return load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
 
 
 def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: int) -> RunConfig:
