@@ -14,7 +14,7 @@ BEGIN, END = "<!-- order of imports: docs/make_rooms.py -->\n", "<!-- end -->"
 # From the lowest up: a room imports those of the lines above its own and nothing else.
 LAYERS = [
     {"arguments", "documents", "lazy", "files", "extras", "outputs", "signals", "terminal", "wording"},
-    {"progress"},
+    {"pictures", "progress"},
     {"config", "plugins"},
     {"geometry"},
     {"mining"},

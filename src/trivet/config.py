@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
-import tomli_w
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -68,6 +67,8 @@ class Config(BaseModel):
 
     def to_toml(self) -> str:
         """The settings, whole, as TOML; a value of None is left out, which reads back as None."""
+        import tomli_w  # here: what only reads needs none
+
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 

@@ -11,6 +11,9 @@ EXTRAS = {  # module -> extra; all others are of the extra `train`
     "transformers": "text",
     "tokenizers": "text",
     "peft": "lora",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
     "optuna": "sweep",
 }
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "Start": ("demo", "data"),
     "Train": ("forecast", "train"),
     "Judge an embedding": ("evaluate", "diagnose", "audit"),
-    "Use an embedding": ("embed", "index", "search"),
+    "Use an embedding": ("embed", "index", "search", "export"),
     "Read the theory": ("simulate",),
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Self, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,7 @@ from trivet.geometry import unit_rows
 from trivet.models import outside
 from trivet.models.config import WIDTHS, BackboneConfig, ModelConfig
 from trivet.models.heads import Projection, Residual, make_head
+from trivet.models.items import Items, as_inputs
 from trivet.models.text_settings import TextNetworkConfig
 from trivet.plugins import is_reference
 
@@ -29,6 +32,9 @@ class Embedder(nn.Module):
         channels_last: give the body images in the order of memory in which convolutions are fastest.
         still: the parts of the body that stay in evaluation mode, such as batch norm that keeps its statistics.
         notes: what its user should know, in sentences.
+
+    Attributes:
+        resize: the shorter side that images have before `embed` cuts their edges off; None: no edge is.
     """
 
     mean: Tensor
@@ -51,6 +57,7 @@ class Embedder(nn.Module):
         self.body = body
         self.on_backbone, self.channels_last = on_backbone, channels_last
         self.still, self.notes = still, notes
+        self.resize: int | None = None
         self.input_shape = tuple(input_shape)
         self.normalize = normalize
         self.register_buffer("mean", torch.zeros(input_shape[0]) if mean is None else mean)
@@ -108,6 +115,36 @@ class Embedder(nn.Module):
             seen = seen.contiguous(memory_format=torch.channels_last)
         embeddings: Tensor = self.body(seen)
         return unit_rows(embeddings) if self.normalize else embeddings
+
+    @torch.no_grad()
+    def embed(self, items: Items, *, batch_size: int = 64) -> npt.NDArray[np.float32]:
+        """Embeddings `(N, d)` of N items, made ready as `trivet embed` does it; in evaluation mode.
+
+        Args:
+            items: images, each a path, a picture of Pillow, or an array `(H, W)` or `(H, W, 3)` of bytes; texts; or
+                vectors `(N, D)`: what the network was trained on.
+            batch_size: of so many at once.
+
+        Raises:
+            ValueError: if there is no item, or one is no such thing or cannot be read.
+        """
+        if isinstance(items, str) or len(items) == 0:
+            got = repr(items[:40]) if isinstance(items, str) else "none"
+            raise ValueError(f"items must be a list with at least one image, text or vector: got {got}; give a list.")
+        was_training, device = self.training, next(self.parameters()).device
+        self.eval()
+        try:
+            parts = [
+                self(self.prepared(items[start : start + batch_size]).to(device)).float().cpu().numpy()
+                for start in range(0, len(items), batch_size)
+            ]
+        finally:
+            self.train(was_training)
+        return np.concatenate(parts)
+
+    def prepared(self, items: Items) -> Tensor:
+        """What the network takes, `(B, ...)`, of B items; see `embed`."""
+        return as_inputs(items, self.input_shape, self.resize)
 
 
 def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embedder:

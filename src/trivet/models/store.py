@@ -6,13 +6,13 @@ import json
 import math
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from trivet.documents import check_types, read_json
+from trivet.documents import LARGEST_SETTINGS, check_types, parse_toml, read_json, read_text
 from trivet.files import whole_file, write_whole
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder, build
@@ -28,7 +28,8 @@ from trivet.models.text_network import (
 from trivet.models.text_settings import TextNetworkConfig
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
-LARGEST = 2**28  # numbers of an input
+MODEL = "model"  # its folder in that of a run
+LARGEST, MOST_PIXELS = 2**28, 65536  # numbers of an input; of a side of an image
 
 
 class Description(TypedDict):
@@ -36,6 +37,7 @@ class Description(TypedDict):
 
     trivet: str
     input_shape: list[int]
+    resize: NotRequired[int | None]
     model: dict[str, Any]
 
 
@@ -52,6 +54,7 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
     description = {
         "trivet": version("trivet"),
         "input_shape": list(input_shape),
+        "resize": model.resize,
         "model": config.stored().model_dump(mode="json"),
     }
     # Copies, because safetensors refuses tensors that share memory.
@@ -63,12 +66,22 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
         text.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
-def load_model(folder: Path) -> Embedder:
-    """The model that `save` wrote, on the CPU, in evaluation mode.
+def load_model(run: Path | str) -> Embedder:
+    """The model of a run folder, or of a model folder that `save` wrote, on the CPU, in evaluation mode.
+
+    Its method `embed` takes images, texts or vectors. None of the libraries that training needs is loaded: safetensors
+    and pydantic are enough, with Pillow for images, and timm, torchvision or transformers for networks of these.
 
     Raises:
-        ValueError: if a file is missing or broken, or the two do not belong together.
+        ValueError: if a file is missing or broken, or they do not belong together.
+
+    Example:
+        model = load_model("runs/birds")
+        embeddings = model.embed(["one.jpg", "another.jpg"])  # (2, d)
     """
+    folder = Path(run)
+    if not (folder / DESCRIPTION).exists() and (folder / MODEL).is_dir():
+        folder = folder / MODEL
     for name in (DESCRIPTION, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"a model folder must hold {DESCRIPTION} and {WEIGHTS}: {folder} has no {name}.")
@@ -78,6 +91,9 @@ def load_model(folder: Path) -> Embedder:
         values, shape = description["model"], tuple(description["input_shape"])
         if not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
             raise ValueError(f"input_shape is {list(shape)[:9]}, not sizes")
+        resize = description["resize"] if "resize" in description else _resize_of_run(folder)
+        if resize is not None and not (len(shape) == 3 and min(shape[1:]) <= resize <= MOST_PIXELS):
+            raise ValueError(f"resize is {resize}, no shorter side of an image of shape {list(shape)[:9]}")
     except (ValueError, KeyError) as error:
         raise ValueError(
             f"{folder / DESCRIPTION} must describe a Trivet model: {type(error).__name__}: {error}; save it again."
@@ -95,7 +111,19 @@ def load_model(folder: Path) -> Embedder:
             f"{folder / WEIGHTS} must hold the weights of the model in {DESCRIPTION}: "
             f"{' '.join(str(error).split())}; save the model again."
         ) from None
+    model.resize = resize
     return model.eval()
+
+
+def _resize_of_run(folder: Path) -> int | None:
+    """What the settings of a run say, whose model is from before its description said so."""
+    file = folder.parent / "config.toml"
+    try:
+        data = parse_toml(read_text(file, "settings", LARGEST_SETTINGS)).get("data")
+    except (OSError, ValueError):
+        return None
+    found = data.get("resize") if isinstance(data, dict) else None
+    return found if type(found) is int else None
 
 
 def _new(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> Embedder:

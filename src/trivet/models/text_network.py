@@ -18,6 +18,7 @@ from trivet.geometry import unit_rows
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.heads import make_head
+from trivet.models.items import Items
 from trivet.models.text_folder import (
     architecture,
     briefly,
@@ -52,12 +53,12 @@ class TextEncoder(nn.Module):
         super().__init__()
         self.network, self.pooling = network, pooling
         pad = getattr(network.config, "pad_token_id", None)
-        self._pad = pad if isinstance(pad, int) and pad >= 0 else 0
+        self.pad_token_id = pad if isinstance(pad, int) and pad >= 0 else 0
 
     def forward(self, ids: Tensor) -> Tensor:
         there = ids >= 0
         tokens = self.network(
-            input_ids=torch.where(there, ids, self._pad), attention_mask=there.long()
+            input_ids=torch.where(there, ids, self.pad_token_id), attention_mask=there.long()
         ).last_hidden_state
         return pooled(tokens, there, self.pooling)
 
@@ -133,6 +134,13 @@ class TextEmbedder(Embedder):
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """What the network takes: the token ids of texts."""
         return self.tokenizer(texts).padded(np.arange(len(texts)))
+
+    def prepared(self, items: Items) -> Tensor:
+        """The token ids of texts; see `embed`."""
+        wrong = next((one for one in items if not isinstance(one, str)), None)
+        if wrong is not None:
+            raise ValueError(f"this model takes texts: got {type(wrong).__name__}; give a list of str.")
+        return self.tokens(list(items))
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.ndim != 2 or inputs.is_floating_point() or not 0 < inputs.shape[1] <= self.input_shape[0]:

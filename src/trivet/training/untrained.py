@@ -29,6 +29,7 @@ def untrained(config: RunConfig, train: Dataset) -> Embedder:
         ValueError: if the settings do not fit the inputs.
     """
     model = build(config.model, train.inputs.shape, config.seed)
+    model.resize = getattr(config.data, "resize", None)
     head = model.unfitted
     if head is not None:
         backbone = model.backbone

@@ -1,0 +1,189 @@
+"""Networks as graphs without Python code, for onnxruntime and `torch.export.load`; the batch is of any size."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from trivet.extras import load
+from trivet.geometry import unit_rows
+from trivet.models.embedder import Embedder
+from trivet.models.text_network import TextEmbedder, pooled
+
+OUTPUT = "embeddings"
+IDS, MASK = "input_ids", "attention_mask"
+ONE_FILE = 2**30  # bytes of weights up to which an ONNX graph holds them itself; two of these are its limit
+SHOWN = 300  # characters of what a library says of an error
+
+Feed = tuple[npt.NDArray[Any], ...]
+Runner = Callable[[Feed], npt.NDArray[np.float32]]
+
+
+class Graph(NamedTuple):
+    """What is exported.
+
+    Attributes:
+        network: maps what `inputs` names to embeddings `(B, d)`.
+        inputs: their names.
+        example: of each of them a batch of two.
+        dynamic: of each of them the dimensions that may be of any size.
+    """
+
+    network: nn.Module
+    inputs: tuple[str, ...]
+    example: tuple[Tensor, ...]
+    dynamic: tuple[dict[int, Any], ...]
+
+
+class TextGraph(nn.Module):
+    """As a `TextEmbedder`, of token ids and of the mask that is 1 where there is a token, both `(B, L)` int64."""
+
+    def __init__(self, model: TextEmbedder) -> None:
+        super().__init__()
+        self.encoder, self.head = model.encoder, model.body[1]  # type: ignore[index]  # a sequence
+        self.normalize = model.normalize
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        tokens = self.encoder.network(input_ids=ids, attention_mask=mask).last_hidden_state
+        embeddings: Tensor = self.head(pooled(tokens, mask > 0, self.encoder.pooling))
+        return unit_rows(embeddings) if self.normalize else embeddings
+
+
+def graph_of(model: Embedder) -> Graph:
+    """The graph of a model; images are numbers from 0 to 1, as `Embedder` takes them."""
+    model, any_size = copy.deepcopy(model).eval().requires_grad_(False), torch.export.Dim.DYNAMIC
+    if isinstance(model, TextEmbedder):
+        ids = torch.ones(2, min(5, model.input_shape[0]), dtype=torch.int64)
+        mask = ids.clone()  # one tensor given twice would be one input
+        mask[1, 1:] = 0
+        return Graph(TextGraph(model), (IDS, MASK), (ids, mask), ({0: any_size, 1: any_size},) * 2)
+    model.channels_last = False
+    name = "images" if len(model.input_shape) == 3 else "vectors" if len(model.input_shape) == 1 else "inputs"
+    plain = model.to(memory_format=torch.contiguous_format)
+    return Graph(plain, (name,), (torch.rand(2, *model.input_shape),), ({0: any_size},))
+
+
+def feed_of(inputs: Tensor) -> Feed:
+    """What a graph takes of the inputs of a model: token ids with their mask, or numbers from 0 to 1."""
+    if inputs.dtype == torch.int64:
+        there = inputs >= 0
+        length = int(there.sum(dim=1).max())
+        ids, there = inputs[:, :length], there[:, :length]
+        return torch.where(there, ids, 0).numpy(), there.long().numpy()
+    if inputs.dtype == torch.uint8:
+        inputs = inputs.float() / 255
+    return (inputs.float().numpy(),)
+
+
+def write_onnx(graph: Graph, file: Path) -> None:
+    """Write a graph for onnxruntime; weights beyond 1 GiB lie beside it, in `NAME.data`.
+
+    Raises:
+        ModuleNotFoundError: if onnx or onnxscript is not installed.
+        ValueError: if the network cannot be written so; the sentence names an operator that ONNX lacks.
+    """
+    for library in ("onnx", "onnxscript"):
+        load(library)
+    size = sum(value.numel() * value.element_size() for value in graph.network.state_dict().values())
+    try:
+        with _quiet(), torch.no_grad():
+            program: Any = torch.onnx.export(
+                graph.network,
+                graph.example,
+                input_names=list(graph.inputs),
+                output_names=[OUTPUT],
+                dynamic_shapes=graph.dynamic,
+                dynamo=True,
+                verbose=False,
+            )
+            program.save(file, external_data=size > ONE_FILE)
+    except Exception as error:  # what a network can do wrong here, torch and onnxscript raise in many kinds
+        if found := re.search(r"No (?:ONNX function|decompositions?).*?OpOverload\(op='([^']+)'", _whole(error), re.S):
+            raise ValueError(
+                f"ONNX must have every operator of the network: it has none for {found[1]}; use another network, or "
+                "--to torch-export."
+            ) from None
+        raise _untraced(error, "ONNX") from None
+
+
+def write_torch(graph: Graph, file: Path) -> None:
+    """Write a graph for `torch.export.load`.
+
+    Raises:
+        ValueError: if the network cannot be written so.
+    """
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(graph.network, graph.example, dynamic_shapes=graph.dynamic)
+            torch.export.save(program, file)
+    except Exception as error:  # what a network can do wrong here, torch raises in many kinds
+        raise _untraced(error, "torch.export") from None
+
+
+def onnx_runner(file: Path, inputs: Sequence[str]) -> Runner:
+    """Runs a graph with onnxruntime on the CPU.
+
+    Raises:
+        ModuleNotFoundError: if onnxruntime is not installed.
+        ValueError: if it cannot run the graph.
+    """
+    runtime = load("onnxruntime")
+    try:
+        session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library raises kinds of its own
+        raise ValueError(
+            f"onnxruntime must know every operator of the graph: {_said(error)}; install a newer onnxruntime."
+        ) from None
+
+    def run(feed: Feed) -> npt.NDArray[np.float32]:
+        (embeddings,) = session.run([OUTPUT], dict(zip(inputs, feed, strict=True)))
+        return np.asarray(embeddings, np.float32)
+
+    return run
+
+
+def _untraced(error: Exception, what: str) -> ValueError:
+    return ValueError(
+        f"the network must be one that {what} can write for batches of any size: {_said(error)}; use another network, "
+        "or --to safetensors."
+    )
+
+
+def _said(error: Exception) -> str:
+    """The kind of an error, and the beginning of what it says, of the first that led to it."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {(lines or ['no reason given'])[0][:SHOWN].rstrip('.')}"
+
+
+def _whole(error: BaseException | None) -> str:
+    """What an error says, and all that led to it."""
+    return "" if error is None else f"{error}\n{_whole(error.__cause__)}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of exporters about themselves."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [log.level for log in logs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for log in logs:
+                log.setLevel(logging.CRITICAL)
+            yield
+        finally:
+            for log, level in zip(logs, levels, strict=True):
+                log.setLevel(level)

@@ -1,0 +1,94 @@
+"""A network of texts as a folder that sentence-transformers reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from trivet.extras import load
+from trivet.models.heads import Residual
+from trivet.models.text_network import TextEmbedder
+
+MODULES = "sentence_transformers.models"
+IDENTITY, RELU = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.ReLU"
+
+
+def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
+    """Write Transformer, Pooling, a Dense for each layer of the head, and Normalize if embeddings have length 1.
+
+    Raises:
+        ModuleNotFoundError: if transformers is not installed.
+    """
+    network: Any = model.encoder.network
+    width = network.config.hidden_size
+    network.save_pretrained(folder)  # config.json and model.safetensors
+    _write_tokenizer(model, folder)
+    _json(folder / "sentence_bert_config.json", {"max_seq_length": model.tokenizer.max_tokens, "do_lower_case": False})
+    prefix = model.tokenizer.prefix
+    prompts = {"prompts": {"trivet": prefix}, "default_prompt_name": "trivet"} if prefix else {}
+    _json(folder / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine"})
+    parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modes = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    pooling = {f"pooling_mode_{mode}": one == model.encoder.pooling for one, mode in modes.items()}
+    _json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **pooling})
+    for layer, activation in _layers(model):
+        path = f"{len(parts)}_Dense"
+        out_features, in_features = layer["linear.weight"].shape
+        _json(
+            folder / path / "config.json",
+            {
+                "in_features": in_features,
+                "out_features": out_features,
+                "bias": "linear.bias" in layer,
+                "activation_function": activation,
+            },
+        )
+        save_file(layer, folder / path / "model.safetensors")
+        parts.append((path, "Dense"))
+    if model.normalize:
+        (folder / f"{len(parts)}_Normalize").mkdir()
+        parts.append((f"{len(parts)}_Normalize", "Normalize"))
+    listed = [
+        {"idx": place, "name": str(place), "path": path, "type": f"{MODULES}.{kind}"}
+        for place, (path, kind) in enumerate(parts)
+    ]
+    _json(folder / "modules.json", listed)
+
+
+def _layers(model: TextEmbedder) -> list[tuple[dict[str, torch.Tensor], str]]:
+    """The head as linear layers, each with the function after it."""
+    head = model.body[1]  # type: ignore[index]  # a sequence
+    if isinstance(head, nn.Identity):
+        return []
+    if isinstance(head, Residual):  # base and change are one linear map
+        change = head.change.weight.detach()
+        base = torch.eye(*change.shape) if head.base is None else head.base
+        return [({"linear.weight": (base + change).contiguous()}, IDENTITY)]
+    linear = [part for part in head.modules() if isinstance(part, nn.Linear)]
+    functions = [*[RELU] * (len(linear) - 1), IDENTITY]
+    return [
+        ({f"linear.{name}": value.detach().clone().contiguous() for name, value in part.state_dict().items()}, function)
+        for part, function in zip(linear, functions, strict=True)
+    ]
+
+
+def _write_tokenizer(model: TextEmbedder, folder: Path) -> None:
+    rules = load("tokenizers").Tokenizer.from_str(model.tokenizer.to_json())
+    rules.no_truncation()
+    pad = rules.id_to_token(model.encoder.pad_token_id) or "[PAD]"
+    load("transformers").PreTrainedTokenizerFast(
+        tokenizer_object=rules,
+        pad_token=pad,
+        model_max_length=model.tokenizer.max_tokens,
+        model_input_names=["input_ids", "attention_mask"],
+    ).save_pretrained(folder)
+
+
+def _json(file: Path, values: Any) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
