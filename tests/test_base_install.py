@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import tomllib
 import venv
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from PIL import Image
+
+from trivet.models import ModelConfig, build, load_model, save
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
@@ -33,11 +39,15 @@ def required(*names: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment without extras."""
+    return environment(tmp_path_factory.mktemp("base"))
+
+
+def environment(folder: Path, *more: str) -> Path:
     """The interpreter of a new environment; what it may see is linked into it, which takes no time."""
-    folder = tmp_path_factory.mktemp("base")
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for name in required(*(Requirement(one).name for one in base())):
+    for name in required(*(Requirement(one).name for one in base()), *more):
         distribution = metadata.distribution(name)
         for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] not in ("..", "__pycache__")}:
             if not (site / top).exists():
@@ -105,6 +115,33 @@ def test_the_library_does_with_torch_numpy_and_scipy(python: Path) -> None:
         "True True",
         "this needs faiss, which is not installed: run pip install 'trivet[train]'.",
     ]
+
+
+EMBED = """
+import sys
+import numpy as np
+from trivet.models import load_model
+print(load_model(sys.argv[1]).embed([np.zeros((9, 9, 3), np.uint8), sys.argv[2]]).tolist())
+print(load_model(sys.argv[3]).embed(np.ones((1, 6))).tolist())
+"""
+
+
+def test_a_model_embeds_with_the_extra_use(tmp_path: Path) -> None:
+    extras = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    python = environment(tmp_path / "use", *(Requirement(one).name for one in extras["use"]))
+    for name, shape in (("conv3", (3, 8, 8)), ("residual", (6,))):
+        config = ModelConfig(name=name, embedding_dim=4)
+        save(build(config, shape, seed=0), config, shape, tmp_path / name / "model")
+    photo = tmp_path / "photo.png"
+    Image.new("RGB", (12, 9), "red").save(photo)
+    done = run(python, "-c", EMBED, *map(str, (tmp_path / "conv3", photo, tmp_path / "residual")))
+    assert done.stderr == ""
+    expected = [
+        load_model(tmp_path / "conv3").embed([np.zeros((9, 9, 3), np.uint8), photo]),
+        load_model(tmp_path / "residual").embed(np.ones((1, 6))),
+    ]
+    for line, rows in zip(done.stdout.splitlines(), expected, strict=True):
+        assert np.array(json.loads(line)) == pytest.approx(rows, abs=1e-6)
 
 
 @pytest.mark.parametrize("program", [["-m", "trivet"], ["-c", "from trivet.cli import main; main()"]])

@@ -25,13 +25,14 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "forecast": ("s.toml", "s.toml"),
     "embed": ("run digits", "run"),
     "search": ("found q", "found"),
+    "export": ("run --to safetensors", "run"),
     "train": ("s.toml", "s.toml"),
     "index": ("e.npz", "e.npz"),
     "demo": ("", None),
     **{f"simulate {name}": ("", None) for name in ("isometry", "noise", "risk")},
     "simulate dynamics": ("--embeddings e.npz", "e.npz"),
 }
-FOLDERS = ("train", "index", "demo", "simulate")
+FOLDERS = ("train", "index", "export", "demo", "simulate")
 OWN = {  # how a file begins that the option wrote before
     "diagnose --report": page_start("diagnosis"),
     "evaluate --report": page_start("evaluation"),
@@ -140,11 +141,12 @@ def test_a_folder_with_other_files_stays(
     assert "old" in call(f"{line} {option} old --force", capsys, monkeypatch)
     assert [file.read_text() for file in folder.rglob("thesis.tex")] == ["my own"] * 2
     if read is not None:
-        before = Path(read).read_bytes()
+        reads = list(Path(read).iterdir()) if Path(read).is_dir() else [Path(read)]
+        before = [file.read_bytes() for file in reads]
         assert (
             "what is read" in (said := call(f"{line} {option} {folder} --force", capsys, monkeypatch)) or read in said
         )
-        assert Path(read).read_bytes() == before
+        assert [file.read_bytes() for file in reads] == before
 
 
 @pytest.mark.parametrize("one", OWN)

@@ -108,7 +108,7 @@ def test_every_image_is_opened_in_one_place() -> None:
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called.endswith(("Image.open", "imread", "read_image", "default_loader", "ImageFolder")):
                 opening.add((path.name, ast.unparse(node)))
-    assert opening == {("images.py", "Image.open(source, formats=formats)")}
+    assert opening == {("pictures.py", "Image.open(source, formats=formats)")}
 
 
 def test_a_pipe_or_a_device_is_no_image(tmp_path: Path) -> None:

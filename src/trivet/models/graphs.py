@@ -153,6 +153,19 @@ def onnx_runner(file: Path, inputs: Sequence[str]) -> Runner:
     return run
 
 
+def torch_runner(file: Path) -> Runner:
+    """Runs a graph that `write_torch` wrote."""
+    with _quiet():
+        network = torch.export.load(file).module()
+
+    def run(feed: Feed) -> npt.NDArray[np.float32]:
+        with torch.no_grad():
+            embeddings: Tensor = network(*map(torch.from_numpy, feed))
+        return embeddings.numpy()
+
+    return run
+
+
 def _untraced(error: Exception, what: str) -> ValueError:
     return ValueError(
         f"the network must be one that {what} can write for batches of any size: {_said(error)}; use another network, "

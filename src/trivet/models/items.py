@@ -29,7 +29,9 @@ def as_inputs(items: Items, shape: tuple[int, ...], resize: int | None) -> Tenso
         return _vectors(items, shape[0])
     if len(shape) == 3:
         return _images(items, shape, resize)
-    raise ValueError(f"embed takes images, texts and vectors: this model takes inputs of shape {shape}; call it itself.")
+    raise ValueError(
+        f"embed takes images, texts and vectors: this model takes inputs of shape {shape}; call it itself."
+    )
 
 
 def _vectors(items: Items, width: int) -> Tensor:

@@ -146,12 +146,12 @@ def _cell(value: object, interval: Mapping[str, Sequence[Any] | None] | None) ->
 
 
 def _diagnosed(record: RunRecord) -> str:
-    lines = [
-        f"- {escaped(DIAGNOSED.get(split, split))}: {escaped(verdict['kind'].replace('-', ' '))}"
-        f"{', ' + escaped(verdict['severity']) if verdict['severity'] else ''}: {escaped(_short(verdict['rule']).rstrip('.'))}."
-        for split, section in record["diagnosis"].items()
-        for verdict in section["verdicts"]
-    ]
+    lines = []
+    for split, section in record["diagnosis"].items():
+        for verdict in section["verdicts"]:
+            found = ", ".join([verdict["kind"].replace("-", " "), *filter(None, [verdict["severity"]])])
+            rule = _short(verdict["rule"]).rstrip(".")
+            lines.append(f"- {escaped(DIAGNOSED.get(split, split))}: {escaped(found)}: {escaped(rule)}.")
     return "\n".join(["## Diagnosis\n", *lines]) if lines else "## Diagnosis\n\nThis run was not diagnosed."
 
 
@@ -162,7 +162,9 @@ def _limits(record: RunRecord) -> str:
         split, counts = main
         trained, classes = counts["trained_classes"].get(record["level"]), counts["classes"].get(record["level"])
         if trained == 0:
-            lines.append(f"The classes of {escaped(split)} were never trained on: its measures are for unknown classes.")
+            lines.append(
+                f"The classes of {escaped(split)} were never trained on: its measures are for unknown classes."
+            )
         elif trained is not None and trained == classes:
             lines.append(
                 f"All classes of {escaped(split)} were trained on: how it does on classes never seen is not known."
@@ -178,7 +180,7 @@ def _limits(record: RunRecord) -> str:
     tolerance = (record["label_noise"]["strategy"] or {}).get("tolerance")
     if tolerance is not None and (rate := tolerance["rate"]["value"]) is not None:
         lines.append(
-            f"The way of sampling tolerates about {percent(rate)} % of wrong labels; how many there are was not measured."
+            f"The sampling tolerates about {percent(rate)} % of wrong labels; how many there are was not measured."
         )
     size = settings.get("data", {}).get("image_size")
     if size is not None:

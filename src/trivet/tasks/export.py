@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +17,17 @@ import trivet
 from trivet.extras import installed, load
 from trivet.files import whole_folder
 from trivet.models import Embedder, ModelConfig, TextEmbedder, load_model, save
-from trivet.models.graphs import OUTPUT, Feed, Runner, feed_of, graph_of, onnx_runner, write_onnx, write_torch
+from trivet.models.graphs import (
+    OUTPUT,
+    Feed,
+    Runner,
+    feed_of,
+    graph_of,
+    onnx_runner,
+    torch_runner,
+    write_onnx,
+    write_torch,
+)
 from trivet.models.sentence_folder import write_sentence_folder
 from trivet.models.store import DESCRIPTION, WEIGHTS
 from trivet.models.text_network import ARCHITECTURE, TOKENIZER
@@ -47,15 +54,6 @@ NAMES = frozenset(
 INSIDE = ("1_Pooling/config.json", *(f"{n}_Dense/{file}" for n in (2, 3) for file in ("config.json", WEIGHTS)))
 TOLERANCE = 1e-4
 SAMPLE = 64  # items that are compared
-RAN = """
-import sys
-import numpy, torch
-network = torch.export.load(sys.argv[1]).module()
-with numpy.load(sys.argv[2], allow_pickle=False) as given:
-    feed = [torch.from_numpy(given[name]) for name in sorted(given)]
-with torch.no_grad():
-    numpy.save(sys.argv[3], network(*feed).numpy())
-"""
 
 
 class DiffersError(Exception):
@@ -144,9 +142,7 @@ def _check_form(to: Form, model: Embedder, run: RunFolder) -> None:
         load(library)
 
 
-def _written(
-    to: Form, model: Embedder, config: ModelConfig, sample: Sample, folder: Path
-) -> tuple[str, float | None]:
+def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, folder: Path) -> tuple[str, float | None]:
     """Write the files of the form; how that was checked, and the largest difference."""
     say(f"writing {to}")
     if to in ("onnx", "torch-export"):
@@ -156,7 +152,7 @@ def _written(
             runner, by = onnx_runner(folder / ONNX, graph.inputs), "onnxruntime"
         else:
             write_torch(graph, folder / TORCH)
-            runner, by = _torch_runner(folder / TORCH), "torch.export.load in a new process"
+            runner, by = torch_runner(folder / TORCH), "torch.export.load"
         if isinstance(model, TextEmbedder):
             (folder / TOKENIZER).write_text(model.tokenizer.to_json(), encoding="utf-8")
         worst = _difference([_run(runner, feed_of(sample.inputs[rows])) for rows in _batches(sample)], sample)
@@ -175,8 +171,8 @@ def _written(
         worst = _difference([encode(some, show_progress_bar=False) for some in texts], sample)
         by = "sentence-transformers"
     checked = (
-        f"Checked by {by}, in batches of several sizes, on {sample.of}: the largest difference to the embeddings of the "
-        f"run is {worst:.1e}."
+        f"Checked by {by}, in batches of several sizes, on {sample.of}: the largest difference to the "
+        f"embeddings of the run is {worst:.1e}."
     )
     return checked, worst
 
@@ -254,24 +250,6 @@ def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
             "what is exported must run for batches of any size: it fails for "
             f"{len(feed[0])} ({type(error).__name__}: {reason}); use another --to."
         ) from None
-
-
-def _torch_runner(file: Path) -> Runner:
-    """Runs a graph of `torch.export` in a process that has not seen the network."""
-
-    def run(feed: Feed) -> npt.NDArray[np.float32]:
-        with tempfile.TemporaryDirectory() as scratch:
-            given, got = Path(scratch) / "given.npz", Path(scratch) / "got.npy"
-            np.savez(given, **{f"input{place}": values for place, values in enumerate(feed)})  # type: ignore[arg-type]
-            done = subprocess.run(
-                [sys.executable, "-c", RAN, str(file), str(given), str(got)], capture_output=True, text=True
-            )
-            if done.returncode:
-                raise ValueError((done.stderr.strip().splitlines() or ["it ended"])[-1])
-            embeddings: npt.NDArray[np.float32] = np.load(got, allow_pickle=False)
-            return embeddings
-
-    return run
 
 
 def preprocessing(to: Form, model: Embedder) -> dict[str, Any]:
