@@ -6,7 +6,7 @@
 Decoding alone: `trivet.data.images.decode_files` on the files of the same batches, to the size that batches are cut
 from, and with as many threads, but no batch is made; and Pillow with libjpeg in one thread, `open`, `convert`,
 `resize`. The loader: batches of 16 x 8 with crops at random places and mirroring from files (`memory_gb = 0`), with 0,
-1 and 2 workers.
+1 and 2 workers; the clock starts when each worker has given one batch.
 Medians of alternating rounds in one process. Vectors and tables: a fresh process each, beside one that only imports.
 Results in benchmarks/results/data.{json,md}.
 """
@@ -54,46 +54,54 @@ def images(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
     files = [[inputs.sources[row] for row in inputs.rows[index].tolist()] for index in indices]
     count = sum(map(len, files))
 
-    def pillow() -> None:
+    def pillow() -> float:
+        began = time.perf_counter()
         for some in files:
             for file in some:
                 assert isinstance(file, Path)
                 with Image.open(file) as image:
                     image.draft("RGB", (2 * RESIZE, 2 * RESIZE))
                     image.convert("RGB").resize((RESIZE, RESIZE), Image.Resampling.BICUBIC)
+        return count / (time.perf_counter() - began)
 
-    def decoding() -> None:
+    def decoding() -> float:
+        began = time.perf_counter()
         for some in files:
             decode_files(some, size=inputs.frame.cover, channels=3, into=None)
+        return count / (time.perf_counter() - began)
 
-    def loader(workers: int) -> Callable[[], None]:
+    def loader(workers: int) -> Callable[[], float]:
         batches = Batches(train, level, plan, augmentation(config), seed=0, start=0, steps=steps)
 
-        def run() -> None:
-            seen = sum(len(batch[0]) for batch in DataLoader(batches, batch_size=None, num_workers=workers))
-            assert seen == count
+        def run() -> float:
+            came, sizes = [time.perf_counter()], [0]
+            for images, _ in DataLoader(batches, batch_size=None, num_workers=workers):
+                came.append(time.perf_counter())
+                sizes.append(len(images))
+            assert sum(sizes) == count
+            first[f"{workers} workers"].append(came[1] - came[0])
+            return sum(sizes[workers + 1 :]) / (came[-1] - came[workers])
 
         return run
 
+    first: dict[str, list[float]] = {f"{workers} workers": [] for workers in (0, 1, 2)}
     ways = {"Pillow, one thread": pillow, "decoding alone": decoding} | {
         f"loader, {workers} workers": loader(workers) for workers in (0, 1, 2)
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            began = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - began)
-    alone = statistics.median(seconds["decoding alone"])
+            rates[name].append(way())
     return {
         "images": count,
         "rounds": rounds,
-        "rates": {name: count / statistics.median(values) for name, values in seconds.items()},
+        "rates": {name: statistics.median(values) for name, values in rates.items()},
         "ratios": {
-            name: statistics.median(a / b for a, b in zip(seconds["decoding alone"], values, strict=True))
-            for name, values in seconds.items()
+            name: statistics.median(b / a for a, b in zip(rates["decoding alone"], values, strict=True))
+            for name, values in rates.items()
         },
-        "seconds_alone": alone,
+        "first_batch_seconds": {name: statistics.median(values) for name, values in first.items()},
+        "load": os.getloadavg()[0],
     }
 
 
@@ -181,7 +189,11 @@ def page(results: dict[str, Any]) -> str:
         lines += [
             "",
             f"{found['images']:,} images of a round in batches of {BATCH[0]} x {BATCH[1]}, resized to {RESIZE} and cut "
-            f"to {SIZE} pixels; medians of {found['rounds']} alternating rounds. The ratio is of pairs in one round.",
+            f"to {SIZE} pixels; medians of {found['rounds']} alternating rounds, at a load of {found['load']:.1f}. The "
+            "ratio is of pairs in one round. The loader is timed once each worker has given a batch; the first "
+            "comes after "
+            + ", ".join(f"{seconds:.2f} s with {name}" for name, seconds in found["first_batch_seconds"].items())
+            + ".",
             "",
             "| way | images/s | of decoding alone |",
             "|---|---|---|",
@@ -209,7 +221,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["images"], choices=["images", "vectors", "table"])
     parser.add_argument("--images", type=Path, help="folder of JPEG images")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10, help="batches of a round")
+    parser.add_argument("--steps", type=int, default=20, help="batches of a round")
     args = parser.parse_args()
     path = RESULTS / "data.json"
     results = json.loads(path.read_text()) if path.exists() else {}

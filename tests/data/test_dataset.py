@@ -32,7 +32,7 @@ def test_a_subset_of_a_subset_keeps_inputs_labels_and_ids_together() -> None:
     assert subset.ids == ("id0", "id3")
     assert subset.labels["fine"].tolist() == [3, 0]
     assert subset.labels["coarse"].tolist() == [1, 0]
-    assert (subset.inputs.batch(np.array([1, 0])) * 255)[:, 0, 0, 0].tolist() == [3, 0]
+    assert subset.inputs.batch(np.array([1, 0]))[:, 0, 0, 0].tolist() == [3, 0]
     assert subset.names["fine"] == ("x/a", "x/b", "y/c", "y/d")
 
 

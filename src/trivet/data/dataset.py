@@ -27,7 +27,7 @@ class Inputs(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, index: np.ndarray) -> Tensor:
-        """Inputs `(B, *shape)` at the positions `index (B,)`; images are float32 in [0, 1]."""
+        """Inputs `(B, *shape)` at the positions `index (B,)`; images are bytes, or float32 in [0, 1]."""
 
     def show(self, index: int) -> Shown:
         """What a page shows of one: an image of at most 64 pixels a side, grey or RGB, or a text."""

@@ -2,7 +2,18 @@
 
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder, build
+from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
 from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
 
-__all__ = ["Embedder", "ModelConfig", "build", "encoder_vectors", "fit_ngrams", "load_model", "ngram_vectors", "save"]
+__all__ = [
+    "Embedder",
+    "ModelConfig",
+    "build",
+    "encoder_vectors",
+    "fit_ngrams",
+    "in_unit_range",
+    "load_model",
+    "ngram_vectors",
+    "save",
+]

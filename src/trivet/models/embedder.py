@@ -14,11 +14,14 @@ from trivet.geometry import unit_rows
 from trivet.models import outside
 from trivet.models.config import WIDTHS, ModelConfig
 from trivet.models.heads import Residual
+from trivet.models.pixels import in_unit_range
 from trivet.plugins import is_reference
 
 
 class Embedder(nn.Module):
-    """A network from inputs `(B, *input_shape)`, such as images `(B, C, H, W)` in [0, 1], to embeddings `(B, d)`.
+    """A network from inputs `(B, *input_shape)` to embeddings `(B, d)`.
+
+    Images are `(B, C, H, W)`, in [0, 1] or bytes, which are divided by 255.
 
     Args:
         body: inputs in, `(B, d)` out.
@@ -75,6 +78,7 @@ class Embedder(nn.Module):
                 "prepare them as in training."
             )
         first = (-1, *[1] * (len(self.input_shape) - 1))  # the channels of an image
+        inputs = in_unit_range(inputs, self.mean.dtype)
         embeddings: Tensor = self.body((inputs - self.mean.reshape(first)) / self.std.reshape(first))
         return unit_rows(embeddings) if self.normalize else embeddings
 

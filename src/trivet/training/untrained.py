@@ -6,7 +6,7 @@ import numpy as np
 
 from trivet.data import Dataset
 from trivet.geometry import unit_rows
-from trivet.models import Embedder, build
+from trivet.models import Embedder, build, in_unit_range
 from trivet.training.config import RunConfig
 
 FITTED = 20_000  # training items from which a projection is found
@@ -28,6 +28,6 @@ def untrained(config: RunConfig, train: Dataset) -> Embedder:
     head = model.unfitted
     if head is not None:
         rows = np.sort(np.random.default_rng(config.seed).permutation(len(train))[:FITTED])
-        features = train.inputs.batch(rows).flatten(1)
+        features = in_unit_range(train.inputs.batch(rows)).flatten(1)
         head.fit_base(unit_rows(features) if config.model.normalize else features)
     return model
