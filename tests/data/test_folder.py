@@ -127,7 +127,6 @@ def test_data_too_large_for_memory_are_read_from_their_files(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("classes", "values", "message"),
     [
-        ({"a": 2, "b": 1, "c": 2, "d": 2}, {}, r"'b' \(1 of 2 classes at level 'class'\) has one; add images"),
         ({"a": 2}, {}, "needs at least four classes"),
         ({"a": 2, "b": 2, "c": 2}, {}, 'needs at least four classes.*; add classes, or set data.split = "in-class"'),
         ({"train/a": 2, "train/b": 2, "test/a": 1}, {}, "at least two images.*'seen' has 1; add images"),

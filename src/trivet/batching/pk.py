@@ -40,10 +40,11 @@ class PKBatches:
         groups: `(N,)` integer group of each item, such as a coarser class: each class lies in one. The P classes of a
             batch are then divided among the groups as evenly as these have classes, whatever their sizes; groups take
             turns for what is over. Those with more items are not drawn more often, so an epoch is longer.
+        positives: whether each item of a batch needs another of its class, unless K = 1.
 
     Raises:
-        ValueError: if there are fewer than P classes, a class has a single item and K > 1, or a class lies in two
-            groups.
+        ValueError: if there are fewer than P classes, a class has a single item and needs a positive, or a class lies
+            in two groups.
 
     Example:
         >>> PKBatches(np.array([0, 0, 0, 1, 1]), num_classes=2, samples_per_class=2, seed=0).steps_per_epoch
@@ -58,6 +59,7 @@ class PKBatches:
         samples_per_class: int,
         seed: int,
         groups: npt.NDArray[np.integer] | None = None,
+        positives: bool = True,
     ) -> None:
         labels = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
@@ -80,7 +82,7 @@ class PKBatches:
                 if len(classes) >= 2
                 else f"batches need at least two training classes: got {len(classes)}; add a class."
             )
-        if samples_per_class > 1 and (counts == 1).any():
+        if positives and samples_per_class > 1 and (counts == 1).any():
             single = classes[counts == 1]
             raise ValueError(
                 f"a class needs at least two items, so that it has a positive: class {single[0]} has one "
