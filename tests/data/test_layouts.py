@@ -135,7 +135,9 @@ def test_in_shop_queries_retrieve_from_the_gallery(tmp_path: Path) -> None:
     assert unseen.protocol.query.tolist() == [True, False, False, True, False, False]
     assert unseen.protocol.gallery.tolist() == [False, True, True, False, True, True]
     assert unseen.protocol.cameras is None
+    assert splits.level == "item"
     assert classes(splits, "train", "item") == ["id_00000000"] * 2 + ["id_00000001"] * 2
+    assert classes(splits, "train", "category") == ["WOMEN/Tees"] * 2 + ["MEN/Tees"] * 2
     assert splits.train.inputs.batch(np.arange(4)).unique().tolist() == [250]
 
 
