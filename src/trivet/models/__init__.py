@@ -1,12 +1,13 @@
 """Networks: images or texts in, `(N, d)` embeddings out."""
 
-from trivet.models.config import ModelConfig
+from trivet.models.config import BackboneConfig, ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
 from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
 
 __all__ = [
+    "BackboneConfig",
     "Embedder",
     "ModelConfig",
     "build",
