@@ -23,6 +23,12 @@ class _Quotas(NamedTuple):
     per_step: npt.NDArray[np.int64]  # (steps, G)
 
 
+def check_place(epoch: int, step: int, steps: int) -> None:
+    """Raise ValueError unless there is such an epoch, and such a step among the `steps` of each."""
+    if epoch < 0 or not 0 <= step < steps:
+        raise ValueError(f"epoch must be 0 or more and step 0 to {steps - 1}: got epoch {epoch}, step {step}.")
+
+
 class PKBatches:
     """Batches of `num_classes` different classes with `samples_per_class` items each.
 
@@ -113,10 +119,7 @@ class PKBatches:
             epoch: from 0.
             step: in the epoch, from 0 to `steps_per_epoch` - 1.
         """
-        if epoch < 0 or not 0 <= step < self._steps:
-            raise ValueError(
-                f"epoch must be 0 or more and step 0 to {self._steps - 1}: got epoch {epoch}, step {step}."
-            )
+        check_place(epoch, step, self._steps)
         if self._planned is None or self._planned[0] != epoch:
             self._planned = (epoch, self._plan(epoch))
         return self._planned[1][step]
