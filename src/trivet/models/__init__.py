@@ -2,6 +2,7 @@
 
 from trivet.models.config import BackboneConfig, ModelConfig
 from trivet.models.embedder import Embedder, build
+from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
 from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
 
@@ -12,6 +13,7 @@ __all__ = [
     "build",
     "encoder_vectors",
     "fit_ngrams",
+    "in_unit_range",
     "load_model",
     "ngram_vectors",
     "save",

@@ -108,14 +108,18 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
-        if self.batch.samples_per_class == 1 and self.batch.size is None:
-            loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
-            if loss.term != "proxy":
-                raise ValueError(
-                    f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
-                    "positive: got 1; use 2 or more, or the loss proxy-nca."
-                )
+        if self.batch.samples_per_class == 1 and self.needs_positives:
+            raise ValueError(
+                f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
+                "positive: got 1; use 2 or more, or the loss proxy-nca."
+            )
         return self
+
+    @property
+    def needs_positives(self) -> bool:
+        """Whether each item of a batch needs another of its class: not in shuffled batches, nor beside proxies."""
+        loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
+        return self.batch.size is None and loss.term != "proxy"
 
 
 def resolved(config: RunConfig) -> RunConfig:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from trivet.data import Dataset, Inputs
-from trivet.models import Embedder
+from trivet.models import Embedder, in_unit_range
 
 IMAGES_PER_BATCH = 256
 
@@ -31,9 +31,9 @@ def embed(model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] 
 
 
 def raw_inputs(inputs: Inputs) -> np.ndarray:
-    """The images themselves as rows `(N, C * H * W)` float32: what any embedding has to beat."""
+    """The images themselves, in [0, 1], as rows `(N, C * H * W)` float32: what any embedding has to beat."""
     batches = np.array_split(np.arange(len(inputs)), -(-len(inputs) // IMAGES_PER_BATCH))
-    return np.concatenate([inputs.batch(index).flatten(1).numpy() for index in batches])
+    return np.concatenate([in_unit_range(inputs.batch(index)).flatten(1).numpy() for index in batches])
 
 
 def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from trivet.arguments import check_name, nearest
-from trivet.batching import BatchPlan, PKBatches, ShuffledBatches
+from trivet.batching import BatchPlan, PartBatches, PKBatches, ShuffledBatches
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Dataset, Splits, augmentation
+from trivet.data.equal_texts import distinct_texts, with_positive
+from trivet.data.texts import TextsConfig
 from trivet.geometry.arrays import Integers
 from trivet.models import build
 from trivet.rows import RowLoss
@@ -38,14 +40,13 @@ def make_loss(config: RunConfig, classes: int) -> RowLoss:
 
 
 def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
-    """The batches of the settings over the items, in classes of a level.
+    """The batches of the settings over the items, in classes of a level; of equal texts over one, see `distinct_texts`.
 
     Raises:
-        ValueError: if there are too few items or classes, or `balance` is no coarser level.
+        ValueError: if there are too few items or classes, a class needs a positive and has one item, or `balance` is
+            no coarser level.
     """
-    batch, labels = config.batch, items.labels[level]
-    if batch.size is not None:
-        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
+    batch = config.batch
     if batch.balance is not None:
         coarser = list(items.labels)[: list(items.labels).index(level)]
         if batch.balance not in coarser:
@@ -53,13 +54,43 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
             raise ValueError(
                 f"batch.balance must be a label level coarser than {level!r}: got {batch.balance!r}; {known}"
             )
+    labels = items.labels[level]
+    if config.needs_positives:
+        _check_positives(items, level)
+    if not isinstance(config.data, TextsConfig):
+        return _plan(config, items, level)
+    rows = distinct_texts(items, level).rows
+    if config.needs_positives:
+        rows = with_positive(rows, labels)
+    plan = _plan(config, items.subset(rows), level)
+    return plan if len(rows) == len(items) else PartBatches(plan, rows, labels)
+
+
+def _plan(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
+    batch = config.batch
+    if batch.size is not None:
+        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
     return PKBatches(
-        labels,
+        items.labels[level],
         num_classes=batch.num_classes,
         samples_per_class=batch.samples_per_class,
         seed=config.seed,
         groups=None if batch.balance is None else items.labels[batch.balance],
+        positives=config.needs_positives,
     )
+
+
+def _check_positives(items: Dataset, level: str) -> None:
+    """Raise ValueError unless each class has two items or more."""
+    counts = np.bincount(items.labels[level])
+    single = np.flatnonzero(counts == 1)
+    if len(single):
+        shown = ", ".join(repr(items.names[level][i]) for i in single[:5]) + (", ..." if len(single) > 5 else "")
+        raise ValueError(
+            f"a training class needs at least two items, so that it has a positive: {shown} ({len(single)} of "
+            f"{int((counts > 0).sum())} classes at level {level!r}) has one; add items, remove the class, shuffle with "
+            'batch.size, or set loss.name = "proxy-nca".'
+        )
 
 
 def first_task(
