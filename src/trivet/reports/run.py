@@ -74,6 +74,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     context = {
         "record": record,
         "results": results,
+        "chosen_by": choice["split"] if (choice := record["choosing"]) and _counts(choice) else None,
         "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in said],
         "bad": bad,
         "tables": {split: _tables(rows) for split, rows in record["evaluation"].items()},
@@ -209,6 +210,11 @@ def choice_line(record: RunRecord) -> str | None:
         looks = counted(choice["patience"] or 0, "look")
         said += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
     return said
+
+
+def _counts(choice: Choice) -> bool:
+    """Whether the result of the run depends on the choice."""
+    return choice["keep"] != "last" or choice["ended"] is not None
 
 
 def _highest(choice: Choice) -> ChoosingLook:
@@ -375,7 +381,8 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
             "mean": [look["gain"] for look in choice["looks"]],
             "lower end of its interval": [look["low"] for look in choice["looks"]],
         }
-        wanted.append((f"Gain of {measure} on {choice['split']}, by which the step was chosen", seen, values, None))
+        what = ", by which the step was chosen" if _counts(choice) else ""
+        wanted.append((f"Gain of {measure} on {choice['split']}{what}", seen, values, None))
     marks = _marks(record["monitor"]["attempts"])
     curves = []
     for title, part, every, limits in wanted:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from trivet.evaluation import standard
 from trivet.files import write_whole
 from trivet.models import save
 from trivet.progress import report, reporter, say, shown
@@ -66,7 +68,11 @@ def train(
         with run.new(config, force=force):
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
-            job = Job(run, parts, report, command)
+            try:
+                job = Job(run, parts, report, command)
+            except ValueError:  # before the first step, as by a logger that cannot be reached
+                run.discard()
+                raise
             with job.journal.loggers:
                 status = job.fit()
                 if status == "interrupted" and job.task.step == 0:
@@ -120,7 +126,7 @@ def _finish(job: Job, status: Status) -> RunRecord:
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
             whole = write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
-            loggers.end(status, _results(whole), job.task.step)
+            loggers.end(status, _results(whole, standard(settings.evaluation.k)), job.task.step)
             return whole
         except KeyboardInterrupt:  # a second one ends at once
             pass
@@ -145,7 +151,7 @@ def _save_models(run: RunFolder, parts: Parts) -> None:
         shutil.rmtree(run.path / folder, ignore_errors=True)
 
 
-def _results(record: RunRecord) -> dict[tuple[str, ...], float]:
+def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
     """The measures of all splits and levels as loggers get them; those of a reference are named after it."""
     return {
         (*(("evaluation",) if row["name"] == "trained" else ("reference", row["name"])), split, level, name): float(
@@ -153,7 +159,7 @@ def _results(record: RunRecord) -> dict[tuple[str, ...], float]:
         )
         for split, rows in record["evaluation"].items()
         for row in rows
-        for level, measures in row["levels"].items()
-        for name, value in measures.items()
-        if isinstance(value, int | float)
+        for level, values in row["levels"].items()
+        for name in measures
+        if isinstance(value := values.get(name), int | float)
     }

@@ -270,7 +270,10 @@ def _close(one: _Open, status: str) -> None:
 
 def _key(parts: Sequence[str], attempt: int) -> str:
     """The name of a value, of letters that every logger takes."""
-    safe = [re.sub(r"[^\w .-]", "_", part.replace("@", "_at_"), flags=re.ASCII).strip(" .") or "_" for part in parts]
+    safe = [
+        re.sub(r"[^\w .-]", "_", part.replace("@", "_at_").replace("+", "_plus"), flags=re.ASCII).strip(" .") or "_"
+        for part in parts
+    ]
     return "/".join([*([f"attempt-{attempt}"] if attempt else []), *safe])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +94,13 @@ class RunFolder:
                             f"{item} must be a {kind}: it is none; move it away, or start a new run with --force."
                         )
             yield
+
+    def discard(self) -> None:
+        """Remove what was written so far: nothing was trained."""
+        for name in FOLDERS:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
 
     def ended(self) -> bool:
         """Whether the run is complete."""
