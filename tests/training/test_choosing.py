@@ -274,8 +274,8 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     last, best = (read_vectors(tmp_path / f"{which}.parquet").embeddings for which in ("last", "best"))
     assert not np.array_equal(last, best)
     assert choice_line(record) == (
-        "The model is that of the last step, 4: MAP@R 60.0\u00a0% on classes held out (validation, 4 classes). The best "
-        "is that of step 2: 70.0\u00a0%, against 50.0\u00a0% before training; it lies in model-best/."
+        "The model is that of the last step, 4: MAP@R 60.0\u00a0% on classes held out (validation, 4 classes). "
+        "The best is that of step 2: 70.0\u00a0%, against 50.0\u00a0% before training; it lies in model-best/."
     )
     assert not fell_back(record)
 

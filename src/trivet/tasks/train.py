@@ -18,6 +18,7 @@ from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.job import Job, Status
+from trivet.training.loggers import check_installed
 from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
@@ -58,6 +59,7 @@ def train(
     """
     config = resolved(config)
     check_before_data(config)
+    check_installed(config.training.loggers)
     with shown("training", show=progress):
         splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)
@@ -100,6 +102,7 @@ def resume(
     run = RunFolder.open(path)
     config = run.given()
     check_before_data(config)
+    check_installed(config.training.loggers)
     with shown("training", show=progress):
         splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)

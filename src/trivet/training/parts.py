@@ -21,7 +21,6 @@ from trivet.training.config import RunConfig
 from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
-from trivet.training.loggers import check_installed
 from trivet.training.picks import PickLog
 from trivet.training.untrained import untrained
 
@@ -102,13 +101,11 @@ def check_before_data(config: RunConfig) -> None:
     """What settings alone can tell, before any data are read.
 
     Raises:
-        ValueError: if they ask for a GPU where torch sees none, for a logger that is not installed, for measures at
-            label levels that are not there, or for a network that does not fit the inputs or whose published weights
-            cannot be had.
+        ValueError: if they ask for a GPU where torch sees none, for measures at label levels that are not there, or
+            for a network that does not fit the inputs or whose published weights cannot be had.
     """
     if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
         raise ValueError('training.accelerator = "gpu" needs a GPU: torch finds none here; use "auto" or "cpu".')
-    check_installed(config.training.loggers)
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)
     if config.data.input_shape is not None:
