@@ -113,7 +113,7 @@ class Journal:
         looks = len(series["step"])
         for look in range(self._watched if self._watched <= looks else 0, looks):  # after a repair a new one watches
             row: dict[tuple[str, ...], float] = {
-                ("monitor", name): values[look] for name, values in series.items() if name != "step"
+                ("collapse", name): values[look] for name, values in series.items() if name != "step"
             }
             known = {name: value for name, value in row.items() if np.isfinite(value)}
             self.loggers.add(known, int(series["step"][look]), self._parts.guard.attempt)

@@ -101,6 +101,8 @@ class Loggers:
 
     def add(self, values: Mapping[tuple[str, ...], float], step: int, attempt: int = 0) -> None:
         """Send values of a step: by what they are, from the general to the special: ("train", "loss")."""
+        if not self._open:
+            return
         named = {_key(parts, attempt): value for parts, value in values.items()}
         for one in self._open.copy():
             self._send(one, named, step, partial(_measured, one))
