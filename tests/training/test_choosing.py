@@ -22,6 +22,7 @@ from trivet.tasks.embed import embed_data
 from trivet.tasks.head import head_settings
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
+from trivet.training.checkpoint import fingerprint
 from trivet.training.choosing import Choosing, Seen, ended, load_splits, lower_end
 from trivet.training.embedding import embed
 from trivet.training.job import Job
@@ -153,6 +154,7 @@ def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(
 ) -> None:
     run, cut = request.getfixturevalue(str(run)), tmp_path / "cut"
     assert record_of(run)["choosing"]["step"] == best
+    assert record_of(run)["history"]["moments"][-1]["step"] == step
     shutil.copytree(run, cut)
     (cut / "checkpoints" / f"step-{step:08d}.safetensors").unlink()
     shutil.rmtree(cut / "model")
@@ -248,6 +250,19 @@ def test_patience_counts_looks_since_the_highest_or_the_best() -> None:
     assert ended(2, looks, 0) == 30
     assert ended(2, looks, 20) is None  # one since the best: that at step 10 had lost recall@1
     assert ended(1, [], 0) is None
+
+
+def test_what_may_change_before_a_run_goes_on(file: Path) -> None:
+    config = settings(file)
+    splits = load_splits(config, None)
+
+    def known(*changes: str) -> str:
+        return fingerprint(settings(file, *changes), splits)
+
+    assert known() == known("choosing.patience=9", 'training.loggers=["wandb"]')
+    assert known() != known("choosing.measure=recall@1")
+    assert known() != known("choosing.level=kind")
+    assert known("choosing.keep=last") == known("choosing.keep=last", "choosing.measure=recall@1")
 
 
 def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
