@@ -19,6 +19,7 @@ from trivet.models import Embedder
 from trivet.reports.run import choice_line, fell_back, result_lines
 from trivet.tables import read_vectors
 from trivet.tasks.embed import embed_data
+from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.head import head_settings
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
@@ -166,6 +167,15 @@ def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(
         first, again = (load_file(one / f"{name}.safetensors") for one in (run, cut))
         assert first.keys() == again.keys()
         assert all(np.array_equal(first[key], again[key]) for key in first)
+
+
+def test_a_run_that_patience_ended_is_finished_also_where_its_record_was_lost(stopped: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    (run / "record.json").unlink()
+    record = evaluate_run(run)
+    assert record["status"] == "finished"
+    assert record["choosing"] == record_of(stopped)["choosing"]
 
 
 def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
