@@ -113,6 +113,30 @@ def test_works_inside_a_work_stand_beside_it() -> None:
     ]
 
 
+def test_steps_go_on_after_a_work_inside_them_and_from_an_earlier_one() -> None:
+    stream = io.StringIO()
+    line, clock = line_of(stream)
+    line.open("training")
+    line.open("step", 400, 200)  # 200 were done before the run was resumed
+    clock.now += 10
+    line.report("step", 220, 400, "loss 0.2")
+    clock.now += 10
+    line.report("embedding", 10, 40)
+    clock.now += 10
+    line.report("step", 260, 400, "loss 0.1")
+    clock.now += 10
+    line.report("step", 230, 400)  # a repair went back
+    clock.now += 10
+    line.report("step", 240, 400)
+    assert stream.getvalue().splitlines() == [
+        "step 220/400, 2/s, 1 min 30 s left  loss 0.2",
+        "step 220/400: embedding 10/40, 0 s so far",
+        "step 260/400, 2/s, 1 min 10 s left  loss 0.1",
+        "step 230/400, 0 s so far",
+        "step 240/400, 1/s, 2 min 40 s left",
+    ]
+
+
 @pytest.mark.parametrize(
     ("done", "after", "said"),
     [

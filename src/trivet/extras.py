@@ -6,7 +6,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-EXTRAS = {"sentence_transformers": "text", "optuna": "sweep"}  # module -> extra; all others are of the extra `train`
+EXTRAS = {  # module -> extra; all others are of the extra `train`
+    "sentence_transformers": "text",
+    "optuna": "sweep",
+    "tensorboard": "loggers",
+    "mlflow": "loggers",
+    "wandb": "loggers",
+}
 
 
 def installed(*modules: str) -> bool:

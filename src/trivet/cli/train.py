@@ -148,6 +148,7 @@ def train(
         echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
+        trained |= record["choosing"] is not None and record["choosing"]["ended"] is not None
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
         echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)

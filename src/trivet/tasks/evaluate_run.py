@@ -24,9 +24,9 @@ from trivet.tasks.measure import measure_splits, run_references
 from trivet.tasks.subjects import of_dataset, some_items
 from trivet.training.checkpoint import (
     read_progress,
-    step_of,
+    trained_to_the_end,
 )
-from trivet.training.choosing import load_splits
+from trivet.training.choosing import choice_of, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.guard import Guard, with_changes
@@ -56,7 +56,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()
-            done = bool(checkpoints) and step_of(checkpoints[-1]) == config.training.steps
+            done = bool(checkpoints) and trained_to_the_end(config, checkpoints[-1])
             stopped = record["guard"]["stopped_by"] is not None
             record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
             if checkpoints and record["step"] is None:  # the record was lost: what is left tells
@@ -68,6 +68,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
                 record["cleaning"] = list(kept.cleaning.get("looks", []))
+                record["choosing"] = choice_of(config, splits, kept.choosing)
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])

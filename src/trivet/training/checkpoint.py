@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from trivet.data import Splits
 from trivet.documents import parse_json
 from trivet.files import write_whole
+from trivet.training.choosing import ended
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import (
     RunFolder,
@@ -108,6 +109,18 @@ def read_progress(path: Path) -> Progress:
     return _read(path)[1]
 
 
+def trained_to_the_end(config: RunConfig, path: Path) -> bool:
+    """Whether a checkpoint is of the last step of the settings, or of that at which patience ended the training.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    if step_of(path) >= config.training.steps:
+        return True
+    choice = read_progress(path).choosing
+    return bool(choice) and ended(config.choosing.patience, choice["looks"], choice["step"]) is not None
+
+
 def load_best(path: Path) -> dict[str, Tensor]:
     """The weights of the best step so far; empty where none is chosen.
 
@@ -194,11 +207,19 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
     Of decisions on labels it is what they did to these, and not where their file lies.
     """
     changes_nothing = {"steps"} if config.training.schedule == "constant" else set()
-    changes_nothing |= {"log_every", "checkpoint_every", "workers"}
-    left_out: dict[str, Any] = {"evaluation": True, "guard": True, "training": changes_nothing, "data": {"decisions"}}
+    changes_nothing |= {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri"}
+    left_out: dict[str, Any] = {
+        "evaluation": True,
+        "guard": True,
+        "training": changes_nothing,
+        "data": {"decisions"},
+        "choosing": {"patience"},
+    }
     settings = config.model_dump(mode="json", exclude=left_out)
-    if config.choosing.keep == "last":
-        settings.pop("choosing")  # as in runs from before there was a choice
+    if config.choosing.keep == "last":  # no step depends on it; before there was a choice, the settings had no section
+        settings.pop("choosing")
+    elif config.choosing.level is None:
+        del settings["choosing"]["level"]
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
     text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

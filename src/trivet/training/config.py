@@ -8,15 +8,18 @@ from typing import Annotated, Literal, Self
 import torch
 from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
 
+from trivet.arguments import check_name
 from trivet.batching import BatchConfig
 from trivet.config import Config
 from trivet.data import DataConfig
+from trivet.evaluation.levels import CLUSTERING, standard
 from trivet.models import ModelConfig
 from trivet.plugins import absolute
 from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.loss import LossConfig
 
+LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 GuardAction = Literal["warn", "stop", "repair"]
 
 
@@ -37,9 +40,21 @@ class TrainingConfig(Config):
     workers: int = Field(0, ge=0, le=64, description="Processes that prepare batches; 0: the main process.")
     log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv.")
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints; the last two are kept.")
+    loggers: tuple[LoggerName, ...] = Field(
+        (),
+        description='Where else to send what is measured, beside metrics.csv: "tensorboard", "mlflow", "wandb", of the '
+        "extra loggers.",
+    )
+    mlflow_uri: str | None = Field(
+        None,
+        description="Address of MLflow. Default: the environment variable MLFLOW_TRACKING_URI, or logs/mlflow.db in "
+        "the run folder.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.mlflow_uri is not None and "mlflow" not in self.loggers:
+            raise ValueError('mlflow_uri is for the logger mlflow: add "mlflow" to loggers, or remove it.')
         if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
             raise ValueError(f"momentum is for sgd and rmsprop only: remove it for {self.optimizer}.")
         return self
@@ -56,7 +71,11 @@ class EvaluationConfig(Config):
     )
     distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for neighbours and clusters.")
     every: int = Field(100, ge=1, description="Steps between measurements of recall@1 during training.")
-    sample: int = Field(2000, ge=2, description="Items of the first evaluation split used for them.")
+    sample: int = Field(
+        2000,
+        ge=2,
+        description="Items used for them: of validation or val, where there is one, else of the first split.",
+    )
     map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
 
     @model_validator(mode="after")
@@ -108,6 +127,8 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
+        measures = [name for name in standard(self.evaluation.k) if name not in CLUSTERING]
+        check_name(self.choosing.measure, measures, name="choosing.measure")
         if self.batch.samples_per_class == 1 and self.needs_positives:
             raise ValueError(
                 f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "

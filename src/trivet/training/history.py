@@ -57,8 +57,15 @@ class History:
 
     def look(self, step: int, model: Embedder) -> None:
         """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""
-        if step not in self._steps:
-            return
+        if step in self._steps:
+            self._see(step, model)
+
+    def close(self, step: int, model: Embedder) -> None:
+        """See the sample after the last step, also where training ended before the one of the settings."""
+        if all(moment["step"] != step for moment in self.moments):
+            self._see(step, model)
+
+    def _see(self, step: int, model: Embedder) -> None:
         embeddings = embed(model, self._items.inputs)
         if np.isfinite(embeddings).all():
             labels = self._items.labels[self._level]

@@ -17,14 +17,13 @@ from trivet.data.texts import TextsConfig
 from trivet.geometry.arrays import Integers
 from trivet.models import build
 from trivet.rows import RowLoss
-from trivet.training.choosing import Choosing, followed
+from trivet.training.choosing import followed, make_choosing
 from trivet.training.cleaning import Cleaning
 from trivet.training.config import RunConfig
 from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.picks import PickLog
-from trivet.training.sample import evaluation_sample
 from trivet.training.untrained import untrained
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
@@ -149,6 +148,8 @@ def check_levels(config: RunConfig, levels: Iterable[str]) -> None:
     if not isinstance(config.evaluation.nmi_plus, int):
         for level in config.evaluation.nmi_plus:
             check_name(level, levels, name="the level of evaluation.nmi_plus")
+    if config.choosing.level is not None:
+        check_name(config.choosing.level, levels, name="choosing.level")
 
 
 class Parts:
@@ -177,10 +178,9 @@ class Parts:
         self.model = untrained(config, splits.train)
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
         self.put_in_force(config)
-        self.split = followed(config, splits)
-        held_out = splits.evaluation[self.split]
-        self.sample = evaluation_sample(held_out, config.evaluation.sample, seed=config.seed)
-        self.choosing = Choosing(config.choosing, self.sample, splits.level, config.evaluation.distance)
+        self.split = followed(splits)
+        self.choosing = make_choosing(config, splits)
+        self.sample = self.choosing.items
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
