@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 from trivet.files import write_whole
@@ -13,7 +14,7 @@ from trivet.reports import write_run_report
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.choosing import load_splits
-from trivet.training.config import RunConfig, resolved
+from trivet.training.config import RunConfig, of_length, resolved
 from trivet.training.job import Job, Status
 from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
@@ -73,6 +74,7 @@ def resume(
     path: Path,
     *,
     repair: bool = False,
+    changes: Sequence[str] = (),
     data_root: Path | None = None,
     command: str = "",
     progress: bool = False,
@@ -82,12 +84,13 @@ def resume(
     Args:
         repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
             what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
+        changes: "training.steps=value" or "training.epochs=value": the run is to be so long, see `of_length`.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
     """
     run = RunFolder.open(path)
-    config = run.given()
+    config = of_length(run.given(), changes)
     check_before_data(config)
     with shown("training", show=progress):
         splits = load_splits(config, data_root, reporter("reading images"))
@@ -96,6 +99,8 @@ def resume(
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
             job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
+            if changes:
+                run.change(changes)
             return _finish(job, job.fit())
 
 
@@ -103,8 +108,8 @@ def _finish(job: Job, status: Status) -> RunRecord:
     """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
-    parts.choosing.put_back(parts.model)
-    save(parts.model, settings.model, train.inputs.shape, run.path / "model")
+    parts.choosing.put_back(parts.measured)
+    save(parts.measured, settings.model, train.inputs.shape, run.path / "model")
     if parts.config.cleaning is not None:
         names = train.names[parts.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
@@ -114,7 +119,7 @@ def _finish(job: Job, status: Status) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
+            return write_evaluation(run, evaluated, settings, parts.splits, parts.measured, job.untrained)
         except KeyboardInterrupt:  # a second one ends at once
             pass
     whole = run.write_record(record | {"status": "interrupted"})

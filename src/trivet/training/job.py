@@ -65,8 +65,8 @@ class Job:
         seconds = 0.0
         if checkpoint is None:
             self.task = parts.task(self._after_step)
-            parts.history.look(0, parts.model)
-            parts.choosing.look(0, parts.model)
+            parts.history.look(0, parts.measured)
+            parts.choosing.look(0, parts.measured)
         else:
             seconds = self._go_on_from(checkpoint)
         if repair:
@@ -83,7 +83,7 @@ class Job:
         while going and not self._stopping:
             if guard.pending is not None:
                 self._repair(guard.pending)
-            if self.task.step >= self.parts.config.training.steps:
+            if self.task.step >= self.parts.config.training.num_steps:
                 break
             if cleaning.due(self.task.step):
                 self.checkpoint()  # a look may take long: what is interrupted in it goes on from here
@@ -105,6 +105,7 @@ class Job:
             cleaning=parts.cleaning.state(),
             picks=parts.picks.looks,
             choosing=parts.choosing.state(),
+            precision=self.task.precision.state(),
         )
         save_checkpoint(
             self.run,
@@ -115,7 +116,9 @@ class Job:
             fingerprint=self._fingerprint,
             healthy=parts.guard.healthy,
             best=parts.choosing.weights,
+            average=parts.average,
         )
+        self.journal.skipped = self.task.precision.skipped
         if self.task.step:
             self.run.keep()
 
@@ -126,14 +129,22 @@ class Job:
         parts.cleaning.restore(before.cleaning)
         parts.put_in_force(parts.guard.settings)
         self.task = parts.task(self._after_step)
-        done = load_checkpoint(checkpoint, parts.model, parts.loss, self.task.optimizer, fingerprint=self._fingerprint)
-        steps = parts.config.training.steps
+        done = load_checkpoint(
+            checkpoint,
+            parts.model,
+            parts.loss,
+            self.task.optimizer,
+            fingerprint=self._fingerprint,
+            average=parts.average,
+        )
+        steps = parts.config.training.num_steps
         if done.step > steps:
             raise ValueError(
                 f"training.steps must be at least the number of completed steps, {done.step}: got {steps}; restore "
                 "config.toml, or start a new run."
             )
         self.task.step = done.step
+        self.task.precision.restore(done.precision)
         parts.history.restore(done.moments)
         parts.picks.restore(done.picks)
         parts.choosing.restore(done.choosing, load_best(checkpoint))
@@ -181,12 +192,12 @@ class Job:
         parts, step, training = self.parts, self.task.step, self.parts.settings.training
         self._meet(self.task.events)
         if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step):
-            self.task.trainer.should_stop = True
-        parts.history.look(step, parts.model)
-        if step % parts.settings.evaluation.every == 0 or step == training.steps:
-            parts.choosing.look(step, parts.model)
+            self.task.should_stop = True
+        parts.history.look(step, parts.measured)
+        if step % parts.settings.evaluation.every == 0 or step == training.num_steps:
+            parts.choosing.look(step, parts.measured)
         self.journal.note_step(self.task)
-        if step % training.checkpoint_every == 0 and step != training.steps:
+        if step % training.checkpoint_every == 0 and step != training.num_steps:
             self.checkpoint()
             self.journal.write()
 
@@ -210,7 +221,7 @@ class Job:
         """Judge the labels by the present embedding, and go on with the items and labels that this gives."""
         parts, step, embeddings = self.parts, self.task.step, None
         if parts.cleaning.judges(step):
-            embeddings = embed(parts.model, parts.splits.train.inputs)
+            embeddings = embed(parts.measured, parts.splits.train.inputs)
         classes = parts.settings.batch.needed_classes
         log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
         parts.take_items()
@@ -227,8 +238,8 @@ class Job:
         guard.begin(plan)
         parts.cleaning.restore(read_progress(healthy).cleaning)
         parts.put_in_force(guard.settings)
-        parts.history.restore(load_weights(healthy, parts.model, parts.loss))
-        parts.choosing.go_back(plan.returned_to, parts.model)
+        parts.history.restore(load_weights(healthy, parts.model, parts.loss, parts.average))
+        parts.choosing.go_back(plan.returned_to, parts.measured)
         self.task = parts.task(self._after_step)
         self.journal.metrics.attempt = guard.attempt
         self.journal.cover()

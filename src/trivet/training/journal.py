@@ -37,6 +37,7 @@ class Journal:
         metrics: the rows.
         record: what is known of the run.
         stopped_by: the event that ended the training, as a line.
+        skipped: steps that were left out, see `training.precision`.
     """
 
     def __init__(self, run: RunFolder, parts: Parts, show: Show, command: str, *, step: int, seconds: float) -> None:
@@ -44,6 +45,7 @@ class Journal:
         self._before, self._began = seconds, time.perf_counter()
         self._recall: dict[str, float] = {}
         self.stopped_by: str | None = None
+        self.skipped = 0
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
         earlier = run.record()
         self.metrics = Metrics(
@@ -51,7 +53,8 @@ class Journal:
         )
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
-        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.steps)
+        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
+        self._warnings = tuple(self.record["warnings"])
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()
 
@@ -71,16 +74,16 @@ class Journal:
     def note_step(self, task: Task) -> None:
         """Add a row and show progress, and measure recall@1, where the settings say so."""
         config, step = self._parts.settings, task.step
-        last = step == config.training.steps
+        last = step == config.training.num_steps
         values: dict[str, float] = {}
         if step % config.training.log_every == 0 or last:
             values |= step_values(self._parts.loss, task.value)
         if step % config.evaluation.every == 0 or last:
-            self._recall = recall_of(self._parts.model, self._parts.sample, config.evaluation.distance)
+            self._recall = recall_of(self._parts.measured, self._parts.sample, config.evaluation.distance)
             values |= {f"recall@1/{level}": share for level, share in self._recall.items()}
         if values:
             self.metrics.add(step, values)
-            self._show("training", step, config.training.steps, self._note(task))
+            self._show("training", step, config.training.num_steps, self._note(task))
 
     def _note(self, task: Task) -> str:
         done = self._parts.loss.last
@@ -95,6 +98,12 @@ class Journal:
         """Write the record with what is known by now, such as `status`."""
         parts, record = self._parts, self.record
         record |= known
+        record["warnings"] = list(self._warnings)
+        if self.skipped:
+            record["warnings"].append(
+                f"{self.skipped} of {self.metrics.rows[-1]['step'] if self.metrics.rows else 0} steps were skipped, as "
+                "their gradients in fp16 were not finite."
+            )
         record["curves"] = self.metrics.series(*STEP_COLUMNS)
         recalls = [column for column in self.metrics.columns if column.startswith("recall@1/")]
         looks = self.metrics.series(*recalls)
