@@ -158,7 +158,7 @@ def page(results: dict[str, Any]) -> str:
         f"{known['python']}, torch {known['torch']}, numpy {known['numpy']}, timm {known['timm']}. Batches of 64, "
         "triplet loss with easy positives and semi-hard negatives, Adam. Medians of alternating rounds.",
         "",
-        "| network | ms per step, bare | `trivet train` | ratio | range | a look, ms | peak MiB, bare | `trivet train` |",
+        "| network | ms per step, bare | `trivet train` | ratio | range | look, ms | peak MiB, bare | `trivet train` |",
         "|---|---|---|---|---|---|---|---|",
     ]
     names = {"conv2": "conv2, 8 px", "resnet18": "ResNet-18, 64 px"}
