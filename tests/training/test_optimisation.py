@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from safetensors.numpy import load_file
 from torch import nn
 from torch.optim import lr_scheduler
 
+from trivet.cli import main
 from trivet.data import load
 from trivet.models import Embedder, ModelConfig, build
 from trivet.tasks.train import resume, train
@@ -181,14 +183,15 @@ def test_a_network_without_a_backbone_or_without_anything_to_learn() -> None:
         parameter_groups(model.requires_grad_(False), training())
 
 
-def test_the_norm_of_the_gradient_of_all_groups_is_clipped() -> None:
+@pytest.mark.parametrize("precision", ["32", "fp16"])
+def test_the_norm_of_the_gradient_of_all_groups_is_clipped(precision: Literal["32", "fp16"]) -> None:
     one, two = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
     for clip, expected in ((None, (30.0, 40.0)), (5.0, (3.0, 4.0)), (100.0, (30.0, 40.0))):
         optimizer = torch.optim.SGD([{"params": [one]}, {"params": [two]}], lr=1.0)
         optimizer.zero_grad()
         with torch.no_grad():
             one.zero_(), two.zero_()
-        Precision("32", CPU).step(30 * one.sum() + 40 * two.sum(), optimizer, clip_norm=clip)
+        Precision(precision, CPU).step(30 * one.sum() + 40 * two.sum(), optimizer, clip_norm=clip)
         assert (-one.item(), -two.item()) == pytest.approx(expected)
 
 
@@ -331,7 +334,9 @@ def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("unevaluated")
-def test_a_finished_run_is_made_longer_where_no_step_changes(tmp_path: Path) -> None:
+def test_a_finished_run_is_made_longer_where_no_step_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = {"schedule": "step", "step_size": 3, "checkpoint_every": 4, "precision": "32"}
     values = {key: value for key, value in FULL.items() if key not in ("epochs", "milestones")} | settings
     evaluation = {"evaluation": LEAST["evaluation"] | {"every": 4}}
@@ -345,6 +350,10 @@ def test_a_finished_run_is_made_longer_where_no_step_changes(tmp_path: Path) -> 
     same(long, short)
     with pytest.raises(ValueError, match="at least the number of completed steps, 8: got 6"):
         resume(short, changes=["training.steps=6"])
+    monkeypatch.setattr(sys, "argv", ["trivet", "train", "--resume", str(short), "--set", "training.epochs=0"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "training.epochs = 0 cannot be used" in capsys.readouterr().err
     assert "\nsteps = 8" in (short / "config.toml").read_text()
 
 

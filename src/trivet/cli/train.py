@@ -68,7 +68,8 @@ def train(
         typer.Option(
             "--resume",
             callback=exists,
-            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation.",
+            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation; a run "
+            "with --set training.steps=N until that step.",
         ),
     ] = None,
     repair: Annotated[
