@@ -23,6 +23,7 @@ from trivet.training.run_folder import METRICS, Metrics, RunFolder
 Show = Callable[[str, int, int, str], None]
 """Called with the title of a work, parts done, parts in all, and a note."""
 
+SKIPPED = "Steps that were skipped, as their gradients in fp16 were not finite"
 STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
 
 
@@ -55,7 +56,6 @@ class Journal:
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["warnings"] += parts.model.notes
         self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
-        self._warnings = tuple(self.record["warnings"])
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()
 
@@ -99,12 +99,8 @@ class Journal:
         """Write the record with what is known by now, such as `status`."""
         parts, record = self._parts, self.record
         record |= known
-        record["warnings"] = list(self._warnings)
-        if self.skipped:
-            record["warnings"].append(
-                f"{self.skipped} of {self.metrics.rows[-1]['step'] if self.metrics.rows else 0} steps were skipped, as "
-                "their gradients in fp16 were not finite."
-            )
+        record["warnings"] = [line for line in record["warnings"] if not line.startswith(SKIPPED)]
+        record["warnings"] += [f"{SKIPPED}: {self.skipped}."] if self.skipped else []
         record["curves"] = self.metrics.series(*STEP_COLUMNS)
         recalls = [column for column in self.metrics.columns if column.startswith("recall@1/")]
         looks = self.metrics.series(*recalls)
