@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 
 from trivet.tasks.train import train
@@ -64,7 +64,7 @@ def test_settings(changes: list[str], said: str, folder: Path, monkeypatch: pyte
         raise OSError("unreachable")
 
     monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with pytest.raises((ValueError, AssertionError)) as error:
         train(RunConfig.read(folder / "x.toml", changes), folder / "run")

@@ -30,6 +30,7 @@ from trivet.training.choosing import choice_of, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.guard import Guard, with_changes
+from trivet.training.parts import in_steps
 from trivet.training.picks import PickLog
 from trivet.training.record import first_record
 from trivet.training.run_folder import (
@@ -53,6 +54,7 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     with shown("evaluation", show=progress), run.locked():
         model = trained_model(run)
         splits = load_splits(config, data_root, reporter("reading images"))
+        config = in_steps(config, splits)
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()

@@ -65,7 +65,7 @@ def head_settings(
     if choosable:
         values["choosing"] = {"keep": "best"}
     values["batch"] = {"num_classes": min(CLASSES, classes), "samples_per_class": SAMPLES}
-    settings = RunConfig.parse(overridden(values, overrides), source=SOURCE)
+    settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
     return settings, _said(settings, width)
 
 
@@ -79,4 +79,6 @@ def _said(settings: RunConfig, width: int) -> str:
     if settings.choosing.keep == "best":
         held_out = "the split val" if folds is None else f"one of {folds} folds of the training classes, held out"
         chosen = f"the step is chosen by {held_out}"
-    return f"{network}, {settings.training.steps} steps; {chosen}. The run folder has all settings in config.toml."
+    steps, epochs = settings.training.steps, settings.training.epochs
+    length = f"{steps} steps" if epochs is None else f"{epochs} epochs"
+    return f"{network}, {length}; {chosen}. The run folder has all settings in config.toml."

@@ -16,7 +16,7 @@ from trivet.reports import write_run_report
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.choosing import load_splits
-from trivet.training.config import RunConfig, resolved
+from trivet.training.config import RunConfig, of_length, resolved
 from trivet.training.job import Job, Status
 from trivet.training.loggers import check_installed
 from trivet.training.parts import Parts, check_before_data
@@ -86,6 +86,7 @@ def resume(
     path: Path,
     *,
     repair: bool = False,
+    changes: Sequence[str] = (),
     data_root: Path | None = None,
     command: str = "",
     progress: bool = False,
@@ -95,12 +96,13 @@ def resume(
     Args:
         repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
             what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
+        changes: "training.steps=value" or "training.epochs=value": the run is to be so long, see `of_length`.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
     """
     run = RunFolder.open(path)
-    config = run.given()
+    config = of_length(run.given(), changes)
     check_before_data(config)
     check_installed(config.training.loggers)
     with shown("training", show=progress):
@@ -110,6 +112,8 @@ def resume(
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
             job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
+            if changes:
+                run.change(changes)
             with job.journal.loggers:
                 return _finish(job, job.fit())
 
@@ -128,7 +132,7 @@ def _finish(job: Job, status: Status) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            whole = write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
+            whole = write_evaluation(run, evaluated, settings, parts.splits, parts.measured, job.untrained)
             loggers.end(status, _results(whole, standard(settings.evaluation.k)), job.task.step)
             return whole
         except KeyboardInterrupt:  # a second one ends at once
@@ -141,15 +145,15 @@ def _finish(job: Job, status: Status) -> RunRecord:
 
 def _save_models(run: RunFolder, parts: Parts) -> None:
     """Write the model that is measured and, where there was something to choose by, the other one; leave the first."""
-    last = {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
+    last = {name: value.detach().clone() for name, value in parts.measured.state_dict().items()}
     best = parts.choosing.weights
     if parts.config.choosing.keep == "best":
         models = [(MODEL_LAST, last), (MODEL, best)]
     else:
         models = [*([(MODEL_BEST, best)] if best else []), (MODEL, last)]
     for folder, weights in models:
-        parts.model.load_state_dict(weights)
-        save(parts.model, parts.settings.model, parts.splits.train.inputs.shape, run.path / folder)
+        parts.measured.load_state_dict(weights)
+        save(parts.measured, parts.settings.model, parts.splits.train.inputs.shape, run.path / folder)
     for folder in {MODEL_LAST, MODEL_BEST} - {folder for folder, _ in models}:  # of the run with other settings
         shutil.rmtree(run.path / folder, ignore_errors=True)
 

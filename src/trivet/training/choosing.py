@@ -245,7 +245,7 @@ def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> di
     """The section "choosing" of the record of a run whose checkpoint has this state; None where nothing was chosen."""
     choosing = make_choosing(config, splits)
     choosing.restore(state, {})
-    return choosing.as_json(followed(splits), config.training.steps) if choosing.looks else None
+    return choosing.as_json(followed(splits), config.training.num_steps) if choosing.looks else None
 
 
 def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int) -> int | None:

@@ -48,7 +48,7 @@ class History:
     def __init__(self, train: Dataset, level: str, config: RunConfig) -> None:
         self._level, self._config = level, config
         self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=config.seed))
-        self._steps = frozenset(moments(config.training.steps))
+        self._steps = frozenset(moments(config.training.num_steps))
         self.moments: list[dict[str, Any]] = []
 
     def restore(self, seen: Sequence[dict[str, Any]]) -> None:

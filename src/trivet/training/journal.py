@@ -22,6 +22,7 @@ Show = Callable[[str, int, int, str], None]
 """Called with the title of a work, parts done, parts in all, and a note."""
 
 STEP = "step"  # what is counted while training is shown
+SKIPPED = "Steps that were skipped, as their gradients in fp16 were not finite"
 STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
 
 
@@ -38,6 +39,7 @@ class Journal:
         record: what is known of the run.
         loggers: what else gets the rows, what the monitor measures, and its events.
         stopped_by: the event that ended the training, as a line.
+        skipped: steps that were left out, see `training.precision`.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Journal:
         self._recall: dict[str, float] = {}
         self._said = ""
         self.stopped_by: str | None = None
+        self.skipped = 0
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
         earlier = run.record()
         self.metrics = Metrics(
@@ -56,7 +59,7 @@ class Journal:
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["warnings"] += parts.model.notes
-        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.steps)
+        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()
         training = parts.config.training
@@ -87,7 +90,7 @@ class Journal:
             recall: level -> recall@1, at a step at which it was measured.
         """
         config, step = self._parts.settings, task.step
-        last = step == config.training.steps or self._parts.choosing.ended is not None
+        last = step == config.training.num_steps or self._parts.choosing.ended is not None
         values: dict[str, float] = {}
         if step % config.training.log_every == 0 or last:
             values |= step_values(self._parts.loss, task.value)
@@ -102,7 +105,7 @@ class Journal:
         if sent:
             self.loggers.add(sent, step, self._parts.guard.attempt)
         self._send_monitor()
-        self._show(STEP, step, config.training.steps, self._said)
+        self._show(STEP, step, config.training.num_steps, self._said)
 
     def note_event(self, event: Event) -> None:
         """Send an event to the loggers."""
@@ -144,6 +147,8 @@ class Journal:
         """Write the record with what is known by now, such as `status`."""
         parts, record = self._parts, self.record
         record |= known
+        record["warnings"] = [line for line in record["warnings"] if not line.startswith(SKIPPED)]
+        record["warnings"] += [f"{SKIPPED}: {self.skipped}."] if self.skipped else []
         record["curves"] = self.metrics.series(*STEP_COLUMNS)
         recalls = [column for column in self.metrics.columns if column.startswith("recall@1/")]
         looks = self.metrics.series(*recalls)
@@ -160,7 +165,7 @@ class Journal:
         record["guard"] = parts.guard.as_json() | stopped
         record["monitor"] = parts.guard.seen()
         record["cleaning"] = parts.cleaning.as_json()
-        record["choosing"] = parts.choosing.as_json(parts.split, parts.config.training.steps)
+        record["choosing"] = parts.choosing.as_json(parts.split, parts.config.training.num_steps)
         record["seconds"]["training"] = round(self.seconds, 3)
         self._run.write_record(record)
 

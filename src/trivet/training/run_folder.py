@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -136,6 +136,10 @@ class RunFolder:
         if config.data.decisions is None:
             return config
         return config.model_copy(update={"data": config.data.model_copy(update={"decisions": self.path / DECISIONS})})
+
+    def change(self, changes: Sequence[str]) -> None:
+        """Write the settings with others in place of some, "section.key=value"."""
+        write_whole(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
 
     def config(self) -> RunConfig:
         """The settings in force: those given, with what repairs have changed since."""
