@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, get_args
@@ -16,7 +17,7 @@ from trivet.config import arguments_help
 from trivet.data import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.models import ModelConfig
+from trivet.models import ModelConfig, TextNetworkConfig
 from trivet.rows import RowLoss
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.choosing import ChoosingConfig
@@ -39,6 +40,8 @@ Other keys are the arguments of its constructor. These are shared; what they do 
 [strategies.md](strategies.md):
 """
 
+TEXTS = "A pretrained network of texts has these too, see [texts.md](texts.md)."
+
 
 def rules(names: Iterable[str], example: str) -> str:
     """The help of a setting that takes a rule."""
@@ -58,7 +61,8 @@ def kind(field: FieldInfo) -> str:
     text = str(field.annotation if not isinstance(field.annotation, type) else field.annotation.__name__)
     if "Literal" in text:
         values = [v for part in (field.annotation, *get_args(field.annotation)) for v in get_args(part)]
-        return " or ".join(sorted({json.dumps(v) for v in values if isinstance(v, str | int)}))
+        words = sorted({json.dumps(v) for v in values if isinstance(v, str | int)})
+        return " or ".join([*words, *(["whole number"] if re.search(r"\bint\b", text) else [])])
     if "NoiseConfig" in text:
         return "section"
     if field.annotation == Selector:
@@ -104,6 +108,9 @@ def settings() -> str:
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")
+        if model is ModelConfig:
+            shared = [key for key in ModelConfig.model_fields if key != "embedding_dim"]
+            parts.append(f'### name = "text:NAME"\n\n{TEXTS}\n\n{table(TextNetworkConfig, without=shared)}\n')
     parts.append(losses())
     return "\n".join(parts)
 

@@ -8,6 +8,9 @@ from typing import Any
 
 EXTRAS = {  # module -> extra; all others are of the extra `train`
     "sentence_transformers": "text",
+    "transformers": "text",
+    "tokenizers": "text",
+    "peft": "lora",
     "optuna": "sweep",
     "tensorboard": "loggers",
     "mlflow": "loggers",

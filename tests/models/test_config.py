@@ -12,7 +12,7 @@ from trivet.models import ModelConfig
     [
         (
             {"name": "conv5"},
-            "did you mean 'conv4'. Allowed: conv2, .*, mlp, python:FILE.py:NAME, residual, timm:NAME",
+            "did you mean 'conv4'. Allowed: conv2, .*, mlp, python:FILE.py:NAME, residual, text:NAME, timm:NAME",
         ),
         ({"name": "timm:resnte50"}, "did you mean resnet50.*timm.list_models"),
         ({"name": "mlp", "pretrained": True}, "mlp has none; set pretrained = false"),

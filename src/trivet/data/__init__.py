@@ -10,6 +10,7 @@ from trivet.data.folder import FolderConfig, load_images
 from trivet.data.inputs import in_memory
 from trivet.data.noise import NoiseConfig, noise_summary
 from trivet.data.root import find_root
+from trivet.data.text_inputs import TextInputs
 
 __all__ = [
     "DATA_SETS",
@@ -22,6 +23,7 @@ __all__ = [
     "NoiseConfig",
     "Skipped",
     "Splits",
+    "TextInputs",
     "TrainingNoise",
     "augmentation",
     "download",

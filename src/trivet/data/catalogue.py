@@ -33,6 +33,7 @@ from trivet.data.equal_texts import equal_texts_said
 from trivet.data.images import Progress
 from trivet.data.noise import add_noise
 from trivet.data.root import find_root
+from trivet.models import Tokenize
 from trivet.plugins import is_reference
 from trivet.tables import read_decisions
 
@@ -83,20 +84,29 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     return DataConfig.parse(values, source=f"{name} as this network takes it")
 
 
-def load_file(config: DataConfig, path: Path, data_root: Path | None) -> Dataset:
+def load_file(config: DataConfig, path: Path, data_root: Path | None, *, tokenize: Tokenize | None = None) -> Dataset:
     """The items of another file, as a run on `config` takes them.
+
+    Args:
+        tokenize: see `load`.
 
     Raises:
         ValueError: if the file cannot be used, or the items of that data set are in no file.
     """
     if isinstance(config, texts.TextsConfig):
-        return texts.texts_like(config, path, find_root(data_root))
+        return texts.texts_like(config, path, find_root(data_root), tokenize)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path)
     raise ValueError(f"a run on {config.name} embeds a folder of images or a data set by name: got the file {path}.")
 
 
-def load(config: DataConfig, data_root: Path | None, progress: Progress | None = None) -> Splits:
+def load(
+    config: DataConfig,
+    data_root: Path | None,
+    progress: Progress | None = None,
+    *,
+    tokenize: Tokenize | None = None,
+) -> Splits:
     """Load a data set, split it, put in the label noise and carry out the decisions that `config` asks for, in this
     order; the same each time.
 
@@ -104,6 +114,7 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
         config: which data, and how they are prepared and split.
         data_root: see `find_root`; "digits" and "folder" do not use it.
         progress: called with (images decoded, images in all) now and then, for data that take time.
+        tokenize: for a network that reads texts, what makes tokens of them, see `trivet.models.tokenize_of`.
 
     Raises:
         ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
@@ -111,7 +122,12 @@ def load(config: DataConfig, data_root: Path | None, progress: Progress | None =
             two images, or `config.noise` or `config.decisions` does not fit the data.
     """
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
-    splits = entry(config.name).load(config, find_root(data_root), progress)
+    if tokenize is None:
+        splits = entry(config.name).load(config, find_root(data_root), progress)
+    elif isinstance(config, texts.TextsConfig):
+        splits = texts.load_tokens(config, tokenize)
+    else:
+        raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
     splits = divided(splits, config)
     if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(

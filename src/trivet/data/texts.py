@@ -1,4 +1,4 @@
-"""Texts with their labels in a file, as vectors: of their character n-grams, or of a sentence encoder."""
+"""Texts with their labels in a file: as vectors, of n-grams or a sentence encoder, or as tokens of a network."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from trivet.data.config import Entry
 from trivet.data.dataset import Dataset, Splits
 from trivet.data.images import Progress
 from trivet.data.splitting import ListedConfig
+from trivet.data.text_inputs import TextInputs
 from trivet.data.vectors import VectorInputs, dataset_of, split_rows
 from trivet.files import write_whole
-from trivet.models import encoder_vectors, fit_ngrams
+from trivet.models import Tokenize, encoder_vectors, fit_ngrams
 from trivet.progress import reporter
 from trivet.tables import Vectors, read_texts
 from trivet.tables.texts import TEXT
@@ -70,11 +71,45 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
     return replace(splits, train=encoded(splits.train), evaluation=held_out)
 
 
-def texts_like(config: TextsConfig, path: Path, data_root: Path) -> Dataset:
+def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
+    """As `load_texts`, but with the texts as the tokens that a network takes.
+
+    Raises:
+        ValueError: as `load_texts`; also if the settings name an encoder.
+    """
+    if config.encoder is not None:
+        raise ValueError(
+            f"data.encoder makes vectors that stay as they are, and a network of texts reads the texts: got "
+            f'{config.encoder}; remove it, or train a head on its vectors: model.name = "residual".'
+        )
+    splits, texts = _unencoded(config)
+    tokens = tokenize(texts)
+    assert isinstance(splits.train.inputs, VectorInputs)
+    trained = splits.train.inputs.rows
+
+    def tokenized(part: Dataset) -> Dataset:
+        assert isinstance(part.inputs, VectorInputs)
+        return replace(part, inputs=TextInputs(texts, tokens, part.inputs.rows, trained))
+
+    held_out = {name: tokenized(part) for name, part in splits.evaluation.items()}
+    cut = (
+        f"{tokens.cut} of {len(texts)} texts have more than {tokens.longest} tokens and are cut there; "
+        "model.max_tokens says where."
+    )
+    return replace(
+        splits,
+        train=tokenized(splits.train),
+        evaluation=held_out,
+        warnings=(*splits.warnings, cut) if tokens.cut else splits.warnings,
+    )
+
+
+def texts_like(config: TextsConfig, path: Path, data_root: Path, tokenize: Tokenize | None = None) -> Dataset:
     """The texts of another file as a run on `config` takes them, with what the other columns say.
 
     Args:
         path: of a file with the same column of texts; labels are not needed.
+        tokenize: that of the network, if it takes tokens.
 
     Raises:
         ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
@@ -83,6 +118,10 @@ def texts_like(config: TextsConfig, path: Path, data_root: Path) -> Dataset:
         found, texts = _read(path, config.text, None)
     except ValueError:  # a column that nobody named may be at fault
         found, texts = _read(path, config.text, ())
+    if tokenize is not None:
+        part = dataset_of(replace(found, texts=texts), path, text=config.text, labelled=False)
+        rows = np.arange(len(texts))
+        return replace(part, inputs=TextInputs(texts, tokenize(texts), rows, rows))
     trained = [] if config.encoder is not None else _texts(_unencoded(config)[0].train)
     vectors = _encoded(texts, config, trained, data_root)
     return dataset_of(replace(found, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)

@@ -4,17 +4,27 @@ from trivet.models.config import BackboneConfig, ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
+from trivet.models.text_folder import resolved_text
+from trivet.models.text_network import TextEmbedder, tokenize_of
+from trivet.models.text_settings import TextNetworkConfig
 from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
+from trivet.models.tokens import Tokenize, Tokens
 
 __all__ = [
     "BackboneConfig",
     "Embedder",
     "ModelConfig",
+    "TextEmbedder",
+    "TextNetworkConfig",
+    "Tokenize",
+    "Tokens",
     "build",
     "encoder_vectors",
     "fit_ngrams",
     "in_unit_range",
     "load_model",
     "ngram_vectors",
+    "resolved_text",
     "save",
+    "tokenize_of",
 ]

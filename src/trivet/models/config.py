@@ -15,6 +15,7 @@ from trivet.plugins import is_reference
 
 WIDTHS = {"conv2": 32, "conv3": 16, "conv4": 32, "mlp": 256}
 NAMES = (*WIDTHS, "linear", "residual")
+TEXT = "text:"  # begins the name of a pretrained network of texts
 TIMM, TORCHVISION = "timm:", "torchvision:"
 PoolingName = Literal["avg", "max", "gem"]
 
@@ -30,7 +31,8 @@ class ModelConfig(NamedConfig):
         "conv4",
         description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", "residual" (linear, begins '
         'as the input), "timm:NAME" or "torchvision:NAME" for a backbone of these libraries, such as "timm:resnet18", '
-        'or "python:FILE.py:NAME" for a class of your own.',
+        '"text:NAME" for a pretrained network of texts, by name or folder, or '
+        '"python:FILE.py:NAME" for a class of your own.',
     )
     embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
     normalize: bool = Field(True, description="Scale each embedding to Euclidean length 1.")
@@ -53,7 +55,10 @@ class ModelConfig(NamedConfig):
     def named(cls, name: str) -> type[ModelConfig]:
         """The settings of a network: these, and for a backbone or one outside Trivet its own."""
         from trivet.models.outside import settings  # here: these settings are part of those of every network
+        from trivet.models.text_settings import TextNetworkConfig
 
+        if name.startswith(TEXT):
+            return TextNetworkConfig
         if is_backbone(name):
             return BackboneConfig
         return settings(name) if is_reference(name) else ModelConfig
@@ -64,10 +69,13 @@ class ModelConfig(NamedConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.name.startswith(TEXT):
+            return self  # it has settings of its own, which check themselves
         if is_backbone(self.name):
             check_backbone_name(self.name)
         elif self.name not in NAMES and not is_reference(self.name):
-            known = nearest(self.name, [*NAMES, "timm:NAME", "torchvision:NAME", "python:FILE.py:NAME"])
+            kinds = ("timm:NAME", "torchvision:NAME", "text:NAME", "python:FILE.py:NAME")
+            known = nearest(self.name, [*NAMES, *kinds])
             raise ValueError(f"name = {self.name!r} is not a model; {known}")
         elif self.pretrained:
             raise ValueError(

@@ -13,6 +13,7 @@ from trivet.models import outside
 from trivet.models.config import WIDTHS, BackboneConfig, ModelConfig
 from trivet.models.heads import Projection, Residual, make_head
 from trivet.models.pixels import in_unit_range
+from trivet.models.text_settings import TextNetworkConfig
 from trivet.plugins import is_reference
 
 
@@ -116,6 +117,8 @@ class Embedder(nn.Module):
 def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embedder:
     """A new network for inputs of a shape, (C, H, W) for images, on the CPU, in training mode.
 
+    Of a network of texts the settings alone decide what it takes.
+
     Its weights follow from `seed` alone (and the published ones, if pretrained); the global generator is not touched.
 
     Raises:
@@ -125,6 +128,10 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embed
         torch.default_generator.manual_seed(seed)
         if isinstance(config, BackboneConfig):
             return _build_backbone(config, input_shape)
+        if isinstance(config, TextNetworkConfig):
+            from trivet.models.text_network import build_text  # here: it is derived from what stands in this file
+
+            return build_text(config)
         make = outside.body if is_reference(config.name) else _small_body
         return Embedder(make(config, input_shape), input_shape=input_shape, normalize=config.normalize)
 

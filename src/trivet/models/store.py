@@ -13,9 +13,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from trivet.documents import check_types, read_json
-from trivet.files import whole_file
+from trivet.files import whole_file, write_whole
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder, build
+from trivet.models.text_network import (
+    ARCHITECTURE,
+    TOKENIZER,
+    TextEmbedder,
+    build_stored,
+    merged,
+    stored_config,
+    text_files,
+)
+from trivet.models.text_settings import TextNetworkConfig
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 LARGEST = 2**28  # numbers of an input
@@ -30,7 +40,15 @@ class Description(TypedDict):
 
 
 def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], folder: Path) -> None:
-    """Write `model.safetensors` and `model.json` into `folder`, each whole or not at all."""
+    """Write `model.safetensors` and `model.json` into `folder`, each whole or not at all.
+
+    A network of texts has two files more, of its transformer and its tokenizer, and low-rank changes are merged.
+    """
+    files: dict[str, str] = {}
+    if isinstance(model, TextEmbedder):
+        assert isinstance(config, TextNetworkConfig)
+        model, config = merged(model), stored_config(config, model)
+        files = text_files(model)
     description = {
         "trivet": version("trivet"),
         "input_shape": list(input_shape),
@@ -38,6 +56,8 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
     }
     # Copies, because safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
+    for name, content in files.items():
+        write_whole(folder / name, content.encode())
     with whole_file(folder / WEIGHTS) as weights, whole_file(folder / DESCRIPTION) as text:
         save_file(state, weights)
         text.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
@@ -63,9 +83,12 @@ def load_model(folder: Path) -> Embedder:
             f"{folder / DESCRIPTION} must describe a Trivet model: {type(error).__name__}: {error}; save it again."
         ) from None
     config = ModelConfig.parse(values, source=str(folder / DESCRIPTION)).stored()
+    for name in (ARCHITECTURE, TOKENIZER) if isinstance(config, TextNetworkConfig) else ():
+        if not (folder / name).is_file():
+            raise ValueError(f"the folder of a text network must hold {name}: {folder} does not; save it again.")
     try:
-        _check_sizes(config, shape, folder / WEIGHTS)
-        model = build(config, shape, seed=0)
+        _check_sizes(config, shape, folder)
+        model = _new(config, shape, folder)
         model.load_state_dict(load_file(folder / WEIGHTS))
     except (SafetensorError, RuntimeError, OSError) as error:
         raise ValueError(
@@ -75,13 +98,20 @@ def load_model(folder: Path) -> Embedder:
     return model.eval()
 
 
-def _check_sizes(config: ModelConfig, shape: tuple[int, ...], weights: Path) -> None:
+def _new(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> Embedder:
+    """The network of a folder, with weights that mean nothing yet."""
+    return build_stored(config, folder) if isinstance(config, TextNetworkConfig) else build(config, shape, seed=0)
+
+
+def _check_sizes(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> None:
     """RuntimeError unless the tensors of a file are of the shapes of the model, before these are given their memory."""
-    if config.name not in NAMES:  # what is outside Trivet may not be made without memory
+    if config.name not in NAMES and not isinstance(
+        config, TextNetworkConfig
+    ):  # what is outside Trivet may not be made without memory
         return
     with torch.device("meta"):
-        own = {name: list(value.shape) for name, value in build(config, shape, seed=0).state_dict().items()}
-    with safe_open(weights, framework="pt") as file:
+        own = {name: list(value.shape) for name, value in _new(config, shape, folder).state_dict().items()}
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
         held = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
     for name in own.keys() | held.keys():
         if own.get(name) != held.get(name):

@@ -17,7 +17,7 @@ from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Integers
 from trivet.label_noise import estimate_noise
-from trivet.models import Embedder, encoder_vectors, ngram_vectors
+from trivet.models import Embedder, encoder_vectors, ngram_vectors, tokenize_of
 from trivet.progress import report, reporter
 from trivet.tables import Vectors, read_texts, read_vectors
 from trivet.training.config import RunConfig
@@ -223,6 +223,7 @@ def _of_run(path: Path, request: Request) -> Items:
         config.data,
         request.data_root,
         reporter("reading images"),
+        tokenize=tokenize_of(config.model),
     )
     train = splits.train
     level = request.level or splits.level

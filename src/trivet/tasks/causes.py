@@ -32,7 +32,7 @@ class Trained:
         datasets: split -> what was diagnosed.
         level: the label level trained on.
         history: of the run record.
-        model, untrained: the network as it is, and as it began.
+        model, untrained: the network as it is, and as it began, if that is still there.
     """
 
     datasets: Mapping[str, Dataset]
@@ -40,7 +40,7 @@ class Trained:
     config: RunConfig
     history: Mapping[str, Any] | None
     model: Embedder
-    untrained: Embedder
+    untrained: Embedder | None
 
 
 def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
@@ -99,6 +99,8 @@ def _classes(dataset: Dataset, level: str) -> list[str]:
 def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
     """See `moved_statistics`; None for a network without batch norm."""
     level, config, model, untrained = run.level, run.config, run.model, run.untrained
+    if untrained is None:
+        return None
     after, before = _statistics(model), _statistics(untrained)
     if not after or after.keys() != before.keys():
         return None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trivet.data import DATA_SETS, load, load_file, load_images, settings_for
+from trivet.models import TextEmbedder
 from trivet.plugins import absolute, is_reference
 from trivet.progress import reporter
 from trivet.tables import write_embeddings
@@ -37,15 +38,19 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run, which)
+    tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
     names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
     reading = reporter("reading images")
 
     if data in names or is_reference(data):
         same = config.data.name == absolute(data)
-        splits = load(config.data if same else settings_for(data, model.input_shape), data_root, reading)
+        settings = config.data if same or tokenize else settings_for(data, model.input_shape)
+        if settings.name != absolute(data):
+            raise ValueError(f"a network of texts takes texts: got the data set {data}; give a file of texts.")
+        splits = load(settings, data_root, reading, tokenize=tokenize)
         parts = {"train": splits.train, **splits.evaluation}
     elif Path(data).is_file():
-        part = load_file(config.data, Path(data), data_root)
+        part = load_file(config.data, Path(data), data_root, tokenize=tokenize)
         if part.inputs.shape != model.input_shape:
             raise ValueError(
                 f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
@@ -53,6 +58,8 @@ def embed_data(
             )
         parts = {"": part}
     elif Path(data).is_dir():
+        if tokenize is not None:
+            raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
         parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
     else:
         raise ValueError(

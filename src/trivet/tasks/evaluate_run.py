@@ -13,7 +13,7 @@ import numpy as np
 from trivet.data import Splits
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
-from trivet.models import Embedder
+from trivet.models import Embedder, TextEmbedder
 from trivet.progress import reporter, shown
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
@@ -53,7 +53,10 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
     config = run.given()
     with shown("evaluation", show=progress), run.locked():
         model = trained_model(run)
-        splits = load_splits(config, data_root, reporter("reading images"))
+        tokenize = (
+            model.tokenizer if isinstance(model, TextEmbedder) else None
+        )  # it needs no folder but that of the run
+        splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         config = in_steps(config, splits)
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
@@ -74,7 +77,17 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
-        return write_evaluation(run, record, config, splits, model, untrained(config, splits.train))
+        return write_evaluation(run, record, config, splits, model, _before(config, splits, record))
+
+
+def _before(config: RunConfig, splits: Splits, record: dict[str, Any]) -> Embedder | None:
+    """The network before its first step; None, with a warning, where what it begins from is gone."""
+    try:
+        return untrained(config, splits.train)
+    except ValueError as error:
+        warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
+        record["warnings"] = [*[one for one in record["warnings"] if one != warning], warning]
+        return None
 
 
 def write_evaluation(
@@ -83,7 +96,7 @@ def write_evaluation(
     config: RunConfig,
     splits: Splits,
     model: Embedder,
-    untrained: Embedder,
+    untrained: Embedder | None,
 ) -> RunRecord:
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}

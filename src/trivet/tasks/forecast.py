@@ -19,12 +19,12 @@ from trivet.batching import BatchConfig
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Splits, load
-from trivet.models import ModelConfig
+from trivet.models import ModelConfig, tokenize_of
 from trivet.progress import report, reporter
 from trivet.records import read_run
 from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
-from trivet.training.config import RunConfig
+from trivet.training.config import RunConfig, resolved
 from trivet.training.fit import NotFiniteError, fit
 from trivet.training.parts import check_before_data, first_task, in_steps
 from trivet.training.run_folder import REPORT, RunFolder
@@ -71,6 +71,7 @@ def forecast_run(
         equation (17); the forecast: `trivet.collapse.forecast`.
     """
     began = time.perf_counter()
+    config = resolved(config)
     check_count(seeds, name="seeds")
     config, splits, steps = _read(config, steps, data_root)
     record = _forecast(config, splits, steps, seeds, _Counter(seeds * steps))
@@ -103,6 +104,7 @@ def forecast_grid(
         ValueError: as `forecast_run`; also if an axis holds too small a number.
     """
     began = time.perf_counter()
+    config = resolved(config)
     check_count(seeds, name="seeds")
     batch, model = config.batch, config.model
     if batch.size is not None:
@@ -257,7 +259,7 @@ def _read(config: RunConfig, steps: int | None, data_root: Path | None) -> tuple
     if config.training.epochs is None:
         _steps(config, steps)  # here, before what takes long
     check_before_data(config)
-    splits = load(config.data, data_root, reporter("reading images"))
+    splits = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     config = in_steps(config, splits)
     return config, splits, _steps(config, steps)
 

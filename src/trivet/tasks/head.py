@@ -1,4 +1,4 @@
-"""`trivet train --vectors` and `--texts`: settings for a head on vectors, where no settings file is given."""
+"""`trivet train --vectors` and `--texts`: settings for a head on vectors or a text network, without a settings file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from trivet.config import overridden
 from trivet.data import DataConfig, load
+from trivet.models import ModelConfig, TextNetworkConfig, tokenize_of
+from trivet.models.config import TEXT
 from trivet.training.choosing import SPLITS
 from trivet.training.config import RunConfig
 
@@ -19,6 +21,7 @@ ENOUGH, HELD_OUT = 8, 12  # training classes from which on there are FOLDS; how 
 CLASSES, SAMPLES = 32, 8  # of a batch
 STEPS, RATE, LOOKS = 200, 1e-4, 20  # optimiser steps, learning rate, steps between two looks at the held-out classes
 MARGIN = 0.4
+TUNED, TUNED_CLASSES, TUNED_SAMPLES = 2e-5, 16, 4  # of a network of texts: learning rate, and batch
 
 
 def head_settings(
@@ -34,6 +37,9 @@ def head_settings(
     is better than the vectors as they are, these stay. The numbers were chosen on class-disjoint folds of the training
     classes of CLINC150, BANKING77 and CUB.
 
+    Where `overrides` name a network of texts, "model.name=text:FOLDER", it is trained end to end in place of a head:
+    for as many steps, at a rate that is usual for pretrained transformers.
+
     Args:
         data: the settings of the data set.
         overrides: "section.key=value", which come last.
@@ -44,7 +50,11 @@ def head_settings(
     """
     given = overridden({"data": dict(data)}, overrides)
     config = DataConfig.parse(given["data"], source=SOURCE)
-    splits = load(config, data_root)
+    name = given.get("model", {}).get("name")
+    network = None
+    if isinstance(name, str) and name.startswith(TEXT):
+        network = ModelConfig.parse({**given["model"]}, source=SOURCE)
+    splits = load(config, data_root, tokenize=None if network is None else tokenize_of(network))
     classes = len(np.unique(splits.train.labels[splits.level]))
     width = int(np.prod(splits.train.inputs.shape))
     values: dict[str, Any] = {
@@ -54,6 +64,9 @@ def head_settings(
         "training": {"steps": STEPS, "learning_rate": RATE},
         "evaluation": {"distance": "cosine", "every": LOOKS, "nmi_plus": 2, "map_points": 500},
     }
+    if network is not None:
+        values["model"] = {"name": network.name}
+        values["training"] = {"steps": STEPS, "optimizer": "adamw", "learning_rate": TUNED, "warmup_steps": LOOKS}
     if "name" in given.get("loss", {}):
         del values["loss"]
     folds, choosable = config.folds, any(name in splits.evaluation for name in SPLITS)
@@ -64,7 +77,8 @@ def head_settings(
         choosable = True
     if choosable:
         values["choosing"] = {"keep": "best"}
-    values["batch"] = {"num_classes": min(CLASSES, classes), "samples_per_class": SAMPLES}
+    most, samples = (CLASSES, SAMPLES) if network is None else (TUNED_CLASSES, TUNED_SAMPLES)
+    values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
     settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
     return settings, _said(settings, width)
 
@@ -72,6 +86,8 @@ def head_settings(
 def _said(settings: RunConfig, width: int) -> str:
     model, folds = settings.model, settings.data.folds
     network = f"A network {model.name} of {model.embedding_dim} dimensions"
+    if isinstance(model, TextNetworkConfig):
+        network = f"The whole network {model.name}"
     if model.name == "residual":
         begins = "the vectors themselves" if model.embedding_dim >= width else "a projection of the vectors"
         network = f"A linear head of {model.embedding_dim} dimensions that begins as {begins}"

@@ -29,7 +29,7 @@ def measure_splits(
     splits: Mapping[str, Dataset],
     level: str,
     model: Embedder,
-    untrained: Embedder,
+    untrained: Embedder | None,
     config: EvaluationConfig,
     *,
     seed: int,
@@ -94,14 +94,17 @@ def measure_splits(
     return sections
 
 
-def run_references(untrained: Embedder, dataset: Dataset) -> dict[str, np.ndarray]:
+def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np.ndarray]:
     """Name -> embeddings `(N, d)` of the items that a trained network must not fall below.
 
     The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many. A
     network that is nothing but its backbone stands there once, as that.
+
+    Args:
+        untrained: None where it cannot be made again.
     """
-    references = {} if untrained.headless else {UNTRAINED: embed(untrained, dataset.inputs)}
-    if untrained.backbone is not None:
+    references = {} if untrained is None or untrained.headless else {UNTRAINED: embed(untrained, dataset.inputs)}
+    if untrained is not None and untrained.backbone is not None:
         references[ZERO_SHOT] = embed(untrained.backbone, dataset.inputs)
     if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
         references[RAW] = raw_inputs(dataset.inputs)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 import trivet
 from trivet.arguments import check_count
@@ -19,6 +20,7 @@ from trivet.data.inputs import image_file
 from trivet.data.shown import Shown, as_json
 from trivet.documents import check_types
 from trivet.files import recover
+from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
 from trivet.models.texts import load_encoder
 from trivet.neighbours.index import DESCRIPTION, Index
 from trivet.records import SearchRecord, complete
@@ -165,18 +167,22 @@ class IndexFolder:
 
     def search_image(self, path: Path, k: int) -> Answers:
         """The items nearest to an image file, embedded by the model of the run."""
-        run = self._run_for("an image")
-        if model_hash(run) != self.index.about["model"]:
-            raise ValueError(
-                f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
-            )
-        model = trained_model(run)
+        run, model = self._run_for("an image"), self._model("an image")
+        if isinstance(model, TextEmbedder):
+            raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
         nearest = self.index.search(embed(model, inputs), k)
         return self._answers([Query(str(path), "image", {})], nearest.indices, nearest.distances)
 
     def search_text(self, text: str, k: int) -> Answers:
-        """The items nearest to a text, embedded by the text model that `index.json` names."""
+        """The items nearest to a text, embedded by the network of the run or the model that `index.json` names."""
+        if self.run is not None and isinstance(self.run.config().model, TextNetworkConfig):
+            network = self._model("a text")
+            assert isinstance(network, TextEmbedder)
+            with torch.no_grad():
+                found = network(network.tokens([text])).numpy()
+            nearest = self.index.search(found, k)
+            return self._answers([Query(text, "text", {})], nearest.indices, nearest.distances)
         name = self.index.about.get("text_model")
         if name is None:
             raise ValueError(
@@ -234,6 +240,15 @@ class IndexFolder:
                 "--text for words."
             )
         return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES else self.search_image)(path, k)
+
+    def _model(self, what: str) -> Embedder:
+        """The model of the run, which must still be the one that made the index."""
+        run = self._run_for(what)
+        if model_hash(run) != self.index.about["model"]:
+            raise ValueError(
+                f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
+            )
+        return trained_model(run)
 
     def _run_for(self, what: str) -> RunFolder:
         if self.run is None:
@@ -329,10 +344,11 @@ class _Pictures:
         self._config: DataConfig = run.config().data
         self._splits: Mapping[str, Dataset] | None = None
         self._data_root, self._folder = data_root, folder
-        shape = trained_model(run).input_shape
-        self._shape = shape
+        model = trained_model(run)
+        self._shape = model.input_shape
+        self._tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
         self._positions: dict[tuple[str, str], int] = {}
-        self.side = max(shape[1:])
+        self.side = max(self._shape[1:], default=0)  # of vectors and texts there are no pictures
 
     def of_query(self, query: Query) -> Shown | None:
         if query.kind == "image":
@@ -348,7 +364,7 @@ class _Pictures:
         if path is not None:  # a few files instead of the whole data set
             return image_file(path, self._config.frame(self._shape)).show(0) if path.is_file() else None
         if self._splits is None:
-            self._splits = load(self._config, self._data_root).evaluation
+            self._splits = load(self._config, self._data_root, tokenize=self._tokenize).evaluation
             self._positions = {
                 (name, id): place for name, part in self._splits.items() for place, id in enumerate(part.ids)
             }

@@ -15,6 +15,7 @@ from trivet.collapse import Strategy
 from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
+from trivet.models import tokenize_of
 from trivet.progress import report, reporter
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tasks.measure import run_references
@@ -294,6 +295,7 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
             config.data,
             request.data_root,
             reporter("reading images"),
+            tokenize=tokenize_of(config.model),
         )
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())

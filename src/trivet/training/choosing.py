@@ -18,7 +18,7 @@ from trivet.data import Dataset, Splits, load
 from trivet.evaluation import retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Floats, Integers
-from trivet.models import Embedder
+from trivet.models import Embedder, Tokenize, tokenize_of
 from trivet.progress import reporter
 from trivet.training.embedding import embed
 from trivet.training.sample import evaluation_sample
@@ -55,14 +55,21 @@ class ChoosingConfig(Config):
 
 
 def load_splits(
-    config: RunConfig, data_root: Path | None, progress: Callable[[int, int], None] | None = None
+    config: RunConfig,
+    data_root: Path | None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    tokenize: Tokenize | None = None,
 ) -> Splits:
     """The data of a run; what a step is chosen by comes last, so that the main evaluation split is one that is not.
+
+    Args:
+        tokenize: of a network of texts that was trained already; the default is that of the settings.
 
     Raises:
         ValueError: as `trivet.data.load`; also if there is nothing to choose by, or to evaluate beside it.
     """
-    splits = load(config.data, data_root, progress)
+    splits = load(config.data, data_root, progress, tokenize=tokenize or tokenize_of(config.model))
     choosing = config.choosing
     if choosing.keep == "last" and choosing.patience is None:
         return splits

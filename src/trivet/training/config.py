@@ -14,7 +14,7 @@ from trivet.batching import BatchConfig
 from trivet.config import Config, overridden
 from trivet.data import DataConfig
 from trivet.evaluation.levels import CLUSTERING, standard
-from trivet.models import ModelConfig
+from trivet.models import ModelConfig, TextNetworkConfig, resolved_text
 from trivet.plugins import absolute
 from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
@@ -192,6 +192,8 @@ class RunConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if isinstance(self.model, TextNetworkConfig) and self.data.name != "texts":
+            raise ValueError(f'model.name = {self.model.name!r} needs data.name = "texts": got {self.data.name!r}.')
         if self.model.normalize:
             loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
             try:
@@ -217,11 +219,19 @@ class RunConfig(Config):
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere."""
+    """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere.
+
+    Of a network of texts also with what its folder decides, such as the length of an embedding.
+
+    Raises:
+        ValueError: if there is no such folder, or the settings do not fit it.
+    """
     whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
     data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
     files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
     model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
+    if isinstance(model, TextNetworkConfig):
+        model = resolved_text(model)
     return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
 
 

@@ -1,0 +1,302 @@
+"""Pretrained networks of texts that are trained end to end: a transformer, its pooling and a last layer."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trivet.documents import read_json
+from trivet.extras import load
+from trivet.geometry import unit_rows
+from trivet.models.config import ModelConfig
+from trivet.models.embedder import Embedder
+from trivet.models.heads import make_head
+from trivet.models.text_folder import (
+    architecture,
+    briefly,
+    find_text_folder,
+    read_architecture,
+    read_network,
+    read_text_tokenizer,
+    resolved_text,
+    without_pooler,
+)
+from trivet.models.text_settings import Pooling, TextNetworkConfig
+from trivet.models.tokens import Tokenize, Tokenizer, read_tokenizer
+
+ARCHITECTURE, TOKENIZER = "transformer.json", "tokenizer.json"  # beside the weights of a saved model
+AT_ONCE = 32  # texts of a like length that are embedded together where nothing is learned
+ATTENTION = (  # the projections of the attention, as transformers calls them in its networks
+    *("query", "key", "value", "query_proj", "key_proj", "value_proj", "query_key_value"),
+    *("q", "k", "v", "q_lin", "k_lin", "v_lin", "q_proj", "k_proj", "v_proj", "qkv_proj", "Wqkv", "c_attn"),
+)
+SCALE = 2  # of the low-rank changes: alpha / rank
+
+
+class TextEncoder(nn.Module):
+    """A transformer and its pooling: token ids `(B, L)` int64, -1 where a text has ended, to vectors `(B, d)`.
+
+    Args:
+        network: of transformers; it gives a `last_hidden_state` `(B, L, d)`.
+        pooling: "mean" over the tokens, "cls", the first one, or "max".
+    """
+
+    def __init__(self, network: Any, pooling: Pooling) -> None:
+        super().__init__()
+        self.network, self.pooling = network, pooling
+        pad = getattr(network.config, "pad_token_id", None)
+        self._pad = pad if isinstance(pad, int) and pad >= 0 else 0
+
+    def forward(self, ids: Tensor) -> Tensor:
+        there = ids >= 0
+        tokens = self.network(
+            input_ids=torch.where(there, ids, self._pad), attention_mask=there.long()
+        ).last_hidden_state
+        return pooled(tokens, there, self.pooling)
+
+    def freeze(self, what: str | int) -> tuple[nn.Module, ...]:
+        """Let the embeddings of the tokens, so many of the first layers too, or everything keep its weights; say what.
+
+        Raises:
+            ValueError: if there are fewer layers.
+        """
+        if what == "none":
+            return ()
+        if what == "all":
+            return (self.requires_grad_(False),)
+        place, layers = _layers(self.network)
+        count = 0 if isinstance(what, str) else what
+        if count > len(layers):
+            raise ValueError(f"model.freeze must be at most the number of layers, {len(layers)}: got {count}.")
+        top = place.partition(".")[0]
+        names = [name for name, _ in self.network.named_children()]
+        before = [self.network.get_submodule(name) for name in names[: names.index(top)]]  # and nothing after them
+        return tuple(part.requires_grad_(False) for part in (*before, *layers[:count]))
+
+
+def pooled(tokens: Tensor, there: Tensor, pooling: Pooling) -> Tensor:
+    """Vectors `(B, d)` of texts from those of their tokens `(B, L, d)`.
+
+    Args:
+        there: `(B, L)`, False where a text has ended.
+        pooling: "mean", "max" over the tokens that are there, "cls": the first.
+    """
+    if pooling == "cls":
+        return tokens[:, 0]
+    if pooling == "max":
+        return tokens.masked_fill(~there[:, :, None], -torch.inf).amax(dim=1)
+    weights = there[:, :, None].to(tokens.dtype)
+    return (tokens * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+class TextEmbedder(Embedder):
+    """A network from texts, as token ids `(B, L)` int64, -1 where a text has ended, to embeddings `(B, d)`.
+
+    L is at most `max_tokens`, the only number of its `input_shape`. Where no gradient is asked for, texts of a like
+    length are embedded together, so that little time goes to what is not there.
+
+    Args:
+        body: the encoder, and a last layer where there is one.
+        tokenizer: what makes token ids of texts.
+        normalize: scale each embedding to length 1.
+        still: the parts of the body that stay in evaluation mode, so without dropout.
+    """
+
+    def __init__(
+        self, body: nn.Sequential, tokenizer: Tokenizer, *, normalize: bool, still: tuple[nn.Module, ...] = ()
+    ) -> None:
+        super().__init__(body, input_shape=(tokenizer.max_tokens,), normalize=normalize, on_backbone=True, still=still)
+        del self.mean, self.std  # of images
+        self.tokenizer = tokenizer
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The transformer and its pooling."""
+        encoder = self.body[0]  # type: ignore[index]  # a sequence, as the constructor asks for
+        assert isinstance(encoder, TextEncoder)
+        return encoder
+
+    @property
+    def backbone(self) -> TextEmbedder:
+        """The network without the last layer, on the same weights."""
+        body = nn.Sequential(self.encoder, nn.Identity())
+        part = TextEmbedder(body, self.tokenizer, normalize=self.normalize, still=self.still)
+        return part.train(self.training)
+
+    def tokens(self, texts: Sequence[str]) -> Tensor:
+        """What the network takes: the token ids of texts."""
+        return self.tokenizer(texts).padded(np.arange(len(texts)))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.ndim != 2 or inputs.is_floating_point() or not 0 < inputs.shape[1] <= self.input_shape[0]:
+            raise ValueError(
+                f"this model takes token ids of shape (B, L), L from 1 to {self.input_shape[0]}: got {inputs.dtype} of "
+                f"shape {tuple(inputs.shape)}; make them with model.tokens(texts)."
+            )
+        embeddings = self.body(inputs) if torch.is_grad_enabled() or len(inputs) <= 1 else self._by_length(inputs)
+        return unit_rows(embeddings) if self.normalize else embeddings
+
+    def _by_length(self, inputs: Tensor) -> Tensor:
+        lengths = (inputs >= 0).sum(dim=1)
+        order = torch.argsort(lengths, stable=True)
+        parts = [self.body(inputs[rows, : int(lengths[rows[-1]])]) for rows in torch.split(order, AT_ONCE)]
+        return torch.cat(parts)[torch.argsort(order)]
+
+
+def tokenize_of(config: ModelConfig) -> Tokenize | None:
+    """What makes tokens of texts for the network of the settings; None for one that takes no tokens.
+
+    Raises:
+        ValueError: if the tokenizer cannot be had.
+    """
+    if not isinstance(config, TextNetworkConfig):
+        return None
+    folder = find_text_folder(config.name)
+    prefix = folder.prefix if config.prefix is None else config.prefix
+    return read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)
+
+
+def build_text(config: TextNetworkConfig) -> TextEmbedder:
+    """The pretrained network with a last layer, in training mode; what is new draws from the global generator.
+
+    Raises:
+        ValueError: if it cannot be had, or the settings do not fit it.
+    """
+    config = resolved_text(config)
+    folder = find_text_folder(config.name)
+    tokenizer = read_text_tokenizer(folder, max_tokens=config.max_tokens, prefix=config.prefix or "")
+    shape = read_architecture(folder)
+    if not config.dropout:
+        _without_dropout(shape)
+    network = read_network(folder, shape)
+    model = _made(config, network, tokenizer)
+    _try(model, config)
+    if config.lora:
+        _add_lora(network, config.lora)
+    model.still = model.encoder.freeze(config.freeze)
+    return model.train()
+
+
+def _made(config: TextNetworkConfig, network: nn.Module, tokenizer: Tokenizer) -> TextEmbedder:
+    encoder = TextEncoder(network, config.pooling or "mean")
+    width: int = encoder.network.config.hidden_size
+    head = make_head(config.head, width, config.embedding_dim, as_features=True)
+    return TextEmbedder(nn.Sequential(encoder, head), tokenizer, normalize=config.normalize)
+
+
+def _try(model: TextEmbedder, config: TextNetworkConfig) -> None:
+    """ValueError unless the network takes a text of the most tokens."""
+    begin = model.tokens(["a"])
+    ids = begin[:, :1].expand(2, model.input_shape[0])
+    try:
+        with torch.no_grad():
+            got = model.eval()(ids)
+    except Exception as error:  # a network from elsewhere raises many kinds
+        raise ValueError(
+            f"{config.name} must take texts of model.max_tokens = {config.max_tokens} tokens: it cannot "
+            f"({briefly(error)}); lower it, or use another network."
+        ) from None
+    if not bool(torch.isfinite(got).all()):
+        raise ValueError(f"{config.name} must give finite vectors: it gives others; use another network.")
+
+
+def _without_dropout(config: Any) -> None:
+    for key, value in vars(config).items():
+        if "drop" in key and isinstance(value, float):
+            setattr(config, key, 0.0)
+
+
+def _layers(network: nn.Module) -> tuple[str, nn.ModuleList]:
+    """The layers of a transformer, and what they are called."""
+    lists = [(name, part) for name, part in network.named_modules() if isinstance(part, nn.ModuleList)]
+    if not lists:
+        raise ValueError(
+            "model.freeze needs a transformer whose layers are a list: this one has none; use none or all."
+        )
+    return max(lists, key=lambda one: sum(p.numel() for p in one[1].parameters()))
+
+
+def _add_lora(network: nn.Module, rank: int) -> None:
+    """Give the projections of the attention low-rank changes, at first 0, and let nothing else learn.
+
+    Raises:
+        ValueError: if peft is not installed, or there are no such projections.
+
+    Source:
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
+    """
+    try:
+        peft = load("peft")
+    except ModuleNotFoundError:
+        raise ValueError(
+            "model.lora needs peft, which is not installed: run pip install 'trivet[lora]', or set model.lora = 0."
+        ) from None
+    linear = {name.rpartition(".")[2] for name, part in network.named_modules() if isinstance(part, nn.Linear)}
+    wanted = sorted(linear & {*ATTENTION})
+    if not wanted:
+        raise ValueError(
+            "model.lora changes the projections of the attention: this network has none by a name that Trivet knows; "
+            "set model.lora = 0."
+        )
+    settings = peft.LoraConfig(r=rank, lora_alpha=SCALE * rank, lora_dropout=0.0, target_modules=wanted)
+    peft.inject_adapter_in_model(settings, network)
+
+
+def merged(model: TextEmbedder) -> TextEmbedder:
+    """The same network with its low-rank changes in its weights: a copy, or itself where there are none."""
+    if not any(hasattr(part, "get_base_layer") for part in model.modules()):
+        return model
+    model = copy.deepcopy(model)
+    for name, part in list(model.named_modules()):
+        if hasattr(part, "get_base_layer"):
+            changed: Any = part
+            changed.merge()
+            model.set_submodule(name, changed.get_base_layer())
+    return model
+
+
+def text_files(model: TextEmbedder) -> dict[str, str]:
+    """The files that a saved network needs beside its weights and settings: name -> text."""
+    config = {key: value for key, value in model.encoder.network.config.to_dict().items() if value is not None}
+    return {ARCHITECTURE: json.dumps(config, indent=2, default=str) + "\n", TOKENIZER: model.tokenizer.to_json()}
+
+
+def stored_config(config: TextNetworkConfig, model: TextEmbedder) -> TextNetworkConfig:
+    """The settings that a saved network is read by: nothing is trained, and the folder it is from is not needed."""
+    width = model.encoder.network.config.hidden_size
+    whole = {
+        "embedding_dim": config.embedding_dim or width,
+        "pooling": model.encoder.pooling,
+        "max_tokens": model.tokenizer.max_tokens,
+        "prefix": model.tokenizer.prefix,
+        "freeze": "none",
+        "lora": 0,
+    }
+    return config.model_copy(update=whole)
+
+
+def build_stored(config: TextNetworkConfig, folder: Path) -> TextEmbedder:
+    """The network of a model folder, with weights that mean nothing yet.
+
+    Raises:
+        ValueError: if a file is broken, or of a network that transformers does not know.
+    """
+    file = folder / ARCHITECTURE
+    try:
+        shape = architecture(read_json(file, "the configuration of a transformer"))
+        network = load("transformers").AutoModel.from_config(shape, trust_remote_code=False)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # transformers raises many kinds
+        raise ValueError(
+            f"{file} must be the configuration of a transformer ({briefly(error)}); save the model again."
+        ) from None
+    tokenizer = read_tokenizer(folder / TOKENIZER, max_tokens=config.max_tokens or 1, prefix=config.prefix or "")
+    return _made(config, without_pooler(network).float(), tokenizer)

@@ -1,0 +1,103 @@
+"""Texts as the token ids of a network: packed for a whole data set, padded for a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.extras import load
+
+ENDED = -1  # in place of a token, where a text of the batch has ended
+
+
+class Tokens(NamedTuple):
+    """The tokens of N texts.
+
+    Attributes:
+        ids: `(T,)` int32, of all texts, one after the other.
+        starts: `(N + 1,)` int64: text i is `ids[starts[i] : starts[i + 1]]`.
+        longest: the most tokens that a text may have.
+        cut: how many texts had more.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    longest: int
+    cut: int = 0
+
+    def padded(self, rows: np.ndarray) -> Tensor:
+        """The texts at `rows (B,)`: `(B, L)` int64, L that of the longest of them, and -1 where a text has ended."""
+        lengths = self.starts[rows + 1] - self.starts[rows]
+        places = np.arange(lengths.max(initial=0))
+        there = places < lengths[:, None]
+        batch = np.full(there.shape, ENDED, np.int64)
+        batch[there] = self.ids[(self.starts[rows][:, None] + places)[there]]
+        return torch.from_numpy(batch)
+
+
+Tokenize = Callable[[Sequence[str]], Tokens]
+
+
+class Tokenizer:
+    """Texts to `Tokens`, cut after `max_tokens`.
+
+    Args:
+        rules: a `tokenizers.Tokenizer`; it is changed.
+        prefix: stands before each text.
+    """
+
+    def __init__(self, rules: Any, *, max_tokens: int, prefix: str = "") -> None:
+        rules.no_padding()
+        rules.no_truncation()
+        around = len(rules.encode("").ids)
+        if max_tokens <= around:
+            raise ValueError(
+                f"model.max_tokens must leave room for a token beside the {around} that begin and end each text: got "
+                f"{max_tokens}; raise it."
+            )
+        rules.enable_truncation(max_tokens)
+        self.rules, self.max_tokens, self.prefix = rules, max_tokens, prefix
+
+    def __call__(self, texts: Sequence[str]) -> Tokens:
+        """The tokens of the texts.
+
+        Raises:
+            ValueError: if the tokenizer knows nothing of a text.
+        """
+        # One by one: the library's own batches start threads, and workers that are forked afterwards would say so.
+        encoded = [self.rules.encode(self.prefix + text) for text in texts]
+        ids = [np.array(one.ids, np.int32) for one in encoded]
+        cut = sum(bool(one.overflowing) for one in encoded)
+        nothing = [place for place, one in enumerate(ids) if len(one) == 0]
+        if nothing:
+            raise ValueError(
+                f"every text must have a token: text {nothing[0]} (from 0), {texts[nothing[0]][:40]!r}, has none that "
+                "this network knows; leave it out."
+            )
+        starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        return Tokens(np.concatenate(ids) if ids else np.empty(0, np.int32), starts, self.max_tokens, cut)
+
+    def to_json(self) -> str:
+        """The whole tokenizer, as `tokenizer.json` holds it."""
+        text: str = self.rules.to_str()
+        return text
+
+
+def read_tokenizer(file: Path, *, max_tokens: int, prefix: str) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`.
+
+    Raises:
+        ValueError: if the file is no tokenizer.
+    """
+    try:
+        rules = load("tokenizers").Tokenizer.from_file(str(file))
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # the library raises no kind of its own
+        raise ValueError(f"{file} must be a tokenizer: {' '.join(str(error).split())}; save the model again.") from None
+    return Tokenizer(rules, max_tokens=max_tokens, prefix=prefix)
