@@ -115,7 +115,8 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     points = points - points.mean(dim=0)
     scale = float(points.abs().max()) or 1.0
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
-    # Iteration by iteration where one takes long, so that it can be said how far it is; the clusters are the same.
+    # Iteration by iteration where one takes long, to say how far it is and to end where no centre moves any more: the
+    # clusters are the same.
     at_once = 1 if rows.size * k > LONG else ITERATIONS
     best, least = rows[:0], math.inf
     for start in range(restarts):
@@ -131,8 +132,10 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
                 max_points_per_centroid=len(rows),  # no subsample
             )
             inertia = means.train(rows, init_centroids=centres)
-            centres = means.centroids
+            settled, centres = np.array_equal(means.centroids, centres), means.centroids
             report(f"k-means, {k} clusters", start * ITERATIONS + done + at_once, restarts * ITERATIONS)
+            if settled:
+                break
         if not start or inertia < least:
             best, least = centres, inertia
     with work(f"items of {k} clusters"):

@@ -66,7 +66,7 @@ def train(
             status = job.fit()
             if status == "interrupted" and job.task.step == 0:
                 raise KeyboardInterrupt  # nothing has been trained that could be kept
-            return _finish(job, status)
+            return _finish(job, status, data_root)
 
 
 def resume(
@@ -96,10 +96,10 @@ def resume(
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
             job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
-            return _finish(job, job.fit())
+            return _finish(job, job.fit(), data_root)
 
 
-def _finish(job: Job, status: Status) -> RunRecord:
+def _finish(job: Job, status: Status, data_root: Path | None) -> RunRecord:
     """Write the model and, unless a signal interrupts the training or this, evaluate it."""
     run, parts, record = job.run, job.parts, job.journal.record
     train, settings = parts.splits.train, parts.settings
@@ -114,7 +114,9 @@ def _finish(job: Job, status: Status) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
+            return write_evaluation(
+                run, evaluated, settings, parts.splits, parts.model, job.untrained, data_root=data_root
+            )
         except KeyboardInterrupt:  # a second one ends at once
             pass
     whole = run.write_record(record | {"status": "interrupted"})
