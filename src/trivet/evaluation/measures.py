@@ -157,8 +157,8 @@ def _precisions(standing: Standing, k: Tensor) -> Tensor:
     tied = standing.tied.clamp_min(1)
     count = torch.minimum((k[:, None] - standing.nearer).clamp_min(0), tied).double()
     ranks = standing.nearer.double() + 1
-    inverse = 1 / ranks
-    several = count != 1
+    inverse = torch.where(count > 0, 1 / ranks, 0)
+    several = count > 1
     inverse[several] = _digamma_difference(ranks[several], count[several])
     others = (standing.positives_tied - 1).double() / (tied - 1).clamp_min(1)
     later = torch.where(count > 1, count - ranks * inverse, 0)

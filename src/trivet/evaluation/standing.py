@@ -489,7 +489,13 @@ def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:
 def _sorted_counts(keys: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """How many keys of each row `(B, n)` are below `low (B, R)`, and at most `high (B, R)`, both rising in a row."""
     rows = torch.from_numpy(np.sort(keys.numpy(), axis=1))  # several times faster than torch
-    return torch.searchsorted(rows, low), torch.searchsorted(rows, high, right=True)
+    below = torch.searchsorted(rows, low)
+    # Few rows have a key between the two: where the next one is above both, both counts are the same.
+    following = rows.gather(1, below.clamp_max(rows.shape[1] - 1))
+    some = ((following <= high) & (following >= low)).any(dim=1).nonzero()[:, 0]
+    reached = below.clone()
+    reached[some] = torch.searchsorted(rows[some], high[some], right=True)
+    return below, reached
 
 
 Doubtful = tuple[

@@ -80,7 +80,7 @@ def _arrays(asked: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, n
 
 
 def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for number, one in enumerate(retrieved.values()):
         known = {"measures": one.measures, "gallery": one.gallery, "chance": one.chance}
         arrays |= {
@@ -98,7 +98,7 @@ def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
 def _read(file: Path, levels: Sequence[str]) -> dict[str, Retrieval]:
     """What `_bytes` wrote; the sums of the file are checked as it is read."""
     retrieved = {}
-    with np.load(file, allow_pickle=False) as arrays:
+    with file.open("rb") as source, np.load(source, allow_pickle=False) as arrays:
         for number, level in enumerate(levels):
             known = json.loads(arrays[f"{number} known"].tobytes())
             retrieved[level] = Retrieval(
