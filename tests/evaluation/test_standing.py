@@ -238,8 +238,10 @@ def test_the_nearest_positive_alone_gives_the_measures_that_ask_for_no_more(
     np.testing.assert_array_equal(alone.values, among.values[:, 1:])
     np.testing.assert_array_equal(alone.positives, among.positives)
     alone = retrieve(points, 0 * labels, measures=first, cameras=0 * cameras)
-    assert not alone.positives.any()
-    assert not alone.values.any()
+    nowhere = retrieve(points[:9], labels[:9], gallery=points, gallery_labels=labels + 10, measures=first)
+    for without in (alone, nowhere):
+        assert not without.positives.any()
+        assert not without.values.any()
 
 
 @pytest.mark.parametrize("way", WAYS)

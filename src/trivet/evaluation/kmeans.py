@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from trivet.extras import load
 from trivet.geometry.arrays import Booleans, Integers
@@ -80,6 +79,8 @@ def _means(rows: Rows, nearest: Integers, centres: Rows) -> Rows:
 
     Where a centre has none, faiss splits another.
     """
+    from scipy import sparse  # here: `import trivet.evaluation` does without
+
     counts = np.bincount(nearest, minlength=len(centres))
     if not counts.all():
         means: Rows = train(rows, centres, 1).centroids
