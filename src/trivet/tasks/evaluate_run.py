@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trivet.data import Splits
+from trivet.data.root import find_root
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
 from trivet.models import Embedder, TextEmbedder
@@ -18,6 +19,7 @@ from trivet.progress import reporter, shown
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
+from trivet.tasks.baselines import FOLDER
 from trivet.tasks.causes import Trained, name_causes
 from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.measure import measure_splits, run_references
@@ -77,7 +79,8 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
-        return write_evaluation(run, record, config, splits, model, _before(config, splits, record))
+        before = _before(config, splits, record)
+        return write_evaluation(run, record, config, splits, model, before, data_root=data_root)
 
 
 def _before(config: RunConfig, splits: Splits, record: dict[str, Any]) -> Embedder | None:
@@ -97,7 +100,10 @@ def write_evaluation(
     splits: Splits,
     model: Embedder,
     untrained: Embedder | None,
+    *,
+    data_root: Path | None = None,
 ) -> RunRecord:
+    """Evaluate a trained network and write embeddings, record and report; returns the record."""
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
     counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
@@ -146,6 +152,7 @@ def write_evaluation(
         seed=config.seed,
         keep=keep,
         diagnose=diagnose,
+        kept=find_root(data_root) / FOLDER,
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})

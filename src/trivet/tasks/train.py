@@ -79,7 +79,7 @@ def train(
                 status = job.fit()
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
-                return _finish(job, status)
+                return _finish(job, status, data_root)
 
 
 def resume(
@@ -115,10 +115,10 @@ def resume(
             if changes:
                 run.change(changes)
             with job.journal.loggers:
-                return _finish(job, job.fit())
+                return _finish(job, job.fit(), data_root)
 
 
-def _finish(job: Job, status: Status) -> RunRecord:
+def _finish(job: Job, status: Status, data_root: Path | None) -> RunRecord:
     """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
     run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
     train, settings = parts.splits.train, parts.settings
@@ -132,7 +132,9 @@ def _finish(job: Job, status: Status) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            whole = write_evaluation(run, evaluated, settings, parts.splits, parts.measured, job.untrained)
+            whole = write_evaluation(
+                run, evaluated, settings, parts.splits, parts.measured, job.untrained, data_root=data_root
+            )
             loggers.end(status, _results(whole, standard(settings.evaluation.k)), job.task.step)
             return whole
         except KeyboardInterrupt:  # a second one ends at once
