@@ -17,7 +17,7 @@ from trivet.config import arguments_help
 from trivet.data import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.models import ModelConfig, TextNetworkConfig
+from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
 from trivet.rows import RowLoss
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.choosing import ChoosingConfig
@@ -31,6 +31,11 @@ A settings file is TOML. An unknown key or value is an error that names the near
 section.key=value` changes one. Paths are relative to the current folder. See `examples/`.
 
 `seed` (default 0), at the top: seed of the weights, the batches and every random choice.
+"""
+
+BACKBONES = """### name = "timm:NAME" or "torchvision:NAME"
+
+A backbone has these keys, too; what to choose is described in [networks.md](networks.md).
 """
 
 LOSS = """## [loss]
@@ -56,13 +61,18 @@ RULES = {
 SHARED = ("positives", "negatives", "distance", "normalize", "trim", "trim_positives_only", "disjoint")
 
 
+def _parts(annotation: Any) -> set[Any]:
+    """The types that a type is made of."""
+    return {annotation}.union(*map(_parts, get_args(annotation)))
+
+
 def kind(field: FieldInfo) -> str:
     """The type of a setting, as words a user of TOML knows."""
     text = str(field.annotation if not isinstance(field.annotation, type) else field.annotation.__name__)
     if "Literal" in text:
         values = [v for part in (field.annotation, *get_args(field.annotation)) for v in get_args(part)]
         words = sorted({json.dumps(v) for v in values if isinstance(v, str | int)})
-        return " or ".join([*words, *(["whole number"] if re.search(r"\bint\b", text) else [])])
+        return " or ".join([*words, *(["whole number"] if int in _parts(field.annotation) else [])])
     if "NoiseConfig" in text:
         return "section"
     if field.annotation == Selector:
@@ -111,6 +121,8 @@ def settings() -> str:
         if model is ModelConfig:
             shared = [key for key in ModelConfig.model_fields if key != "embedding_dim"]
             parts.append(f'### name = "text:NAME"\n\n{TEXTS}\n\n{table(TextNetworkConfig, without=shared)}\n')
+        if name == "model":
+            parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
     parts.append(losses())
     return "\n".join(parts)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from trivet.models import BackboneConfig, Embedder, ModelConfig, build, load_model, save
@@ -15,6 +16,8 @@ from trivet.models.backbones import GeneralizedMean, num_features, stages
 
 SHAPE = (3, 32, 32)
 IMAGES = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+LITE = REAL.parent / "models" / "tf_efficientnet_lite0.safetensors"
 RESNETS = ["timm:resnet10t", "torchvision:resnet18"]
 
 
@@ -131,15 +134,25 @@ def test_statistics_are_frozen_where_weights_are_pretrained(tmp_path: Path) -> N
     ("settings", "message"),
     [
         ({"name": "torchvision:resnte50"}, r"torchvision has no model 'resnte50'; did you mean resnet50.*list_models"),
-        ({"head": "none", "embedding_dim": 9}, r"number of features, 512, with head = .none.: got 9; leave it out"),
+        (
+            {"head": "none", "embedding_dim": 9},
+            r"number of features, 512, with head = .none.: got 9; set embedding_dim = 512",
+        ),
         ({"head": "none", "freeze": "all"}, "leaves nothing to learn"),
         ({"pretrained": True, "weights": "w.pth"}, "one start: set pretrained = true or weights = FILE"),
         ({"freeze": 7}, "timm:resnet10t has 4 after its first layer, got 7"),
-        ({"freeze": "some"}, "freeze"),
+        ({"freeze": "some"}, "freeze: it must be .* or a number of stages from 1 on: got 'some'"),
+        ({"freeze": 0}, "from 1 on: got 0"),
         ({"head": "big"}, "head = 'big' is not known; Allowed: linear, mlp, none, residual"),
         ({"name": "torchvision:densenet121", "pooling": "max"}, "pools its features itself .*: remove model.pooling"),
-        ({"name": "torchvision:vit_b_32"}, r"cannot take images of shape \(3, 32, 32\).*image_size = 224"),
-        ({"weights": "nowhere.safetensors"}, r"must exist: got nowhere.safetensors, which does not; check"),
+        (
+            {"name": "torchvision:squeezenet1_1", "shape": (3, 8, 8)},
+            r"cannot take images of shape \(3, 8, 8\).*image_size = 224",
+        ),
+        (
+            {"weights": "nowhere.safetensors"},
+            "must be a file of weights: got nowhere.safetensors, which does not exist",
+        ),
         ({"name": "conv4", "weights": "w.pth"}, "unknown setting 'weights'"),
     ],
 )
@@ -167,3 +180,15 @@ def test_each_image_is_embedded_alike_in_any_order_of_memory() -> None:
     expected: Tensor = model(IMAGES)
     model.channels_last = False
     torch.testing.assert_close(model.to(memory_format=torch.contiguous_format)(IMAGES), expected)
+
+
+@pytest.mark.skipif(not LITE.is_file(), reason="needs the weights beside $TRIVET_DATA")
+def test_published_weights_are_taken_whole_with_the_colours_they_were_trained_on() -> None:
+    model = made("timm:tf_efficientnet_lite0", weights=str(LITE), head="none")
+    state = backbone(model).state_dict()
+    published = load_file(LITE)
+    assert all(torch.equal(published[key], values) for key, values in state.items() if "batches" not in key)
+    assert (model.mean.tolist(), model.std.tolist()) == ([0.5] * 3, [0.5] * 3)  # not ImageNet's
+    assert model.notes == (
+        f"2 tensors of {LITE} are not of the backbone and were left out: classifier.bias, classifier.weight.",
+    )

@@ -66,5 +66,5 @@ def test_each_head_has_the_width_that_is_asked_for() -> None:
         assert make_head(kind, 6, 4, as_features=False)(features).shape == (3, 4)
     assert type(make_head("linear", 6, 4, as_features=False)) is torch.nn.Linear
     assert make_head("none", 6, 6, as_features=True)(features) is features
-    with pytest.raises(ValueError, match=r"number of features, 6, with head = .none.: got 4; leave it out"):
+    with pytest.raises(ValueError, match=r"number of features, 6, with head = .none.: got 4; set embedding_dim = 6"):
         make_head("none", 6, 4, as_features=True)

@@ -9,9 +9,16 @@ from torch import nn
 from trivet.data import DigitsConfig, load
 from trivet.evaluation import recall_at_k
 from trivet.models import Embedder
-from trivet.tasks.measure import measure_splits
+from trivet.tasks.measure import measure_splits, run_references
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed
+
+
+def test_a_network_without_a_last_layer_is_its_backbone_and_stands_once() -> None:
+    seen = load(DigitsConfig(), None).evaluation["seen"].subset(np.arange(20))
+    body = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(64, 5)), nn.Identity())
+    untrained = Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)
+    assert list(run_references(untrained, seen)) == ["zero-shot backbone", "raw inputs"]
 
 
 def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> None:

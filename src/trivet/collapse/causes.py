@@ -45,9 +45,9 @@ def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, 
     return Cause(
         f"Batch-norm statistics of training batches of {batch} items replaced those the network began with: {found}.",
         (
-            "Keep the batch-norm layers in evaluation mode while training: a network of your own whose train() leaves "
-            "them so.",
-            "Train a new last layer on a frozen backbone, or use a backbone without batch norm.",
+            'Keep the batch-norm layers in evaluation mode while training: set model.batch_norm = "frozen" for a '
+            "backbone, or let train() of a network of your own leave them so.",
+            'Train a last layer alone, with model.freeze = "all", or use a backbone without batch norm.',
         ),
     )
 

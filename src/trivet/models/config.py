@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from trivet.config import NamedConfig, nearest
 from trivet.models.heads import HeadName
@@ -143,6 +143,13 @@ class BackboneConfig(ModelConfig):
         """Of a network that goes on as this one, whose weights are at hand."""
         norm = "frozen" if self.keeps_statistics else "train"
         return self.model_copy(update={"pretrained": False, "weights": None, "batch_norm": norm})
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _stages(cls, value: Any) -> Any:
+        if value in ("none", "stem", "all") or (type(value) is int and value >= 1):
+            return value
+        raise ValueError(f'it must be "none", "stem", "all" or a number of stages from 1 on: got {value!r}.')
 
     @model_validator(mode="before")
     @classmethod

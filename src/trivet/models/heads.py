@@ -103,7 +103,7 @@ def make_head(kind: HeadName, features: int, embedding_dim: int, *, as_features:
         if embedding_dim != features:
             raise ValueError(
                 f'embedding_dim must be the number of features, {features}, with head = "none": got {embedding_dim}; '
-                'leave it out, or use head = "linear".'
+                f'set embedding_dim = {features}, or use head = "linear".'
             )
         return nn.Identity()
     if kind == "residual":

@@ -36,7 +36,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         ValueError: if it is not there, is none, or holds no tensors.
     """
     if not path.is_file():
-        raise ValueError(f"the file of weights must exist: got {path}, which does not; check model.weights.")
+        what = "is none" if path.exists() else "does not exist"
+        raise ValueError(f"model.weights must be a file of weights: got {path}, which {what}; check the path.")
     try:
         held: Any = (
             load_file(path)
