@@ -41,6 +41,7 @@ from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.fit import Batches, make_optimizer, step_seed
 from trivet.training.job import Job
+from trivet.training.parts import Parts
 from trivet.training.run_folder import RunFolder
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
@@ -509,12 +510,12 @@ def repair(run: Run, folder: Path) -> dict[str, Any]:
     train, held_out, finest = _items(run, config.seed)
     path = folder / f"repair-{run.number:03d}"
     with RunFolder(path).new(config, force=True):
-        job = Job(RunFolder(path), config, replace(splits, train=train), lambda *_: None)
-        shrink_last(job.model, run.setting.shrink)
-        job.start("")
+        parts = Parts(config, replace(splits, train=train))
+        shrink_last(parts.model, run.setting.shrink)
+        job = Job(RunFolder(path), parts, lambda *_: None)
         job.fit()
-        end = _look(job.task.step, job.model, held_out, splits.level)
-    guard = job.guard.as_json()
+        end = _look(job.task.step, parts.model, held_out, splits.level)
+    guard = parts.guard.as_json()
     return {
         "task": run.task.name,
         "setting": run.setting.name,

@@ -79,6 +79,12 @@ class NamedConfig(Config):
 
     name: str
 
+    def __new__(cls, *args: Any, **values: Any) -> Self:
+        """An instance of the class of the name, which `__init__` then fills."""
+        name = values.get("name")
+        chosen = cls.named(name) if isinstance(name, str) else None
+        return super().__new__(chosen if chosen is not None and issubclass(chosen, cls) else cls)
+
     @classmethod
     @abstractmethod
     def names(cls) -> Collection[str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from pathlib import Path
-from typing import Any, cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from trivet.geometry import unit_rows
 from trivet.models import outside
-from trivet.models.config import WIDTHS, ModelConfig
-from trivet.models.heads import Residual
+from trivet.models.config import WIDTHS, BackboneConfig, ModelConfig
+from trivet.models.heads import Projection, Residual, make_head
 from trivet.plugins import is_reference
 
 
@@ -25,7 +23,11 @@ class Embedder(nn.Module):
         input_shape: that of one input.
         normalize: scale each embedding to length 1.
         mean, std: `(C,)` of the images the backbone was trained on: the body gets (image - mean) / std.
-        on_backbone: the body is a sequence of a backbone, which may have been trained elsewhere, and a new last layer.
+        on_backbone: the body is a sequence of a backbone, which may have been trained elsewhere, and a new last layer,
+            or `nn.Identity` for none.
+        channels_last: give the body images in the order of memory in which convolutions are fastest.
+        still: the parts of the body that stay in evaluation mode, such as batch norm that keeps its statistics.
+        notes: what its user should know, in sentences.
     """
 
     mean: Tensor
@@ -40,14 +42,26 @@ class Embedder(nn.Module):
         mean: Tensor | None = None,
         std: Tensor | None = None,
         on_backbone: bool = False,
+        channels_last: bool = False,
+        still: tuple[nn.Module, ...] = (),
+        notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.body = body
-        self.on_backbone = on_backbone
+        self.on_backbone, self.channels_last = on_backbone, channels_last
+        self.still, self.notes = still, notes
         self.input_shape = tuple(input_shape)
         self.normalize = normalize
         self.register_buffer("mean", torch.zeros(input_shape[0]) if mean is None else mean)
         self.register_buffer("std", torch.ones(input_shape[0]) if std is None else std)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """As of any module, but for the parts that stay in evaluation mode."""
+        super().train(mode)
+        for part in self.still:
+            part.eval()
+        return self
 
     @property
     def num_parameters(self) -> int:
@@ -55,18 +69,31 @@ class Embedder(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     @property
-    def unfitted(self) -> Residual | None:
+    def unfitted(self) -> Residual | Projection | None:
         """The last layer, if it begins as a projection that follows from its features; see `Residual.fit_base`."""
         last = self.body[-1] if isinstance(self.body, nn.Sequential) else None
-        return last if isinstance(last, Residual) and last.fitted else None
+        return last if isinstance(last, Residual | Projection) and last.fitted else None
 
     @property
     def backbone(self) -> Embedder | None:
         """The network without the new last layer, on the same weights; None where there is no backbone."""
         if not self.on_backbone:
             return None
-        part = cast("nn.Sequential", self.body)[0]
-        return Embedder(part, input_shape=self.input_shape, normalize=self.normalize, mean=self.mean, std=self.std)
+        part = Embedder(
+            cast("nn.Sequential", self.body)[0],
+            input_shape=self.input_shape,
+            normalize=self.normalize,
+            mean=self.mean,
+            std=self.std,
+            channels_last=self.channels_last,
+            still=self.still,
+        )
+        return part.train(self.training)
+
+    @property
+    def headless(self) -> bool:
+        """Whether embeddings are the features of the backbone."""
+        return self.on_backbone and isinstance(cast("nn.Sequential", self.body)[-1], nn.Identity)
 
     def forward(self, inputs: Tensor) -> Tensor:
         if tuple(inputs.shape[1:]) != self.input_shape:
@@ -75,7 +102,10 @@ class Embedder(nn.Module):
                 "prepare them as in training."
             )
         first = (-1, *[1] * (len(self.input_shape) - 1))  # the channels of an image
-        embeddings: Tensor = self.body((inputs - self.mean.reshape(first)) / self.std.reshape(first))
+        seen = (inputs - self.mean.reshape(first)) / self.std.reshape(first)
+        if self.channels_last:
+            seen = seen.contiguous(memory_format=torch.channels_last)
+        embeddings: Tensor = self.body(seen)
         return unit_rows(embeddings) if self.normalize else embeddings
 
 
@@ -89,8 +119,8 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embed
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        if config.name.startswith("timm:"):
-            return _build_timm(config, input_shape)
+        if isinstance(config, BackboneConfig):
+            return _build_backbone(config, input_shape)
         make = outside.body if is_reference(config.name) else _small_body
         return Embedder(make(config, input_shape), input_shape=input_shape, normalize=config.normalize)
 
@@ -137,62 +167,19 @@ def _image_shape(config: ModelConfig, input_shape: tuple[int, ...]) -> tuple[int
     return input_shape
 
 
-def _build_timm(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
-    import timm  # here: it takes seconds to load
+def _build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embedder:
+    from trivet.models.backbones import make_backbone  # here: its libraries take seconds to load
 
-    name = config.name.removeprefix("timm:")
-    channels, _, _ = _image_shape(config, input_shape)
-    if config.pretrained:
-        try:
-            backbone = _with_published_weights(name, channels)
-        except Exception as error:  # the network, the hub's client and timm raise many kinds
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"the pretrained weights of {config.name} could not be loaded ({type(error).__name__}: {reason}); set "
-                "model.pretrained = false, or copy ~/.cache/huggingface from a machine that has them."
-            ) from None
-    else:
-        backbone = timm.create_model(name, num_classes=0, in_chans=channels)
-    cfg = cast("dict[str, Any]", backbone.pretrained_cfg)
-    try:
-        with torch.no_grad():
-            features = backbone.eval()(torch.zeros(1, *input_shape)).shape[1]
-    except Exception as error:  # each backbone has its own way to say that a size does not fit
-        expected = cfg.get("input_size", (3, 224, 224))[-1]
-        raise ValueError(
-            f"{config.name} cannot take images of shape {input_shape} ({error}); set data.image_size = {expected}."
-        ) from None
-    mean, std = (torch.tensor(cfg[key]) if channels == 3 and key in cfg else None for key in ("mean", "std"))
-    body = nn.Sequential(backbone.train(), nn.Linear(features, config.embedding_dim))
-    return Embedder(body, input_shape=input_shape, normalize=config.normalize, mean=mean, std=std, on_backbone=True)
-
-
-def _with_published_weights(name: str, channels: int) -> nn.Module:
-    """The backbone with its weights; unlike the hub's client alone, a missing network is met once, without warnings."""
-    import huggingface_hub as hub
-    import timm
-    from huggingface_hub.utils import logging as hub_logging
-
-    verbosity = hub_logging.get_verbosity()
-    hub_logging.set_verbosity(logging.ERROR)
-    try:
-        cfg = timm.get_pretrained_cfg(name)
-        repository = cfg.hf_hub_id if cfg is not None else None
-        if repository is not None:
-            cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
-            if not cached.exists():
-                _reach(repository)
-        return timm.create_model(name, pretrained=True, num_classes=0, in_chans=channels)
-    finally:
-        hub_logging.set_verbosity(verbosity)
-
-
-def _reach(repository: str) -> None:
-    """Ask the hub one thing, because its downloads repeat a failed connection for a minute."""
-    import huggingface_hub as hub
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        hub.get_hf_file_metadata(hub.hf_hub_url(repository, "config.json"))
-    except HfHubHTTPError:  # an answer; whether the weights are there is for the download to say
-        return
+    made = make_backbone(config, _image_shape(config, input_shape))
+    head = make_head(config.head, made.features, config.embedding_dim, as_features=config.begins_trained)
+    return Embedder(
+        nn.Sequential(made.network, head),
+        input_shape=input_shape,
+        normalize=config.normalize,
+        mean=made.mean,
+        std=made.std,
+        on_backbone=True,
+        channels_last=True,
+        still=made.still,
+        notes=made.notes,
+    )

@@ -34,7 +34,7 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
     description = {
         "trivet": version("trivet"),
         "input_shape": list(input_shape),
-        "model": config.model_dump(mode="json"),
+        "model": config.stored().model_dump(mode="json"),
     }
     # Copies, because safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
@@ -62,8 +62,7 @@ def load_model(folder: Path) -> Embedder:
         raise ValueError(
             f"{folder / DESCRIPTION} must describe a Trivet model: {type(error).__name__}: {error}; save it again."
         ) from None
-    config = ModelConfig.parse(values, source=str(folder / DESCRIPTION))
-    config = config.model_copy(update={"pretrained": False})
+    config = ModelConfig.parse(values, source=str(folder / DESCRIPTION)).stored()
     try:
         _check_sizes(config, shape, folder / WEIGHTS)
         model = build(config, shape, seed=0)

@@ -97,9 +97,10 @@ def measure_splits(
 def run_references(untrained: Embedder, dataset: Dataset) -> dict[str, np.ndarray]:
     """Name -> embeddings `(N, d)` of the items that a trained network must not fall below.
 
-    The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many.
+    The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many. A
+    network that is nothing but its backbone stands there once, as that.
     """
-    references = {UNTRAINED: embed(untrained, dataset.inputs)}
+    references = {} if untrained.headless else {UNTRAINED: embed(untrained, dataset.inputs)}
     if untrained.backbone is not None:
         references[ZERO_SHOT] = embed(untrained.backbone, dataset.inputs)
     if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:

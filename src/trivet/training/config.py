@@ -122,7 +122,8 @@ def resolved(config: RunConfig) -> RunConfig:
     """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere."""
     whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
     data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
-    model = config.model.model_copy(update={"name": absolute(config.model.name)})
+    files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
+    model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
     return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
 
 

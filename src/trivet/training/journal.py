@@ -51,6 +51,7 @@ class Journal:
         )
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
+        self.record["warnings"] += parts.model.notes
         self.record["warnings"] += parts.cleaning.warnings(parts.config.training.steps)
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()

@@ -1,0 +1,342 @@
+"""Backbones of timm and torchvision: made, given weights, without their classifier, frozen in part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from trivet.models.config import TIMM, TORCHVISION, BackboneConfig
+from trivet.models.weights import fill, load_weights
+
+# Parts of a network that are lists of its stages, by the names that timm and torchvision give them.
+LISTS = {"features", "encoder", "layers", "blocks", "stages", "trunk_output"}
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the mean and deviation of its colours
+HALVES = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+TRAINED_ON_HALVES = ("googlenet", "inception_v3")  # in torchvision these convert colours normalised otherwise
+GEM_POWER, GEM_FLOOR = 3.0, 1e-6
+
+
+class Backbone(NamedTuple):
+    """A network without its classifier.
+
+    Attributes:
+        network: images `(B, C, H, W)` in, features `(B, features)` out; in training mode.
+        mean, std: `(C,)` of the images it was trained on; None where these are not known.
+        still: the parts of it that stay in evaluation mode.
+        notes: what its user should know, in sentences.
+    """
+
+    network: nn.Module
+    features: int
+    mean: Tensor | None
+    std: Tensor | None
+    still: tuple[nn.Module, ...]
+    notes: tuple[str, ...]
+
+
+class GeneralizedMean(nn.Module):
+    """Feature maps `(B, C, H, W)`, taken as at least 1e-6, to `(B, C, 1, 1)`: the root of the mean of a power, learned.
+
+        ((1 / HW) sum_hw x^p)^(1/p)
+
+    p = 1 is the mean; the larger p, the nearer the maximum. It begins at 3.
+
+    Source:
+        Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, equation 3.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.power = nn.Parameter(torch.tensor([GEM_POWER]))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps.clamp(min=GEM_FLOOR).pow(self.power).mean((2, 3), keepdim=True).pow(1 / self.power)
+
+
+class Maximum(nn.Module):
+    """The maximum of each feature map `(B, C, H, W)`: `(B, C, 1, 1)`; its gradient is the same in each run."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps.amax((2, 3), keepdim=True)
+
+
+POOLING: dict[str, Callable[[], nn.Module]] = {
+    "avg": partial(nn.AdaptiveAvgPool2d, 1),
+    "max": Maximum,
+    "gem": GeneralizedMean,
+}
+
+
+def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> Backbone:
+    """The network of the settings for images `(C, H, W)`, on the CPU.
+
+    Raises:
+        ValueError: if it does not take such images, its weights cannot be had or do not fit, or it has fewer stages
+            than are to be frozen.
+    """
+    make = _of_timm if config.name.startswith(TIMM) else _of_torchvision
+    network, (mean, std), size, note = make(config, input_shape[0])
+    frozen = _frozen(network, config)
+    network = _pooled(network, config)
+    if config.freeze == "all":
+        frozen = [network]
+    try:
+        with torch.no_grad():
+            features = network.eval()(torch.zeros(1, *input_shape))
+    except Exception as error:  # each network has its own way to say that a size does not fit
+        raise ValueError(
+            f"{config.name} cannot take images of shape {input_shape} ({' '.join(str(error).split())}); set "
+            f"data.image_size = {size}."
+        ) from None
+    if features.ndim != 2:
+        raise ValueError(
+            f"{config.name} must give one vector for an image: it gives {tuple(features.shape[1:])}; remove "
+            "model.pooling, or use another network."
+        )
+    for part in frozen:
+        part.requires_grad_(False)
+    still = [part for part in frozen if isinstance(part, nn.Module)]
+    if config.keeps_statistics:
+        still += [part for part in network.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    return Backbone(
+        # A copy in another order of memory: the same numbers, up to 1.5 times as fast, most with depthwise layers.
+        network.to(memory_format=torch.channels_last).train(),
+        features.shape[1],
+        *_colours(mean, std, channels=input_shape[0], trained=config.begins_trained),
+        tuple(still),
+        () if note is None else (note,),
+    )
+
+
+def _colours(
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, *, channels: int, trained: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of colours, as they are; of grey images, their mean, if the network has learned anything."""
+    if mean is None or std is None or (channels != 3 and not (channels == 1 and trained)):
+        return None, None
+    known = torch.tensor(mean), torch.tensor(std)
+    return known if channels == 3 else (known[0].mean()[None], known[1].mean()[None])
+
+
+class _Made(NamedTuple):
+    network: nn.Module
+    colours: tuple[tuple[float, ...] | None, tuple[float, ...] | None]
+    size: int  # of the images it was made for
+    note: str | None
+
+
+def _of_timm(config: BackboneConfig, channels: int) -> _Made:
+    import timm  # here: it takes seconds to load
+
+    name = config.name.removeprefix(TIMM)
+    pooling: dict[str, Any] = {} if config.pooling is None else {"global_pool": ""}
+    if config.pretrained:
+        try:
+            network = _with_published_weights(name, channels, pooling)
+        except Exception as error:  # the network, the hub's client and timm raise many kinds
+            raise _not_loaded(config, error, "~/.cache/huggingface") from None
+    else:
+        try:
+            network = timm.create_model(name, num_classes=0, in_chans=channels, **pooling)
+        except (TypeError, AssertionError) as error:  # what a network says that has no choice of pooling
+            if not pooling:
+                raise
+            raise _pools_itself(config, str(error)) from None
+    note = None if config.weights is None else load_weights(network, config.weights)
+    cfg = cast("dict[str, Any]", network.pretrained_cfg)
+    return _Made(network, (cfg.get("mean"), cfg.get("std")), cfg.get("input_size", (3, 224, 224))[-1], note)
+
+
+def _of_torchvision(config: BackboneConfig, channels: int) -> _Made:
+    from torchvision import models
+
+    name = config.name.removeprefix(TORCHVISION)
+    published = models.get_model_weights(name)["DEFAULT"]
+    halves = name in TRAINED_ON_HALVES
+    options = {"aux_logits": False, "transform_input": False, "init_weights": True} if halves else {}
+    network = models.get_model(name, weights=None, **options)
+    _cut(network)
+    if channels != 3:
+        _take(network, channels)
+    note = None
+    if config.pretrained:
+        try:
+            held = published.get_state_dict(progress=False, check_hash=True, weights_only=True)
+        except Exception as error:  # the network and torch raise many kinds
+            raise _not_loaded(config, error, "~/.cache/torch/hub") from None
+        fill(network, held, source=config.name)  # what it leaves out is the classifier
+    elif config.weights is not None:
+        note = load_weights(network, config.weights)
+    preset = published.transforms()
+    mean, std = HALVES if halves else (tuple(preset.mean), tuple(preset.std))
+    return _Made(network, (mean, std), preset.crop_size[0], note)
+
+
+def _not_loaded(config: BackboneConfig, error: Exception, kept: str) -> ValueError:
+    reason = str(error).strip().partition("\n")[0]
+    return ValueError(
+        f"the pretrained weights of {config.name} could not be loaded ({type(error).__name__}: {reason}); set "
+        f"model.pretrained = false, set model.weights to a file, or copy {kept} from a machine that has them."
+    )
+
+
+def _cut(network: nn.Module) -> int:
+    """Take the last classifier, and dropout beside it, out of a network of torchvision; returns its inputs."""
+    place, last = next(
+        (place, part)
+        for place, part in reversed(list(network.named_modules()))
+        if (isinstance(part, nn.Linear) and part.out_features == 1000)
+        or (isinstance(part, nn.Conv2d) and part.out_channels == 1000)
+    )
+    holder, _, name = place.rpartition(".")
+    parent = network.get_submodule(holder)
+    setattr(parent, name, nn.Identity())
+    for key, part in parent.named_children():
+        if isinstance(part, nn.Dropout):
+            setattr(parent, key, nn.Identity())
+    return last.in_features if isinstance(last, nn.Linear) else last.in_channels
+
+
+def _take(network: nn.Module, channels: int) -> None:
+    """Let the first layer of a network take images of so many channels."""
+    place, first = next((place, part) for place, part in network.named_modules() if isinstance(part, nn.Conv2d))
+    holder, _, name = place.rpartition(".")
+    made = nn.Conv2d(
+        channels,
+        first.out_channels,
+        cast("tuple[int, int]", first.kernel_size),
+        cast("tuple[int, int]", first.stride),
+        cast("tuple[int, int]", first.padding),
+        bias=first.bias is not None,
+    )
+    setattr(network.get_submodule(holder), name, made)
+
+
+@cache
+def num_features(name: str) -> int:
+    """The number of features of a backbone, by its name; its weights are not made where that can be done without.
+
+    Raises:
+        ValueError: if it gives more than one vector for an image.
+    """
+    try:
+        with torch.device("meta"):
+            return _num_features(name)
+    except (NotImplementedError, RuntimeError):  # a network that reads its own numbers while it is made
+        with torch.random.fork_rng(devices=[]):
+            return _num_features(name)
+
+
+def _num_features(name: str) -> int:
+    if name.startswith(TORCHVISION):
+        from torchvision import models
+
+        own = name.removeprefix(TORCHVISION)
+        options = {"aux_logits": False, "init_weights": False} if own in TRAINED_ON_HALVES else {}
+        return _cut(models.get_model(own, weights=None, **options))
+    import timm
+
+    network = timm.create_model(name.removeprefix(TIMM), num_classes=0).eval()
+    cfg = cast("dict[str, Any]", network.pretrained_cfg)
+    with torch.no_grad():
+        features = network(torch.zeros(1, *cfg.get("input_size", (3, 224, 224))))
+    if features.ndim != 2:
+        raise ValueError(f"{name} must give one vector for an image: it gives {tuple(features.shape[1:])}.")
+    return int(features.shape[1])
+
+
+def _pooled(network: nn.Module, config: BackboneConfig) -> nn.Module:
+    """The network with the pooling of the settings."""
+    if config.pooling is None:
+        return network
+    pool = POOLING[config.pooling]()
+    if config.name.startswith(TIMM):
+        if getattr(network, "output_fmt", "NCHW") != "NCHW":
+            raise _pools_itself(config, "its maps have their channels last")
+        return nn.Sequential(network, pool, nn.Flatten())
+    own = getattr(network, "avgpool", None)
+    if not isinstance(own, nn.AdaptiveAvgPool2d) or own.output_size not in (1, (1, 1)):
+        raise _pools_itself(config, "it has no layer avgpool of one output")
+    network.avgpool = pool
+    return network
+
+
+def _pools_itself(config: BackboneConfig, why: str) -> ValueError:
+    return ValueError(f"{config.name} pools its features itself ({why.rstrip('.')}): remove model.pooling.")
+
+
+def stages(network: nn.Module) -> list[list[nn.Module]]:
+    """The parts of a network that have weights, in its order: the first layer, then stage after stage.
+
+    Its parts are its children; a list of stages, by its name, counts as each of these. What only scales and shifts,
+    such as batch norm, belongs to the part before it.
+    """
+    found: list[list[nn.Module]] = []
+    for part in _unfolded(network):
+        shapes = [values.ndim for values in part.parameters()]
+        if shapes and max(shapes) <= 1 and found:
+            found[-1].append(part)
+        elif shapes:
+            found.append([part])
+    return found
+
+
+def _unfolded(network: nn.Module) -> Iterator[nn.Module]:
+    for name, part in network.named_children():
+        if name in LISTS:
+            yield from _unfolded(part)
+        else:
+            yield part
+
+
+def _frozen(network: nn.Module, config: BackboneConfig) -> list[nn.Module | nn.Parameter]:
+    """What is not trained: parts, and parameters that belong to none, such as the places of patches."""
+    if config.freeze in ("none", "all"):  # all: what pools it, too
+        return []
+    known = stages(network)
+    count = config.freeze if isinstance(config.freeze, int) else 0
+    if count >= len(known):
+        raise ValueError(
+            f"model.freeze must be at most the number of stages: {config.name} has {len(known) - 1} after its first "
+            f'layer, got {count}; use "all" for the whole of it.'
+        )
+    inside = {id(values) for parts in known for part in parts for values in part.parameters()}
+    alone = [values for values in network.parameters() if id(values) not in inside]
+    return [*(part for parts in known[: count + 1] for part in parts), *alone]
+
+
+def _with_published_weights(name: str, channels: int, pooling: dict[str, Any]) -> nn.Module:
+    """The backbone with its weights; unlike the hub's client alone, a missing network is met once, without warnings."""
+    import huggingface_hub as hub
+    import timm
+    from huggingface_hub.utils import logging as hub_logging
+
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.ERROR)
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+        repository = cfg.hf_hub_id if cfg is not None else None
+        if repository is not None:
+            cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
+            if not cached.exists():
+                _reach(repository)
+        return timm.create_model(name, pretrained=True, num_classes=0, in_chans=channels, **pooling)
+    finally:
+        hub_logging.set_verbosity(verbosity)
+
+
+def _reach(repository: str) -> None:
+    """Ask the hub one thing, because its downloads repeat a failed connection for a minute."""
+    import huggingface_hub as hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        hub.get_hf_file_metadata(hub.hf_hub_url(repository, "config.json"))
+    except HfHubHTTPError:  # an answer; whether the weights are there is for the download to say
+        return
