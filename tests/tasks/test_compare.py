@@ -129,6 +129,9 @@ def test_only_what_is_shared_is_compared_and_the_rest_is_said(tmp_path: Path) ->
     assert "swapped and first cannot be compared on unseen: digit differs" in said
     assert "elsewhere holds no embeddings of unseen." in said
     assert "stopped is interrupted and holds no embeddings" in said
+    assert judged(compare_runs([stopped, first, same]))[0]["less"] == "first"
+    with pytest.raises(ValueError, match="same items: fewer than two that differ hold embeddings; give runs"):
+        compare_runs([first, stopped])
     assert said.count("stopped") == 2  # its name, and the folder in the command that finishes it
 
 

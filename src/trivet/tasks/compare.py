@@ -80,7 +80,7 @@ def compare_runs(
         OSError: if the report cannot be written.
     """
     runs = read_runs(paths)
-    sides = sides_of(runs)
+    sides = sorted(sides_of(runs), key=lambda side: not any(run.splits for run in side.runs))  # others cannot be first
     names = _ranked(runs)
     measured = {
         (run.name, split): _measure(run, split, names)
@@ -90,7 +90,7 @@ def compare_runs(
     if not pairs:
         raise ValueError(
             "compared runs must share an evaluation split with the same items: "
-            f"{unlike[0] if unlike else 'none of them holds embeddings'}; give runs on the same data."
+            f"{unlike[0] if unlike else 'fewer than two that differ hold embeddings'}; give runs on the same data."
         )
     places = _places(pairs, measured)
     confidence = 1 - (1 - TOGETHER) / len(places)
