@@ -95,8 +95,8 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(
     make_run(runs / "other", split="unseen", labels=np.arange(40) // 10)
     code, out, err = run(capsys, monkeypatch, *arguments)
     assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in err.splitlines()[-1]  # after what a slow machine says of its progress
+    assert "Traceback" not in err
     assert Path("file.npz").read_bytes() == b"no page"
 
 
