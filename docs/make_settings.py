@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, get_args

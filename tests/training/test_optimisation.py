@@ -23,10 +23,9 @@ from trivet.tasks.train import resume, train
 from trivet.training import RunConfig, TrainingConfig
 from trivet.training.average import decay_at, update_average
 from trivet.training.checkpoint import Progress, load_weights, save_checkpoint
-from trivet.training.choosing import Choosing, ChoosingConfig, load_splits
+from trivet.training.choosing import ChoosingConfig, load_splits, make_choosing
 from trivet.training.fit import fit
 from trivet.training.job import Job
-from trivet.training.journal import recall_of
 from trivet.training.optimizer import make_optimizer, parameter_groups
 from trivet.training.parts import Parts, check_before_data, first_task, in_steps
 from trivet.training.precision import Precision
@@ -264,12 +263,11 @@ def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> No
     assert average is not None
     assert parts.measured is job.task.measured is average
     assert any((one != two).any() for one, two in zip(average.parameters(), model.parameters(), strict=True))
-    by_average, by_model = (recall_of(network, parts.sample, "euclidean") for network in (average, model))
-    assert job.journal.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != by_model["digit"]
-    again = Choosing(settings.choosing, parts.sample, "digit", "euclidean")
-    again.begin(job.untrained)
-    again.look(4, average)
+    again = make_choosing(settings, splits)
+    again.begin(job.untrained, first=True)
+    by_average = again.look(4, average)
     assert parts.choosing.looks[-1] == again.looks[-1]
+    assert job.journal.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.look(4, model)["digit"]
 
     train(settings.model_copy(update={"choosing": ChoosingConfig()}), tmp_path / "saved")
     last = load_file(tmp_path / "saved" / "checkpoints" / "step-00000004.safetensors")
