@@ -50,7 +50,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def unevaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end with their model: their evaluation takes most of the time."""
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_: run.write_record(record))
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
 
 
 def config(**sections: dict[str, Any]) -> RunConfig:

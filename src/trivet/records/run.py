@@ -126,7 +126,8 @@ ChoosingLook = TypedDict(
 class Choice(TypedDict):
     """Which step was the best, and by what.
 
-    `keep` says which model is measured, "last" or "best"; `step` is the best, and `ended` that at which patience ended
+    `keep` says which model is measured, "last" or "best"; `known` counts the training items that are retrieved from as
+    well; `step` is the best, and `ended` that at which patience ended
     the training before the last of the settings.
     """
 
@@ -136,6 +137,7 @@ class Choice(TypedDict):
     split: str
     items: int | None
     classes: int | None
+    known: int | None
     patience: int | None
     step: int | None
     ended: int | None

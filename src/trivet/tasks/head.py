@@ -19,7 +19,11 @@ SOURCE = "the settings of trivet train --vectors or --texts"
 FEWER, FOLDS = 2, 4  # of the training classes, one of which is held out to choose the step; fewer where they are few
 ENOUGH, HELD_OUT = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
 CLASSES, SAMPLES = 32, 8  # of a batch
-STEPS, RATE, LOOKS = 200, 1e-4, 20  # optimiser steps, learning rate, steps between two looks at the held-out classes
+STEPS, LOOKS = 200, 20  # optimiser steps, and those between two looks at the held-out classes
+RATE = (
+    1e-3  # the learning rate at the end; it rises from near 0 over all steps, so that the first looks see small changes
+)
+SEEN = 10_000  # items that a look sees at most, and as many training items beside them
 MARGIN = 0.4
 TUNED, TUNED_CLASSES, TUNED_SAMPLES = 2e-5, 16, 4  # of a network of texts: learning rate, and batch
 
@@ -61,8 +65,8 @@ def head_settings(
         "data": dict(data),
         "model": {"name": "residual", "embedding_dim": width},
         "loss": {"name": "triplet", "margin": MARGIN, "positives": "random", "negatives": "violating"},
-        "training": {"steps": STEPS, "learning_rate": RATE},
-        "evaluation": {"distance": "cosine", "every": LOOKS, "nmi_plus": 2, "map_points": 500},
+        "training": {"steps": STEPS, "learning_rate": RATE, "warmup_steps": STEPS - 1},
+        "evaluation": {"distance": "cosine", "every": LOOKS, "sample": SEEN, "nmi_plus": 2, "map_points": 500},
     }
     if network is not None:
         values["model"] = {"name": network.name}
@@ -76,7 +80,7 @@ def head_settings(
         classes -= -(-classes // folds)
         choosable = True
     if choosable:
-        values["choosing"] = {"keep": "best"}
+        values["choosing"] = {"keep": "best", "measure": "recall@1"}
     most, samples = (CLASSES, SAMPLES) if network is None else (TUNED_CLASSES, TUNED_SAMPLES)
     values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
     settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trivet.config import Config
 from trivet.data import Dataset, Splits, load
-from trivet.evaluation import retrieve_levels
+from trivet.evaluation import Retrieval, retrieve, retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Floats, Integers
 from trivet.models import Embedder, Tokenize, tokenize_of
@@ -38,8 +38,8 @@ class ChoosingConfig(Config):
         "last",
         description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
         "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
-        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps. The "
-        "other one lies in model-last/, or with last in model-best/, where there is something to choose by.",
+        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
+        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one lies in model-last/, or with last in model-best/, where there is something to choose by.",
     )
     measure: str = Field(
         "map@r",
@@ -117,25 +117,39 @@ class Choosing:
     a one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure
     counts, and of equal ones the first.
 
+    Items of classes that are not trained on retrieve from each other and from training items, none of which is right: in
+    use, too, a new class is looked for among those that are known. Retrieved from a few new classes alone, nearly all is
+    right before training, and what a class gains on others does not show.
+
     Args:
         config: see `ChoosingConfig`.
         items: what is looked at.
+        known: training items to retrieve from as well, of other classes than the items; None for none.
         level: the label level that counts.
         distance: how embeddings are compared.
         active: whether the items are such that a step can be chosen by them; if not, a look notes nothing.
 
     Attributes:
-        items, level: see above.
+        items, known, level: see above.
         looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
             lower end of the interval of the gain, None for a single class.
         step: of the best.
         weights: of the best; empty before the first look, and where nothing is chosen.
     """
 
-    def __init__(self, config: ChoosingConfig, items: Dataset, level: str, distance: Metric, *, active: bool) -> None:
+    def __init__(
+        self,
+        config: ChoosingConfig,
+        items: Dataset,
+        known: Dataset | None,
+        level: str,
+        distance: Metric,
+        *,
+        active: bool,
+    ) -> None:
         self.config, self.active = config, active
         self.level = level
-        self.items, self._distance = items, distance
+        self.items, self.known, self._distance = items, known, distance
         self._start: Seen | None = None
         self.looks: list[dict[str, Any]] = []
         self.step = 0
@@ -188,7 +202,7 @@ class Choosing:
     def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
         """The section "choosing" of the run record; None where there is nothing to choose by.
 
-        {"keep", "measure", "level", "split", "items", "classes", "patience", "step": the best, "ended": the step at
+        {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from, "patience", "step": the best, "ended": the step at
         which patience ended the training before the last one, or None, "looks"}.
         """
         if not self.active:
@@ -200,6 +214,7 @@ class Choosing:
             "split": split,
             "items": len(self.items),
             "classes": len(np.unique(self.items.labels[self.level])),
+            "known": 0 if self.known is None else len(self.known),
             "patience": self.config.patience,
             "step": self.step,
             "ended": self.ended if self.ended != steps else None,
@@ -207,8 +222,8 @@ class Choosing:
         }
 
     @property
-    def _measure(self) -> list[str]:
-        return [self.config.measure, self.level]
+    def _measure(self) -> list[str | int]:
+        return [self.config.measure, self.level, 0 if self.known is None else len(self.known)]
 
     def _note(self, step: int, model: Embedder, seen: Seen) -> None:
         assert self._start is not None
@@ -229,23 +244,56 @@ class Choosing:
         self.looks.append(look)
 
     def _seen(self, model: Embedder) -> Seen:
-        names = list(dict.fromkeys((self.config.measure, RECALL) if self.active else (RECALL,)))
         embeddings = embed(model, self.items.inputs, reporter("embedding held-out items"))
-        finite = bool(np.isfinite(embeddings).all())
-        asked = self.items.asked(embeddings if finite else np.zeros_like(embeddings))
-        found = retrieve_levels(**asked, measures=names, distance=self._distance)
-        own = found[self.level]
-        values = own.values[:, [own.measures.index(name) for name in (names[0], RECALL)]]
+        known = None if self.known is None else embed(model, self.known.inputs, reporter("embedding training items"))
+        finite = bool(np.isfinite(embeddings).all()) and (known is None or bool(np.isfinite(known).all()))
+        if not finite:
+            embeddings = np.zeros_like(embeddings)
+            known = None if known is None else np.zeros_like(known)
+        measures = list(dict.fromkeys((self.config.measure, RECALL)))
+        asked = self.items.asked(embeddings)
+        if known is None:
+            found = retrieve_levels(**asked, measures=measures if self.active else (RECALL,), distance=self._distance)
+            own, recall = found[self.level], found
+        else:
+            own = self._retrieved(embeddings, known, measures)
+            recall = retrieve_levels(**asked, measures=(RECALL,), distance=self._distance)
+        values = own.values[:, [own.measures.index(name) for name in (measures if self.active else [RECALL])]]
+        if values.shape[1] == 1:  # the measure is recall@1, or nothing is chosen
+            values = np.repeat(values, 2, axis=1)
         if not finite:
             return Seen(np.zeros_like(values), own.classes, {})
-        return Seen(values, own.classes, {level: one.mean()[RECALL] for level, one in found.items()})
+        return Seen(values, own.classes, {level: one.mean()[RECALL] for level, one in recall.items()})
+
+    def _retrieved(self, embeddings: np.ndarray, known: np.ndarray, measures: Sequence[str]) -> Retrieval:
+        """The items retrieved from each other and from the training items, none of which is of their classes."""
+        labels = self.items.labels[self.level]
+        others = np.full(len(known), len(self.items.names[self.level]))
+        return retrieve(
+            embeddings,
+            labels,
+            gallery=np.concatenate([embeddings, known]),
+            gallery_labels=np.concatenate([labels, others]),
+            own=np.arange(len(labels)),
+            measures=measures,
+            distance=self._distance,
+        )
 
 
 def make_choosing(config: RunConfig, splits: Splits) -> Choosing:
     """What chooses a step of a run by a sample of the items that are followed."""
     items = evaluation_sample(splits.evaluation[followed(splits)], config.evaluation.sample, seed=config.seed)
     level, distance = config.choosing.level or splits.level, config.evaluation.distance
-    return Choosing(config.choosing, items, level, distance, active=chosen_by(splits) is not None)
+    known = None
+    if chosen_by(splits) is not None and items.protocol is None and _apart(items, splits.train, level):
+        known = evaluation_sample(splits.train, config.evaluation.sample, seed=config.seed)
+    return Choosing(config.choosing, items, known, level, distance, active=chosen_by(splits) is not None)
+
+
+def _apart(items: Dataset, others: Dataset, level: str) -> bool:
+    """Whether two sets of items have no class of a level in common."""
+    one, two = ({part.names[level][label] for label in np.unique(part.labels[level])} for part in (items, others))
+    return not one & two
 
 
 def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> dict[str, Any] | None:
