@@ -289,12 +289,15 @@ def test_k_means_counts_its_iterations_and_finds_the_same_clusters(
     means = faiss.Kmeans(5, 40, niter=25, nredo=3, seed=7, min_points_per_centroid=1, max_points_per_centroid=300)
     means.train(rows)
     nearest = means.index.search(rows, 1)[1][:, 0]
-    for long, told in ((10**9, [25, 50, 75]), (1, list(range(1, 76)))):
+    for long in (10**9, 1):
         heard.clear()
         monkeypatch.setattr(clustering, "LONG", long)
         found = clustering.cluster(points, 40, seed=7, restarts=3)
         assert found.assignment.tolist() == nearest.tolist()
-        assert [done for title, done, _ in heard if title == "k-means, 40 clusters"] == told
+        told = [done for title, done, _ in heard if title == "k-means, 40 clusters"]
+        # Where an iteration is long each is told, until nothing moves any more.
+        assert told == [25, 50, 75] if long > 1 else {1, 2, 3, 25, 26, 27, 50, 51, 52, 75} <= set(told)
+        assert told == sorted(told)
 
 
 def stopped(command: str, at: str, monkeypatch: pytest.MonkeyPatch, before: Callable[[], None]) -> None:

@@ -84,7 +84,7 @@ class Scripted(CollapseMonitor):
         return [event]
 
 
-def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> RunRecord:
+def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any, **__: Any) -> RunRecord:
     """In place of an evaluation, which takes longer than the training here."""
     whole = run.write_record(record)
     write_run_report(whole, run.path / REPORT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -117,19 +118,23 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     scale = float(points.abs().max()) or 1.0
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
     best, least = rows[:0], math.inf
+
+    def said(before: int, done: int) -> None:
+        report(f"k-means, {k} clusters", before + done, restarts * ITERATIONS)
+
     for start in range(restarts):
         order = np.empty(len(rows), np.int32)
         faiss.rand_perm(faiss.swig_ptr(order), len(rows), seed + 1 + start * NEXT_START)
         centres = rows[order[:k]]
-        report(f"k-means, {k} clusters", start, restarts)
+        before = start * ITERATIONS
         if rows.size * k > LONG:
-            centres, inertia = settle(rows, centres, ITERATIONS)
+            centres, inertia = settle(rows, centres, ITERATIONS, partial(said, before))
         else:
             means = train(rows, centres, ITERATIONS)
             centres, inertia = means.centroids, float(means.obj[-1])
+        said(before, ITERATIONS)
         if not start or inertia < least:
             best, least = centres, inertia
-    report(f"k-means, {k} clusters", restarts, restarts)
     with work(f"items of {k} clusters"):
         index = faiss.IndexFlatL2(rows.shape[1])
         index.add(best)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ def train(rows: Rows, centres: Rows, iterations: int) -> Any:
     return means
 
 
-def settle(rows: Rows, centres: Rows, iterations: int) -> tuple[Rows, float]:
+def settle(
+    rows: Rows, centres: Rows, iterations: int, progress: Callable[[int], None] = lambda done: None
+) -> tuple[Rows, float]:
     """The centres after so many iterations, and the inertia before the last: those of `train`, up to rounding.
 
     A row whose centre stays where it is can only change to one that moved. One whose centre moved is compared with all
@@ -36,13 +39,15 @@ def settle(rows: Rows, centres: Rows, iterations: int) -> tuple[Rows, float]:
     Args:
         rows: `(N, d)`.
         centres: `(k, d)` to begin from, k < N.
+        progress: called with the number of iterations done, after each but the last.
 
     Source:
         The idea of a bound on what cannot have changed: Elkan, "Using the triangle inequality to accelerate k-means",
         ICML 2003; here without the inequality.
     """
     squared, nearest = _search(rows, centres)
-    for _ in range(iterations - 1):
+    for done in range(1, iterations):
+        progress(done)
         means = _means(rows, nearest, centres)
         moved = (means != centres).any(axis=1)
         if not moved.any():

@@ -39,7 +39,8 @@ class ChoosingConfig(Config):
         description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
         "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
         "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
-        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one lies in model-last/, or with last in model-best/, where there is something to choose by.",
+        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one "
+        "lies in model-last/, or with last in model-best/, where there is something to choose by.",
     )
     measure: str = Field(
         "map@r",
@@ -117,9 +118,9 @@ class Choosing:
     a one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure
     counts, and of equal ones the first.
 
-    Items of classes that are not trained on retrieve from each other and from training items, none of which is right: in
-    use, too, a new class is looked for among those that are known. Retrieved from a few new classes alone, nearly all is
-    right before training, and what a class gains on others does not show.
+    Items of classes that are not trained on retrieve from each other and from training items, none of which is right:
+    in use, too, a new class is looked for among those that are known. Among a few new classes alone nearly all is right
+    before training, and what is gained among many does not show.
 
     Args:
         config: see `ChoosingConfig`.
@@ -202,8 +203,9 @@ class Choosing:
     def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
         """The section "choosing" of the run record; None where there is nothing to choose by.
 
-        {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from, "patience", "step": the best, "ended": the step at
-        which patience ended the training before the last one, or None, "looks"}.
+        {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from as well,
+        "patience", "step": the best, "ended": the step at which patience ended the training before the last one, or
+        None, "looks"}.
         """
         if not self.active:
             return None
