@@ -5,7 +5,9 @@
     TRIVET_DATA=... .venv/bin/python benchmarks/fine_tuning.py examples/texts_finetuned.toml --runs FOLDER \\
         --set data.path=FILE --set model.name=text:FOLDER
 
-Everything but the loss is as in the settings file. The losses are those of `LOSSES`, each with random and with easy
+Everything but the loss is as in the settings file, but that all training classes are trained on: a class that is held
+out to choose the step by is one less to learn from. The number of steps is given by --set training.steps, from runs of
+the settings as they are, which choose by classes held out. The losses are those of `LOSSES`, each with random and with easy
 positives, for each seed. A finished run is not trained again. The table goes to standard output and, with all that it
 was made from, to benchmarks/results/fine_tuning_NAME.json.
 
@@ -47,6 +49,8 @@ def settings(file: Path, changes: list[str], loss: str, positives: str, seed: in
     """The settings of one run."""
     values = tomllib.loads(file.read_text())
     values |= {"loss": LOSSES[loss] | {"positives": positives}, "seed": seed}
+    values.pop("choosing", None)
+    values["data"].pop("folds", None)
     return resolved(RunConfig.parse(overridden(values, changes), source=str(file)))
 
 
@@ -67,7 +71,7 @@ def row(record: RunRecord) -> dict[str, Any]:
     values = {one["name"]: one["levels"][level] for one in record["evaluation"][split]}
     return {
         "split": split,
-        "step": None if record["choosing"] is None else record["choosing"]["step"],
+        "step": record["step"],
         "recall@1": {name: one[RECALL] for name, one in values.items()},
         "map@r": {name: one["map@r"] for name, one in values.items()},
         "compared": list(record["comparisons"][split][level]),
@@ -140,8 +144,8 @@ def table(runs: dict[str, Any], losses: list[str], seeds: list[int]) -> str:
     first = next(iter(runs.values()))
     names = [name for name in first["recall@1"] if name != "trained"]
     lines = [
-        f"| | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | gain, least lower end | MAP@R | step kept |",
-        "|---" * (len(seeds) + 5) + "|",
+        f"| | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | gain, least lower end | MAP@R |",
+        "|---" * (len(seeds) + 4) + "|",
     ]
     start = next(name for name in ("zero-shot backbone", "untrained network") if name in names)
     for loss in losses:
@@ -155,13 +159,12 @@ def table(runs: dict[str, Any], losses: list[str], seeds: list[int]) -> str:
             lines.append(
                 f"| {loss}, {positives} positives | {' | '.join(f'{value:.1f}' for value in recalls)} | "
                 f"{statistics.fmean(recalls):.1f}{spread} | {gain:+.1f}, {low:+.1f} | "
-                f"{100 * statistics.fmean(one['map@r']['trained'] for one in some):.1f} | "
-                f"{', '.join(str(one['step']) for one in some)} |"
+                f"{100 * statistics.fmean(one['map@r']['trained'] for one in some):.1f} |"
             )
     for name in names:
         values = [f"{100 * runs[f'{losses[0]}-random-{seed}']['recall@1'][name]:.1f}" for seed in seeds]
         mean = 100 * statistics.fmean(one["map@r"][name] for one in runs.values())
-        lines.append(f"| {name} | {' | '.join(values)} | | | {mean:.1f} | |")
+        lines.append(f"| {name} | {' | '.join(values)} | | | {mean:.1f} |")
     return "\n".join(lines)
 
 
