@@ -6,7 +6,7 @@
 Decoding alone: `trivet.data.images.decode_files` on the files of the same batches, to the size that batches are cut
 from, and with as many threads, but no batch is made; and Pillow with libjpeg in one thread, `open`, `convert`,
 `resize`. The loader: batches of 16 x 8 with crops at random places and mirroring from files (`memory_gb = 0`), with 0,
-1 and 2 workers.
+1 and 2 workers; the clock starts when each worker has given one batch.
 Medians of alternating rounds in one process. Vectors and tables: a fresh process each, beside one that only imports.
 Results in benchmarks/results/data.{json,md}.
 """
@@ -54,46 +54,54 @@ def images(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
     files = [[inputs.sources[row] for row in inputs.rows[index].tolist()] for index in indices]
     count = sum(map(len, files))
 
-    def pillow() -> None:
+    def pillow() -> float:
+        began = time.perf_counter()
         for some in files:
             for file in some:
                 assert isinstance(file, Path)
                 with Image.open(file) as image:
                     image.draft("RGB", (2 * RESIZE, 2 * RESIZE))
                     image.convert("RGB").resize((RESIZE, RESIZE), Image.Resampling.BICUBIC)
+        return count / (time.perf_counter() - began)
 
-    def decoding() -> None:
+    def decoding() -> float:
+        began = time.perf_counter()
         for some in files:
             decode_files(some, size=inputs.frame.cover, channels=3, into=None)
+        return count / (time.perf_counter() - began)
 
-    def loader(workers: int) -> Callable[[], None]:
+    def loader(workers: int) -> Callable[[], float]:
         batches = Batches(train, level, plan, augmentation(config), seed=0, start=0, steps=steps)
 
-        def run() -> None:
-            seen = sum(len(batch[0]) for batch in DataLoader(batches, batch_size=None, num_workers=workers))
-            assert seen == count
+        def run() -> float:
+            came, sizes = [time.perf_counter()], [0]
+            for images, _ in DataLoader(batches, batch_size=None, num_workers=workers):
+                came.append(time.perf_counter())
+                sizes.append(len(images))
+            assert sum(sizes) == count
+            first[f"{workers} workers"].append(came[1] - came[0])
+            return sum(sizes[workers + 1 :]) / (came[-1] - came[workers])
 
         return run
 
+    first: dict[str, list[float]] = {f"{workers} workers": [] for workers in (0, 1, 2)}
     ways = {"Pillow, one thread": pillow, "decoding alone": decoding} | {
         f"loader, {workers} workers": loader(workers) for workers in (0, 1, 2)
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            began = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - began)
-    alone = statistics.median(seconds["decoding alone"])
+            rates[name].append(way())
     return {
         "images": count,
         "rounds": rounds,
-        "rates": {name: count / statistics.median(values) for name, values in seconds.items()},
+        "rates": {name: statistics.median(values) for name, values in rates.items()},
         "ratios": {
-            name: statistics.median(a / b for a, b in zip(seconds["decoding alone"], values, strict=True))
-            for name, values in seconds.items()
+            name: statistics.median(b / a for a, b in zip(rates["decoding alone"], values, strict=True))
+            for name, values in rates.items()
         },
-        "seconds_alone": alone,
+        "first_batch_seconds": {name: statistics.median(values) for name, values in first.items()},
+        "load": os.getloadavg()[0],
     }
 
 
@@ -103,17 +111,20 @@ from pathlib import Path
 began = time.perf_counter()
 {code}
 seconds = time.perf_counter() - began
-peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(json.dumps([seconds, int(peak.split()[1]) / 1024]))
+status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+print(json.dumps([seconds, *(int(status[key].split()[0]) / 1024 for key in ("VmHWM", "RssAnon"))]))
 """
 
 
-def fresh(before: str, code: str) -> tuple[float, float]:
-    """Seconds that the code takes in a process of its own, and the largest memory of the process in MiB."""
+def fresh(before: str, code: str) -> tuple[float, float, float]:
+    """Seconds that the code takes in a process of its own, and memory in MiB: the most it had, and its own at the end.
+
+    Its own is without the pages of files that it has mapped, which the kernel takes back where memory is short.
+    """
     script = before + MEASURED.format(code=code)
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    seconds, memory = json.loads(done.stdout.splitlines()[-1])
-    return seconds, memory
+    seconds, most, own = json.loads(done.stdout.splitlines()[-1])
+    return seconds, most, own
 
 
 IMPORTS = """
@@ -141,7 +152,7 @@ def vectors(folder: Path) -> dict[str, Any]:
     del embeddings
     (folder / "v.csv").write_text("class\n" + "".join(f"c{i % 1000}\n" for i in range(VECTORS)))
     settings = {"name": "vectors", "path": str(folder / "v.npy")}
-    base = fresh(IMPORTS, "pass")[1]
+    _, base, base_own = fresh(IMPORTS, "pass")
     opened = fresh(IMPORTS, LOAD.format(settings=settings))
     trained = fresh(IMPORTS, LOAD.format(settings=settings) + ONE_BATCH)
     return {
@@ -151,8 +162,10 @@ def vectors(folder: Path) -> dict[str, Any]:
         "imports_mib": base,
         "open_seconds": opened[0],
         "open_mib": opened[1] - base,
+        "open_own_mib": opened[2] - base_own,
         "batch_seconds": trained[0],
         "batch_mib": trained[1] - base,
+        "batch_own_mib": trained[2] - base_own,
     }
 
 
@@ -164,8 +177,8 @@ def table(folder: Path) -> dict[str, Any]:
     # What follows checks and decodes the images.
     before = "from pathlib import Path\nfrom trivet.data import table\ntable.load_listing = lambda *given: None\n"
     before += "table.replace = lambda splits, **changes: splits\n"
-    seconds, memory = fresh(before, code)
-    return {"rows": VECTORS, "seconds": seconds, "mib": memory - fresh(before, "pass")[1]}
+    seconds, most, _ = fresh(before, code)
+    return {"rows": VECTORS, "seconds": seconds, "mib": most - fresh(before, "pass")[1]}
 
 
 def page(results: dict[str, Any]) -> str:
@@ -181,7 +194,11 @@ def page(results: dict[str, Any]) -> str:
         lines += [
             "",
             f"{found['images']:,} images of a round in batches of {BATCH[0]} x {BATCH[1]}, resized to {RESIZE} and cut "
-            f"to {SIZE} pixels; medians of {found['rounds']} alternating rounds. The ratio is of pairs in one round.",
+            f"to {SIZE} pixels; medians of {found['rounds']} alternating rounds, at a load of {found['load']:.1f}. The "
+            "ratio is of pairs in one round. The loader is timed once each worker has given a batch; the first "
+            "comes after "
+            + ", ".join(f"{seconds:.2f} s with {name}" for name, seconds in found["first_batch_seconds"].items())
+            + ".",
             "",
             "| way | images/s | of decoding alone |",
             "|---|---|---|",
@@ -193,7 +210,9 @@ def page(results: dict[str, Any]) -> str:
             f"{found['rows']:,} vectors of {found['dimension']} dimensions, {found['file_mib']:,.0f} MiB in npy "
             f"with classes in csv: open after {found['open_seconds']:.1f} s with {found['open_mib']:,.0f} MiB "
             f"beyond what the imports take, the first batch of 128 after {found['batch_seconds']:.1f} s with "
-            f"{found['batch_mib']:,.0f} MiB.",
+            f"{found['batch_mib']:,.0f} MiB. Of these, {found['open_own_mib']:,.0f} and {found['batch_own_mib']:,.0f} "
+            "MiB are the process's own, for ids, labels and batch; the rest are pages of the file, which the kernel "
+            "takes back where memory is short.",
         ]
     if found := results.get("table"):
         lines += [
@@ -209,7 +228,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["images"], choices=["images", "vectors", "table"])
     parser.add_argument("--images", type=Path, help="folder of JPEG images")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10, help="batches of a round")
+    parser.add_argument("--steps", type=int, default=20, help="batches of a round")
     args = parser.parse_args()
     path = RESULTS / "data.json"
     results = json.loads(path.read_text()) if path.exists() else {}

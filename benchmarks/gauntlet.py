@@ -39,8 +39,9 @@ from trivet.losses import TripletLoss
 from trivet.models import build
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
-from trivet.training.fit import Batches, make_optimizer, step_seed
+from trivet.training.fit import Batches, step_seed
 from trivet.training.job import Job
+from trivet.training.optimizer import make_optimizer
 from trivet.training.parts import Parts
 from trivet.training.run_folder import RunFolder
 
@@ -247,7 +248,7 @@ def trace(run: Run) -> dict[str, Any]:
         samples_per_class=config.batch.samples_per_class,
         seed=config.seed,
     )
-    steps = config.training.steps
+    steps = config.training.num_steps
     looks_at = {0, 1, 2, 5, 10, 15, 20, 30, 40, 60, 80, *range(100, steps, 20), steps}
     looks = []
     monitor = CollapseMonitor()

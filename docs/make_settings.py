@@ -117,11 +117,11 @@ def settings() -> str:
     }  # fmt: skip
     for name, model in sections.items():
         parts.append(f"## [{name}]\n\n{table(model)}\n")
-        if name == "model":
-            parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
         if model is ModelConfig:
             shared = [key for key in ModelConfig.model_fields if key != "embedding_dim"]
             parts.append(f'### name = "text:NAME"\n\n{TEXTS}\n\n{table(TextNetworkConfig, without=shared)}\n')
+        if name == "model":
+            parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
     parts.append(losses())
     return "\n".join(parts)
 

@@ -116,7 +116,7 @@ def in_shop(root: Path) -> Path:
     rows, boxes = [], []
     for item in range(4):
         for photo, part in enumerate(("train", "train") if item < 2 else ("query", "gallery", "gallery")):
-            path = f"img/WOMEN/Tees/id_{item:08d}/{photo}_front.jpg"
+            path = f"img/{('WOMEN/Tees', 'MEN/Tees')[item % 2]}/id_{item:08d}/{photo}_front.jpg"
             picture(root / path, 10 * item + photo)
             rows.append((path, f"id_{item:08d}", part))
             boxes.append((path, 1, 1, *[SIDE // 2] * 4))  # the last bright pixel alone, counted from 1

@@ -31,3 +31,7 @@ def write_forecast_report(record: Mapping[str, Any], path: Path) -> None:
 
 def write_demo_report(record: Mapping[str, Any], path: Path) -> None:
     reports.write_demo_report(records.complete(records.DemoRecord, record), path)
+
+
+def write_compare_report(record: Mapping[str, Any], path: Path) -> None:
+    reports.write_compare_report(records.complete(records.CompareRecord, record), path)

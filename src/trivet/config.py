@@ -63,7 +63,12 @@ class Config(BaseModel):
             raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
         except ValueError as error:
             raise ValueError(f"{path} must be a TOML file: {error}.") from None
-        return cls.parse(overridden(values, overrides), source=str(path))
+        return cls.parse(cls.with_overrides(values, overrides), source=str(path))
+
+    @classmethod
+    def with_overrides(cls, values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """See `overridden`; for settings of which some take the place of others."""
+        return overridden(values, overrides)
 
     def to_toml(self) -> str:
         """The settings, whole, as TOML; a value of None is left out, which reads back as None."""

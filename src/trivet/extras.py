@@ -15,6 +15,9 @@ EXTRAS = {  # module -> extra; all others are of the extra `train`
     "onnxruntime": "export",
     "onnxscript": "export",
     "optuna": "sweep",
+    "tensorboard": "loggers",
+    "mlflow": "loggers",
+    "wandb": "loggers",
 }
 
 

@@ -18,7 +18,19 @@ SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 DECISION_FILE = ("id", "decision", "label")
 EMBEDDED, CLEANED = "trivet.model", "trivet.decisions"
 # What the folders inside the folders that commands write hold.
-RUN_FOLDER = ("checkpoints/step-*.safetensors", "model/model.safetensors", "model/model.json", "embeddings/*.parquet")
+RUN_FOLDER = (
+    "checkpoints/step-*.safetensors",
+    *(
+        f"{model}/model.{ending}"
+        for model in ("model", "model-last", "model-best")
+        for ending in ("safetensors", "json")
+    ),
+    "embeddings/*.parquet",
+    "logs/loggers.json",
+    "logs/mlflow.db*",
+    "logs/tensorboard/*",
+    *(f"logs/wandb{'/*' * depth}" for depth in range(1, 6)),
+)
 FIGURE_FOLDER = ("figures/*.csv", "figures/*.svg", "figures/*.png")
 
 

@@ -72,9 +72,9 @@ class Shown:
         self._works: list[Work] = []
         self._process, self._lock = os.getpid(), threading.Lock()
 
-    def open(self, title: str, total: float = 0) -> Work:
+    def open(self, title: str, total: float = 0, done: float = 0) -> Work:
         """Begin a work that `close` ends."""
-        work = Work(title, self._clock(), total=total, opened=True)
+        work = Work(title, self._clock(), done, total, first=done, opened=True)
         self._works.append(work)
         self.look()
         return work
@@ -92,15 +92,19 @@ class Shown:
         self.look()
 
     def report(self, title: str, done: float, total: float, note: str = "") -> None:
-        """Note how far a work is, the last one begun or a new one inside the last one opened."""
+        """Note how far a work is: one begun before, whose inner ones are over, or a new one in the last opened."""
         if os.getpid() != self._process:  # a worker that loads data has this object, too
             return
-        last = self._works[-1] if self._works else None
-        if last is None or last.title != title:
-            if last is not None and not last.opened:
+        place = next((place for place, work in enumerate(self._works) if work.title == title), None)
+        if place is None:
+            if self._works and not self._works[-1].opened:
                 self._works.pop()
-            last = Work(title, self._clock(), done, total, first=done)
-            self._works.append(last)
+            self._works.append(Work(title, self._clock(), done, total, first=done))
+        else:
+            del self._works[place + 1 :]
+        last = self._works[-1]
+        if done < last.done:  # it goes on from an earlier part
+            last.began, last.first = self._clock(), done
         last.done, last.total, last.note = done, total, note
         self.look()
         if done >= total and not last.opened and last in self._works:
@@ -211,15 +215,19 @@ def reporter(title: str) -> Callable[[int, int], None]:
     return partial(report, title)
 
 
-def work(title: str) -> AbstractContextManager[object]:
-    """A work that cannot be counted, or whose parts are works themselves: `with work("k-means"): ...`."""
+def work(title: str, done: float = 0, total: float = 0) -> AbstractContextManager[object]:
+    """A work that cannot be counted, or whose parts are works themselves: `with work("k-means"): ...`.
+
+    Args:
+        done, total: parts, where they are counted: `report` of the same title then says how far it is.
+    """
     line = _shown.get()
-    return nullcontext() if line is None else _opened(line, title)
+    return nullcontext() if line is None else _opened(line, title, total, done)
 
 
 @contextmanager
-def _opened(line: Shown, title: str, total: float = 0) -> Iterator[Work]:
-    opened = line.open(title, total)
+def _opened(line: Shown, title: str, total: float = 0, done: float = 0) -> Iterator[Work]:
+    opened = line.open(title, total, done)
     try:
         yield opened
     finally:

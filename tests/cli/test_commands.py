@@ -268,8 +268,7 @@ def wrap(
 def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lightning has put back by then what it found."""
-    wrap("lightning.Trainer._teardown", monkeypatch, after=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    wrap("trivet.training.fit._Signals.__exit__", monkeypatch, before=lambda: os.kill(os.getpid(), signal.SIGTERM))
     code, out, err = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, json.loads(out)["status"]) == (1, "interrupted")
     assert "before the evaluation was complete; continue with trivet evaluate" in err.splitlines()[-1]
@@ -281,7 +280,7 @@ def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
     ("moment", "number"),
     [
         ("tasks.train.load_splits", signal.SIGTERM),
-        ("training.fit.Task.configure_optimizers", signal.SIGTERM),
+        ("training.fit.Task.move", signal.SIGTERM),
         ("training.job.Job.checkpoint", signal.SIGTERM),
         ("training.job.Job.checkpoint", signal.SIGHUP),
         ("training.job.Job._after_step", signal.SIGTERM),
@@ -301,7 +300,7 @@ def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
         Path("runs/small", name).write_text(text)
 
     def ask() -> None:
-        """Once while Lightning is at work, which notes the request; else until it is granted."""
+        """Once while the loop is at work, which notes the request; else until it is granted."""
         for _ in range(2 if moment.endswith("_after_step") else 1):
             os.kill(os.getpid(), number)
         for _ in range(0 if "Task" in moment else 600):

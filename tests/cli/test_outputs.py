@@ -18,6 +18,7 @@ from trivet.outputs import PER_CLASS, SUSPECTS, Output, OutputFolder, check_outp
 from trivet.tables import write_embeddings
 
 READ = {  # command -> what it must be given beside an output, and what of it it reads
+    "compare": ("run", "run"),
     "diagnose": ("e.npz", "e.npz"),
     "evaluate": ("e.npz", "e.npz"),
     "audit": ("e.npz", "e.npz"),
@@ -34,6 +35,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
 }
 FOLDERS = ("train", "index", "export", "demo", "simulate")
 OWN = {  # how a file begins that the option wrote before
+    "compare --report": page_start("compare"),
     "diagnose --report": page_start("diagnosis"),
     "evaluate --report": page_start("evaluation"),
     "evaluate --per-class": ",".join(PER_CLASS).encode() + b",recall@1\n",

@@ -25,7 +25,7 @@ def test_grey_images_are_repeated_to_three_channels() -> None:
     assert inputs.shape == (3, 2, 2)
     batch = inputs.batch(np.array([0]))
     assert batch.is_contiguous()
-    assert [(channel * 255).flatten().round().tolist() for channel in batch[0]] == [[10, 20, 30, 40]] * 3
+    assert [channel.flatten().tolist() for channel in batch[0]] == [[10, 20, 30, 40]] * 3
 
 
 def test_pooling_is_the_exact_mean_of_patches() -> None:
@@ -53,7 +53,7 @@ def test_files_that_break_during_a_run_are_an_error(tmp_path: Path) -> None:
     for i, path in enumerate(paths):
         Image.new("RGB", (8, 8), (i, 100, 200)).save(path)
     inputs = FileInputs(paths, Frame(3, (4, 4)), np.arange(3)).subset(np.array([2, 0]))
-    assert (inputs.batch(np.array([0, 1]))[:, 0, 0, 0] * 255).tolist() == [2, 0]
+    assert inputs.batch(np.array([0, 1]))[:, 0, 0, 0].tolist() == [2, 0]
     assert inputs.show(0).getpixel((0, 0)) == (2, 100, 200)
     paths[2].unlink()
     with pytest.raises(ValueError, match=r"2\.png could be decoded when the run began"):

@@ -186,7 +186,7 @@ def function(): ...
         ({"extar": 1}, "unknown setting 'extar'; did you mean 'extra'"),
         ({"extra": "x"}, "extra = 'x' cannot be used"),
         ({"width": 3}, "width is for conv2, conv3, conv4, mlp only"),
-        ({"pretrained": True}, "pretrained weights exist for timm models only"),
+        ({"pretrained": True}, "pretrained weights exist for backbones only"),
         ({"extra": 1}, r"must map inputs \(B, 5\) to embeddings \(B, 4\): two gave \(2, 5\)"),
         ({"extra": -9}, r"must be a network for inputs of shape \(5,\), made with input_shape and embedding_dim: "),
     ],

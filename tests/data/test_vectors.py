@@ -198,3 +198,25 @@ def test_an_encoder_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     loaded(path, "texts", encoder="maxi")
     loaded(texts_file(tmp_path, ".csv", texts()[:-1]), "texts", encoder="mini")
     assert asked[1:] == [("maxi", 24), ("mini", 23)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_other_columns_of_vectors_and_texts_are_kept(tmp_path: Path, suffix: str) -> None:
+    price = np.where(np.arange(24) == 3, np.nan, np.arange(24) + 0.5)
+    link = np.array([f"x/{i}" for i in range(24)])
+    found = loaded(saved(tmp_path, price=price, link=link), levels=["tree"], level="tree")
+    for part in (found.train, *found.evaluation.values()):
+        rows = [int(id.removeprefix("t")) for id in part.ids]
+        assert list(part.columns) == ["group", "price", "link"]
+        assert part.columns["link"] == tuple(link[rows])
+        assert part.columns["price"] == tuple("" if row == 3 else f"{row}.5" for row in rows)
+    rows = [row | {"link": f"x/{i}"} for i, row in enumerate(texts())]
+    path = tmp_path / f"texts{suffix}"
+    if suffix == ".csv":
+        lines = [",".join((row["text"], row["tree"], row["link"])) for row in rows]
+        path.write_text("\n".join(["text,tree,link", *lines]))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train = loaded(path, "texts").train
+    assert list(train.columns) == ["text", "link"]
+    assert [train.columns["link"][i].removeprefix("x/") for i in range(12)] == list(train.ids)

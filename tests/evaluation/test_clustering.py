@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trivet.evaluation import cluster, nmi, nmi_plus
+from trivet.evaluation import cluster, kmeans, nmi, nmi_plus
 from trivet.evaluation.clustering import Average, Information, ami
 from trivet.evaluation.intervals import Over, bootstrap
+from trivet.evaluation.kmeans import settle, train
 
 LABELS = [0, 0, 1, 0, 1, 1, 0, 2]
 
@@ -137,6 +138,30 @@ def test_the_same_seed_gives_the_same_clusters_without_a_word(capfd: pytest.Capt
 def test_restarts_lower_the_inertia() -> None:
     points = np.random.default_rng(0).normal(size=(200, 4))
     assert cluster(points, 20, seed=0, restarts=10).inertia < cluster(points, 20, seed=0, restarts=1).inertia
+
+
+@pytest.mark.parametrize("copies", [1, 8], ids=["different rows", "many equal ones, so empty clusters"])
+def test_what_did_not_move_need_not_be_compared(copies: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(3000 // copies, 32)).astype(np.float32)
+    rows = np.tile(rows, (copies, 1))
+    begun = rows[np.random.default_rng(1).permutation(len(rows))[:250]]
+    means = begun
+    for _ in range(25):  # step by step: faiss ends where the inertia stays
+        step = train(rows, means, 1)
+        means = step.centroids
+    centres, inertia = settle(rows, begun, 25)
+    np.testing.assert_allclose(centres, means, rtol=0, atol=1e-5)
+    assert inertia == pytest.approx(step.obj[-1], rel=1e-5)
+
+
+def test_k_means_ends_where_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    search = kmeans._search
+    monkeypatch.setattr(kmeans, "_search", lambda rows, centres: searched.append(len(centres)) or search(rows, centres))
+    rows = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
+    settle(rows, rows[:300], 25)
+    assert len(searched) < 20
+    assert min(searched) < 100
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])

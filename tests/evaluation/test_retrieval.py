@@ -238,6 +238,9 @@ def test_tensors_count_like_arrays() -> None:
         (lambda: neighbours(V8, [0], 0), "7 other items: got 0"),
         (lambda: neighbours(V8, [8], 1), "from 0 to 7"),
         (lambda: neighbours(V8, [-1], 1), "from 0 to 7"),
+        (lambda: nearest_pairs(V8, V8_LABELS, sample=np.array([3, 3])), "different row numbers from 0 to 7"),
+        (lambda: nearest_pairs(V8, V8_LABELS, sample=np.array([8])), "different row numbers from 0 to 7"),
+        (lambda: nearest_pairs(V8, V8_LABELS, sample=np.array([0.5])), "got float64"),
         (lambda: neighbours(V8, np.array([0.0]), 1), "row numbers"),
     ],
 )
@@ -267,6 +270,15 @@ def test_nearest_pairs_equal_the_definition(rows: int | None, monkeypatch: pytes
             assert found[i] == best
             assert value[i] == pytest.approx(best_similarity if best >= 0 else math.nan, abs=1e-12, nan_ok=True)
     assert pairs.positive[:2].tolist() == [-1, -1]
+
+
+def test_nearest_pairs_of_some_items_are_theirs_among_all() -> None:
+    generator = np.random.default_rng(0)
+    points, labels = generator.integers(-2, 3, (600, 3)) + 0.5, generator.integers(0, 5, 600)
+    sample = np.flatnonzero(generator.random(600) < 0.5)
+    some, every = nearest_pairs(points, labels, sample=sample), nearest_pairs(points, labels)
+    for name in ("positive", "negative", "s_ap", "s_an"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(every, name)[sample])
 
 
 def test_a_single_class_has_no_nearest_negative() -> None:

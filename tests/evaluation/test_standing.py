@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -218,6 +219,29 @@ def test_neither_tiles_nor_other_levels_matter(
         for block in search.blocks():
             for level, found in enumerate(search.stand(block)):
                 np.testing.assert_allclose(measures_of(found, NAMES), alone[level][block.numpy()], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("grid", [2, 30])  # many ties, or few
+def test_the_nearest_positive_alone_gives_the_measures_that_ask_for_no_more(
+    way: str, grid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(monkeypatch, way, (64, 64))
+    generator = np.random.default_rng(grid)
+    points = generator.integers(0, grid, (150, 3)).astype(np.float64)
+    labels, cameras = generator.integers(0, 4, 150), generator.integers(0, 3, 150)
+    labels[cameras == 2] = 9  # a class seen by one camera: nothing to be found
+    options: dict[str, Any] = {"cameras": cameras, "without_positive": "drop"}
+    first = ("recall@1", "recall@3", "mrr")
+    alone = retrieve(points, labels, measures=first, **options)
+    among = retrieve(points, labels, measures=("map", *first), **options)
+    np.testing.assert_array_equal(alone.values, among.values[:, 1:])
+    np.testing.assert_array_equal(alone.positives, among.positives)
+    alone = retrieve(points, 0 * labels, measures=first, cameras=0 * cameras)
+    nowhere = retrieve(points[:9], labels[:9], gallery=points, gallery_labels=labels + 10, measures=first)
+    for without in (alone, nowhere):
+        assert not without.positives.any()
+        assert not without.values.any()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -5,10 +5,10 @@ import socket
 import time
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import timm
 import torch
+from huggingface_hub import constants
 from torch import nn
 
 from trivet.models import ModelConfig, build
@@ -112,7 +112,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise OSError("unreachable")
 
     monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     return tmp_path / "models--timm--resnet10t.c3_in1k" / "snapshots"
 
 

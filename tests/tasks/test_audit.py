@@ -23,7 +23,7 @@ from trivet.tasks.audit import Outputs, audit_path, judge, summary
 from trivet.tasks.audit_items import Items, Request, out_of_fold, stratified_folds
 from trivet.tasks.train import train
 from trivet.training import RunConfig
-from trivet.training.embedding import embed, label_names
+from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.fit import Batches, Task
 
 NAMES = "abc"
@@ -172,7 +172,7 @@ def test_a_network_is_trained_as_the_run_trained_its_own(
 def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
     """Each network may turn space over: nothing is said that depends on it."""
     splits = load(RunConfig.read(run / "config.toml").data, None)
-    points = splits.train.inputs.batch(np.arange(120)).flatten(1).numpy()
+    points = raw_inputs(splits.train.inputs)
     fold = stratified_folds(splits.train.labels["class"], 2, seed=0)
     items = Items(
         name="x", split=None, level="class", ids=splits.train.ids, labels=np.array(label_names(splits.train)["class"]),

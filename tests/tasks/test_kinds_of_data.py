@@ -14,7 +14,9 @@ import miniatures
 from trivet.cli import main
 from trivet.tasks.embed import embed_data
 from trivet.tasks.train import train
+from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
+from trivet.training.parts import Parts
 
 
 def run(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +75,98 @@ def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path) -> None:
     if make is cifar10:
         assert record["data"]["noise"]["kind"] == "human"
         assert (tmp_path / "run" / "noise.csv").is_file()
+
+
+def pictured(folder: Path, *parts: str) -> Path:
+    """Three pictures of each of eight classes, in folders; a later part has all of them but the first picture."""
+    for number, part in enumerate(parts):
+        for value in range(24):
+            if number == 0 or value % 3:
+                miniatures.picture(folder / part / f"k{value // 3}" / f"{part}{value}.png", 8 * value + number)
+    return folder
+
+
+def folder_parts(folder: Path) -> dict[str, Any]:
+    return {"name": "folder", "root": str(pictured(folder, "train", "test", "val")), "image_size": 8}
+
+
+def folder_folds(folder: Path) -> dict[str, Any]:
+    return {"name": "folder", "root": str(pictured(folder, "")), "image_size": 8, "folds": 2}
+
+
+def listed(folder: Path, name: str, values: list[str], splits: bool) -> dict[str, Any]:
+    """A table of 24 rows of eight classes, each with a part of it in train, test and dev, or to be divided."""
+    rows = [f"{'text' if name == 'texts' else 'path'},class,split"]
+    rows += [f"{value},k{i // 3},{('train', 'test', 'dev')[i % 3]}" for i, value in enumerate(values)]
+    if splits:  # the classes of the others are trained on, by two items
+        rows += [row.replace("test", "train").replace(",dev", ",train").replace(",k", "b,k") for row in rows[1:]]
+    kept = rows if splits else [row.rpartition(",")[0] for row in rows]
+    (folder / "items.csv").write_text("\n".join(kept) + "\n")
+    return {"name": name, "path": str(folder / "items.csv")} | ({} if splits else {"folds": 2})
+
+
+def table_parts(folder: Path) -> dict[str, Any]:
+    for value in range(48):
+        miniatures.picture(folder / f"{value // 2}{'b' if value % 2 else ''}", 5 * value)
+    return listed(folder, "table", [str(value) for value in range(24)], splits=True) | {"image_size": 8}
+
+
+def table_folds(folder: Path) -> dict[str, Any]:
+    table_parts(folder)
+    return listed(folder, "table", [str(value) for value in range(24)], splits=False) | {"image_size": 8}
+
+
+def texts_parts(folder: Path) -> dict[str, Any]:
+    return listed(folder, "texts", [f"word{value}" for value in range(24)], splits=True)
+
+
+def vectors_folds(folder: Path) -> dict[str, Any]:
+    rows = np.random.default_rng(0).standard_normal((24, 4)).astype(np.float32)
+    np.savez(folder / "rows.npz", embeddings=rows, kind=np.array([f"k{i // 3}" for i in range(24)]))
+    return {"name": "vectors", "path": str(folder / "rows.npz"), "folds": 2}
+
+
+def cub_folds(folder: Path) -> dict[str, Any]:
+    miniatures.cub(folder / "cub", classes=8)
+    return {"name": "cub", "image_size": 8, "folds": 2}
+
+
+def flowers_parts(folder: Path) -> dict[str, Any]:
+    miniatures.flowers102(folder / "flowers102")
+    return {"name": "flowers102", "image_size": 8, "split": "published"}
+
+
+@pytest.mark.parametrize(
+    ("make", "split"),
+    [
+        (folder_parts, "val"),
+        (folder_folds, "validation"),
+        (table_parts, "val"),
+        (table_folds, "validation"),
+        (texts_parts, "val"),
+        (vectors_folds, "validation"),
+        (cub_folds, "validation"),
+        (flowers_parts, "val"),
+    ],
+)
+def test_each_kind_has_items_by_which_a_step_is_chosen(make: Any, split: str, tmp_path: Path) -> None:
+    values = {
+        "data": make(tmp_path),
+        "batch": {"num_classes": 2, "samples_per_class": 2},
+        "model": {"name": "mlp", "embedding_dim": 4},
+        "loss": {"name": "triplet"},
+        "choosing": {"keep": "best"},
+    }
+    config = RunConfig.parse(values, source="settings")
+    splits = load_splits(config, tmp_path)
+    assert list(splits.evaluation)[-1] == split
+    assert len(splits.evaluation) == 2
+    parts = Parts(config, splits)
+    assert parts.split == split
+    assert not set(parts.sample.ids) & {*splits.train.ids, *splits.evaluation[next(iter(splits.evaluation))].ids}
+    parts.choosing.begin(parts.model, first=True)
+    assert parts.choosing.looks[0]["gain"] == 0
+    assert parts.choosing.active
 
 
 @pytest.mark.parametrize(

@@ -68,3 +68,22 @@ def test_a_repair_that_needs_positives_ends_shuffling() -> None:
     assert batch.size is None
     assert batch.samples_per_class > 1
     assert 24 <= batch.batch_size <= 40
+
+
+def test_a_class_of_one_item_is_trained_on_where_no_positive_is_needed(tmp_path: Path) -> None:
+    labels = np.repeat(["a", "b", "c", "d", "e"], [4, 4, 1, 4, 4])
+    vectors = np.random.default_rng(0).standard_normal((len(labels), 3))
+    parts = np.where(labels < "d", "train", "test")
+    np.savez(tmp_path / "v.npz", embeddings=vectors, kind=labels, split=parts)
+    data = {"name": "vectors", "path": str(tmp_path / "v.npz")}
+    batch = {"num_classes": 3, "samples_per_class": 2}
+    with pytest.raises(
+        ValueError, match=r"needs at least two items.*'c' \(1 of 3 classes at level 'kind'\) has one; add"
+    ):
+        train(settings(data=data, batch=batch), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    for number, (loss, batches) in enumerate((("proxy-nca", batch), ("triplet", {"size": 4}))):
+        run = tmp_path / f"run{number}"
+        record = train(settings(data=data, batch=batches, loss={"name": loss}), run)
+        assert record["status"] == "finished"
+        assert record["data"]["coverage"] == {"items": 1.0, "classes": 1.0}

@@ -30,11 +30,12 @@ from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
 from trivet.training.embedding import embed
-from trivet.training.fit import NotFiniteError, Task, rate_factor
+from trivet.training.fit import NotFiniteError, Task
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
+from trivet.training.schedule import rate_factor
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -83,7 +84,7 @@ class Scripted(CollapseMonitor):
         return [event]
 
 
-def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any) -> RunRecord:
+def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any, **__: Any) -> RunRecord:
     """In place of an evaluation, which takes longer than the training here."""
     whole = run.write_record(record)
     write_run_report(whole, run.path / REPORT)
@@ -448,7 +449,7 @@ def test_an_optimiser_that_begins_anew_warms_up_anew() -> None:
     loss = settings.loss.build(num_classes=6, embedding_dim=8, generator=torch.Generator())
     task = Task(model, loss, settings.training, seed=0, since=40)
     assert task.step == 40
-    task.on_train_batch_start(None, 0)
+    task.begin_step()
     assert [group["lr"] for group in task.optimizer.param_groups] == [pytest.approx(1e-4)]
 
 
@@ -654,14 +655,14 @@ def test_at_most_three_repairs_and_the_last_event_is_not_silent(
 
 def refuses(monkeypatch: pytest.MonkeyPatch, *, above: float) -> None:
     """Embeddings are not finite from step 6 on where the learning rate is larger."""
-    training_step = Task.training_step
+    train_on = Task.train_on
 
-    def step(self: Task, batch: Any, batch_idx: int) -> Any:
+    def step(self: Task, batch: Any) -> None:
         if self.step >= 6 and self.config.learning_rate > above:
             raise NotFiniteError("embeddings must be finite: rows 0")
-        return training_step(self, batch, batch_idx)
+        train_on(self, batch)
 
-    monkeypatch.setattr(Task, "training_step", step)
+    monkeypatch.setattr(Task, "train_on", step)
 
 
 def test_what_is_not_finite_is_repaired(

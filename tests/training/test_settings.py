@@ -17,9 +17,10 @@ from every_loss import needed
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.rows import RowLoss
-from trivet.training import RunConfig, TrainingConfig
-from trivet.training.fit import make_optimizer, rate_factor, step_seed
+from trivet.training import RunConfig
+from trivet.training.fit import step_seed
 from trivet.training.loss import loss_settings
+from trivet.training.optimizer import make_optimizer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
@@ -300,26 +301,6 @@ def test_options_of_selectors_and_unit_rows(name: str, positives: object, negati
     rows = 3 * torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
     built(rows, torch.arange(12) % 3)  # rows of any length
     assert built.last.terms > 0
-
-
-def test_learning_rate_over_steps() -> None:
-    constant = TrainingConfig(steps=10)
-    assert [rate_factor(step, constant) for step in (0, 9)] == [1.0, 1.0]
-    warm = TrainingConfig(steps=12, warmup_steps=2, schedule="cosine")
-    found = [rate_factor(step, warm) for step in range(12)]
-    assert found[:3] == pytest.approx([1 / 3, 2 / 3, 1.0])
-    assert found[7] == pytest.approx(0.5)
-    assert found[2:] == sorted(found[2:], reverse=True)
-
-
-def test_beta_keeps_its_own_rate_in_the_optimiser() -> None:
-    config = RunConfig.parse(
-        {**LEAST, "loss": {"name": "margin"}, "training": {"weight_decay": 0.1, "optimizer": "adamw"}}, source="x"
-    )
-    loss = config.loss.build(num_classes=2, embedding_dim=2, generator=torch.Generator())
-    weights, beta = make_optimizer(torch.nn.Linear(2, 2), loss, config.training).param_groups
-    assert (weights["initial_lr"], weights["weight_decay"]) == (1e-3, 0.1)
-    assert (beta["initial_lr"], beta["weight_decay"]) == (5e-4, 0.0)
 
 
 def test_step_seeds_differ() -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trivet.batching.memory import CrossBatchMemory, References
+from trivet.batching.part import PartBatches
 from trivet.batching.pk import Coverage, PKBatches
 from trivet.batching.shuffled import BatchPlan, ShuffledBatches
 
 if TYPE_CHECKING:
     from trivet.batching.config import BatchConfig
 
-__all__ = ["BatchConfig", "BatchPlan", "Coverage", "CrossBatchMemory", "PKBatches", "References", "ShuffledBatches"]
+__all__ = [
+    "BatchConfig",
+    "BatchPlan",
+    "Coverage",
+    "CrossBatchMemory",
+    "PKBatches",
+    "PartBatches",
+    "References",
+    "ShuffledBatches",
+]
 
 
 def __getattr__(name: str) -> Any:

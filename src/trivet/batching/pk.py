@@ -23,6 +23,12 @@ class _Quotas(NamedTuple):
     per_step: npt.NDArray[np.int64]  # (steps, G)
 
 
+def check_place(epoch: int, step: int, steps: int) -> None:
+    """Raise ValueError unless there is such an epoch, and such a step among the `steps` of each."""
+    if epoch < 0 or not 0 <= step < steps:
+        raise ValueError(f"epoch must be 0 or more and step 0 to {steps - 1}: got epoch {epoch}, step {step}.")
+
+
 class PKBatches:
     """Batches of `num_classes` different classes with `samples_per_class` items each.
 
@@ -40,10 +46,11 @@ class PKBatches:
         groups: `(N,)` integer group of each item, such as a coarser class: each class lies in one. The P classes of a
             batch are then divided among the groups as evenly as these have classes, whatever their sizes; groups take
             turns for what is over. Those with more items are not drawn more often, so an epoch is longer.
+        positives: whether each item of a batch needs another of its class, unless K = 1.
 
     Raises:
-        ValueError: if there are fewer than P classes, a class has a single item and K > 1, or a class lies in two
-            groups.
+        ValueError: if there are fewer than P classes, a class has a single item and needs a positive, or a class lies
+            in two groups.
 
     Example:
         >>> PKBatches(np.array([0, 0, 0, 1, 1]), num_classes=2, samples_per_class=2, seed=0).steps_per_epoch
@@ -58,6 +65,7 @@ class PKBatches:
         samples_per_class: int,
         seed: int,
         groups: npt.NDArray[np.integer] | None = None,
+        positives: bool = True,
     ) -> None:
         labels = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
@@ -80,7 +88,7 @@ class PKBatches:
                 if len(classes) >= 2
                 else f"batches need at least two training classes: got {len(classes)}; add a class."
             )
-        if samples_per_class > 1 and (counts == 1).any():
+        if positives and samples_per_class > 1 and (counts == 1).any():
             single = classes[counts == 1]
             raise ValueError(
                 f"a class needs at least two items, so that it has a positive: class {single[0]} has one "
@@ -111,10 +119,7 @@ class PKBatches:
             epoch: from 0.
             step: in the epoch, from 0 to `steps_per_epoch` - 1.
         """
-        if epoch < 0 or not 0 <= step < self._steps:
-            raise ValueError(
-                f"epoch must be 0 or more and step 0 to {self._steps - 1}: got epoch {epoch}, step {step}."
-            )
+        check_place(epoch, step, self._steps)
         if self._planned is None or self._planned[0] != epoch:
             self._planned = (epoch, self._plan(epoch))
         return self._planned[1][step]

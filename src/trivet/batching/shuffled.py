@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trivet.batching.pk import Coverage
+from trivet.batching.pk import Coverage, check_place
 from trivet.geometry.arrays import Integers
 
 
@@ -67,10 +67,7 @@ class ShuffledBatches:
             epoch: from 0.
             step: in the epoch, from 0 to `steps_per_epoch` - 1.
         """
-        if epoch < 0 or not 0 <= step < self.steps_per_epoch:
-            raise ValueError(
-                f"epoch must be 0 or more and step 0 to {self.steps_per_epoch - 1}: got epoch {epoch}, step {step}."
-            )
+        check_place(epoch, step, self.steps_per_epoch)
         if self._planned is None or self._planned[0] != epoch:
             order = np.random.default_rng(np.random.SeedSequence((self._seed, epoch))).permutation(self._items)
             self._planned = (epoch, order)

@@ -17,7 +17,7 @@ from trivet.terminal import message, prepare
 COMMANDS = {
     "Start": ("demo", "data"),
     "Train": ("forecast", "train"),
-    "Judge an embedding": ("evaluate", "diagnose", "audit"),
+    "Judge an embedding": ("evaluate", "compare", "diagnose", "audit"),
     "Use an embedding": ("embed", "index", "search", "export"),
     "Read the theory": ("simulate",),
 }

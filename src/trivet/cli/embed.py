@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,6 +24,13 @@ def embed(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The parquet file to write.")],
+    model: Annotated[
+        Literal["last", "best"] | None,
+        typer.Option(
+            help="That of the last step, or the best, where the run had items to choose by. Default: the one that its "
+            "report measures.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
@@ -35,7 +42,7 @@ def embed(
     with shown("embeddings"):
         from trivet.tasks.embed import embed_data  # here: it loads the training stack
 
-        result = embed_data(run, data, output, data_root=data_root)
+        result = embed_data(run, data, output, which=model, data_root=data_root)
     if json:
         print_json(result)
     else:

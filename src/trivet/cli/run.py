@@ -55,12 +55,12 @@ def print_run(record: RunRecord, folder: Path) -> None:
     from trivet.reports.tolerance import noise_lines
 
     whole = read_run(record)
-    for warning in record["warnings"]:
-        say(f"Warning: {warning}")
     for _, line in result_lines(whole):
         say(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(whole):
         say(line, indent=2)
+    for warning in record["warnings"]:
+        say(f"Warning: {warning}")
     for split, rows in record["evaluation"].items():
         known = next(iter(rows[0]["levels"].values()))
         measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]

@@ -68,7 +68,8 @@ def train(
         typer.Option(
             "--resume",
             callback=exists,
-            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation.",
+            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation; a run "
+            "with --set training.steps=N until that step.",
         ),
     ] = None,
     repair: Annotated[
@@ -93,7 +94,7 @@ def train(
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        own = ("vectors", "texts", "encoder", "set", "labels", "output", "force", "folds")
+        own = ("vectors", "texts", "encoder", "labels", "output", "force", "folds")
         refuse(context, "--resume takes the settings of the run", *own)
         with shown("loading what trains"):
             from trivet.tasks import folds as several  # here: it loads the training stack
@@ -101,10 +102,12 @@ def train(
 
         folder = resume
         if several.is_cross_validation(folder):
-            refuse(context, f"--repair is for one run: name one of those in {folder}", "repair")
+            refuse(context, f"--repair and --set are for one run: name one of those in {folder}", "repair", "set")
             result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
             return _folds_ended(result, folder, json=json)
-        record = run.resume(folder, repair=repair, data_root=data_root, command=command_line(), progress=True)
+        record = run.resume(
+            folder, repair=repair, changes=set or (), data_root=data_root, command=command_line(), progress=True
+        )
     else:
         if repair:
             raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
@@ -148,6 +151,7 @@ def train(
         echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
+        trained |= record["choosing"] is not None and record["choosing"]["ended"] is not None
         when = "before the evaluation was complete" if trained else f"after step {record['step']}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
         echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)

@@ -77,37 +77,51 @@ def in_words(reference: str) -> str:
 
 
 def compare(hits: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Comparison:
-    """Compare recall@1 on the same queries.
-
-    Two more queries, one that each side wins, keep the interval over queries honest where there are few.
+    """Compare recall@1 on the same queries; the interval is that of `difference_ends`.
 
     Args:
         hits: `(Q,)` in [0, 1], recall@1 of each query in the embedding.
         others: `(Q,)`, in the reference.
         classes: `(Q,)` the class of each query.
-
-    Source:
-        Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
     """
-    differences = hits - others
-    ends = [_student(np.concatenate([differences, [1.0, -1.0]]), QUERIES_LEVEL)]
-    _, members = np.unique(classes, return_inverse=True)
-    sizes = np.bincount(members)
-    if len(sizes) >= FEWEST:
-        sums = np.bincount(members, weights=differences)
-        # A ratio of two sums over the drawn classes, about its value.
-        middle = float(differences.mean())
-        low, high = _student((sums - middle * sizes) / sizes.mean(), CLASSES_LEVEL)
-        ends.append((middle + low, middle + high))
+    low, high = difference_ends(hits - others, classes, over_queries=QUERIES_LEVEL, over_classes=CLASSES_LEVEL)
     return Comparison(
         reference=reference,
         level=level,
         queries=len(hits),
         recall=float(hits.mean()),
         reference_recall=float(others.mean()),
-        low=max(-1.0, min(low for low, _ in ends)),
-        high=min(1.0, max(high for _, high in ends)),
+        low=low,
+        high=high,
     )
+
+
+def difference_ends(
+    differences: Floats, classes: Integers, *, over_queries: float, over_classes: float
+) -> tuple[float, float]:
+    """From the lower to the higher end of two Student-t intervals of a mean, within [-1, 1].
+
+    One is over queries; with five classes or more, the other is over classes, all queries of a class together. Two more
+    queries, one that each side wins, keep the first honest where there are few.
+
+    Args:
+        differences: `(Q,)` in [-1, 1], a measure of each query less that in another embedding.
+        classes: `(Q,)` the class of each query.
+        over_queries, over_classes: the confidence of each, in (0, 1).
+
+    Source:
+        Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
+    """
+    ends = [_student(np.concatenate([differences, [1.0, -1.0]]), over_queries)]
+    _, members = np.unique(classes, return_inverse=True)
+    sizes = np.bincount(members)
+    if len(sizes) >= FEWEST:
+        sums = np.bincount(members, weights=differences)
+        # A ratio of two sums over the drawn classes, about its value.
+        middle = float(differences.mean())
+        low, high = _student((sums - middle * sizes) / sizes.mean(), over_classes)
+        ends.append((middle + low, middle + high))
+    return max(-1.0, min(low for low, _ in ends)), min(1.0, max(high for _, high in ends))
 
 
 def recall_by_chance(nearest: Integers, asked: Integers, classes: Integers, *, seed: int = 0) -> tuple[float, float]:

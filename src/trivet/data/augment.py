@@ -13,6 +13,7 @@ from torch.nn import functional
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Inputs
 from trivet.data.inputs import ArrayInputs, FileInputs
+from trivet.models import in_unit_range
 
 PAD = 10  # pixels, of pad-crop
 SHIFT = 8  # crop-flip moves by up to one in so many parts of a side
@@ -44,7 +45,10 @@ class Augment:
         self.cut, self.mirror, self.jitter, self.erase = cut, mirror, jitter, erase
 
     def __call__(self, inputs: Inputs, index: np.ndarray, generator: Generator) -> Tensor:
-        """Images `(B, C, H, W)` float32 in [0, 1] of the items at the positions `index (B,)`."""
+        """Images `(B, C, H, W)` of the items at the positions `index (B,)`, of bytes or float32 in [0, 1] as stored.
+
+        Where rectangles are erased, float32.
+        """
         # Inputs of code outside Trivet have what is in a batch.
         stored = inputs.stored(index) if isinstance(inputs, ArrayInputs | FileInputs) else inputs.batch(index)
         images = self._cut(stored, (inputs.shape[1], inputs.shape[2]), generator)
@@ -52,8 +56,7 @@ class Augment:
             images = mirrored(images, generator)
         if self.jitter:
             images = jittered(images, self.jitter, generator)
-        images = torch.div(images, 255) if images.dtype == torch.uint8 else images
-        return erased(images, self.erase, generator) if self.erase else images
+        return erased(in_unit_range(images), self.erase, generator) if self.erase else images
 
     def _cut(self, images: Tensor | list[Tensor], size: tuple[int, int], generator: Generator) -> Tensor:
         if self.cut == "random-resized-crop" or isinstance(images, list):
@@ -143,8 +146,9 @@ def _part(height: int, width: int, size: tuple[int, int], generator: Generator) 
 
 def mirrored(images: Tensor, generator: Generator) -> Tensor:
     """Images `(B, C, H, W)`, half of them mirrored."""
-    turned = (torch.rand(len(images), generator=generator) < 0.5).nonzero()[:, 0]
-    return images.index_copy(0, turned, images.index_select(0, turned).flip(3))
+    turned = (torch.rand(len(images), generator=generator) < 0.5).tolist()
+    each = [image.flip(2) if turn else image for image, turn in zip(images, turned, strict=True)]
+    return torch.stack(each) if each else images
 
 
 def jittered(images: Tensor, jitter: float, generator: Generator) -> Tensor:

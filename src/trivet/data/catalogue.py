@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from trivet.data import (
 from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
 from trivet.data.dataset import Dataset, Splits
 from trivet.data.decisions import apply_decisions
+from trivet.data.equal_texts import equal_texts_said
 from trivet.data.images import Progress
 from trivet.data.noise import add_noise
 from trivet.data.root import find_root
@@ -116,7 +118,7 @@ def load(
 
     Raises:
         ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
-            a training class has one image only, there is only one training class, an evaluation split has fewer than
+            there is only one training class, an evaluation split has fewer than
             two images, or `config.noise` or `config.decisions` does not fit the data.
     """
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
@@ -134,7 +136,9 @@ def load(
         )
     if config.noise is not None:
         splits = add_noise(splits, config.noise)
-    if decisions is None:
-        return splits
-    assert config.decisions is not None
-    return apply_decisions(splits, decisions, config.decisions)
+    if decisions is not None:
+        assert config.decisions is not None
+        splits = apply_decisions(splits, decisions, config.decisions)
+    if isinstance(config, texts.TextsConfig):
+        splits = replace(splits, warnings=(*splits.warnings, *equal_texts_said(splits.train, splits.level)))
+    return splits

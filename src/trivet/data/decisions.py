@@ -59,7 +59,8 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
         kept[item] = decision != "drop"
         counts[decision] += 1
     labels = labels[kept]
-    single = np.flatnonzero(np.bincount(labels, minlength=1) == 1)
+    before = np.bincount(train.labels[level])
+    single = np.flatnonzero((np.bincount(labels, minlength=len(before)) == 1) & (before > 1))
     if len(single):
         raise ValueError(
             f"decisions must leave each class at least two items, or none: those of {path} leave {names[single[0]]!r} "

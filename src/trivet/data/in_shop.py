@@ -35,7 +35,7 @@ class InShopConfig(GivenConfig):
 
 
 def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | None) -> Splits:
-    """In-shop clothes by `list_eval_partition.txt`.
+    """In-shop clothes by `list_eval_partition.txt`, with levels category > item, the category from the path.
 
     Trained on: its part train; "unseen": its queries, which retrieve from its gallery.
     """
@@ -46,6 +46,7 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
     if unknown:
         raise ValueError(f"{PARTITION} must say train, query or gallery of each image: it has {unknown[0]!r}.")
     items, names = numbered([row[1] for row in rows])
+    categories, category_names = numbered([_category(path) for path in paths])
     boxes = None
     if config.boxes:
         listed = _rows(tree, BOXES, 7)  # image, clothes type, pose type, then the edges
@@ -57,8 +58,8 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
         place=tree.root,
         sources=[tree.source(folder + path) for path in paths],
         ids=tuple(paths),
-        labels={"item": items},
-        names={"item": names},
+        labels={"category": categories, "item": items},
+        names={"category": category_names, "item": names},
         parts={"train": np.flatnonzero(status == "train"), "test": np.flatnonzero(status != "train")},
         protocol=QueryGallery(status == "query", status == "gallery", np.zeros(len(status), bool)),
         boxes=boxes,
@@ -66,6 +67,16 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
     return load_published(
         FACTS, config, listing, progress, {part: np.flatnonzero(status == part) for part in FACTS.counts}
     )
+
+
+def _category(path: str) -> str:
+    """Of img/WOMEN/Dresses/id_00000002/02_1_front.jpg, WOMEN/Dresses."""
+    folders = path.split("/")[:-2]
+    if len(folders) < 2:
+        raise ValueError(
+            f"{PARTITION} must name images as img/WOMEN/Dresses/id_.../...jpg: it has {path}; get it again."
+        )
+    return "/".join(folders[-2:])
 
 
 def _rows(tree: Tree, name: str, columns: int) -> list[list[str]]:
@@ -83,7 +94,7 @@ ENTRY = Entry(
     InShopConfig,
     load_in_shop,
     description="52,712 photographs of 7,982 clothes, with queries and boxes",
-    levels=("item",),
+    levels=("category", "item"),
     published=FACTS.published,
     files=(PARTITION, "img"),
 )

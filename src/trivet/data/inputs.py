@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from trivet.data.images import Frame, Progress, Source, decode_files, to_thumbnail
+
+Pixels = TypeVar("Pixels", np.ndarray, Tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +45,7 @@ class ArrayInputs:
         return len(self.rows)
 
     def batch(self, index: np.ndarray) -> Tensor:
-        images = torch.from_numpy(_centre(self.pixels[self.rows[index]], self.size).astype(np.float32)) / self.white
-        return images.expand(-1, self.channels, -1, -1).contiguous()
+        return _centre(self.stored(index), self.size).contiguous()
 
     def stored(self, index: np.ndarray) -> Tensor:
         """Images `(B, C, H', W')` with the edges that a batch lacks: bytes, or float32 in [0, 1]."""
@@ -103,12 +104,10 @@ class FileInputs:
         return len(self.rows)
 
     def batch(self, index: np.ndarray) -> Tensor:
-        images = self._decode(index)
+        images = self.stored(index)
         if isinstance(images, list):
-            centres = np.stack([_centre(image, self.frame.size) for image in images])
-        else:
-            centres = np.ascontiguousarray(_centre(images, self.frame.size))
-        return torch.div(torch.from_numpy(centres), 255)
+            return torch.stack([_centre(image, self.frame.size) for image in images])
+        return _centre(images, self.frame.size).contiguous()
 
     def stored(self, index: np.ndarray) -> Tensor | list[Tensor]:
         """Images `(B, C, H', W')` of bytes with the edges that a batch lacks; a list of whole ones."""
@@ -185,7 +184,7 @@ class _Kept(list["np.ndarray | None"]):
                 super().__setitem__(position, image)
 
 
-def _centre(images: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+def _centre(images: Pixels, size: tuple[int, ...]) -> Pixels:
     """The centre `(..., H, W)` of images `(..., H', W')`."""
     height, width = size
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2

@@ -13,6 +13,7 @@ from trivet.arguments import check_name
 from trivet.config import Config
 from trivet.data.dataset import Dataset, Inputs, Splits, TrainingNoise, check_trainable
 from trivet.label_noise import Noisy, boundary, by_transition, pair_flip, symmetric, topline, within_superclass
+from trivet.models import in_unit_range
 
 NEIGHBOURS = 10  # of other classes, by which `boundary` tells how near these are
 CHUNK = 4096  # images flattened together
@@ -154,4 +155,4 @@ def _rate(labels: np.ndarray, config: NoiseConfig) -> float:
 
 def _flat(inputs: Inputs) -> np.ndarray:
     spans = [np.arange(start, min(start + CHUNK, len(inputs))) for start in range(0, len(inputs), CHUNK)]
-    return np.concatenate([inputs.batch(span).flatten(1).numpy() for span in spans])
+    return np.concatenate([in_unit_range(inputs.batch(span)).flatten(1).numpy() for span in spans])

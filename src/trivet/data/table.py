@@ -21,11 +21,10 @@ from trivet.data.images import Progress, Source
 from trivet.data.splitting import Split, parts_of
 from trivet.tables.rows import Rows, open_rows
 from trivet.tables.source import listed
-from trivet.tables.vectors import ASKED, CAMERA, ID, SPLIT, Vectors, class_numbers, select_rows
+from trivet.tables.vectors import ASKED, EMBEDDING, ID, SPLIT, class_numbers, select_rows
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
-EMBEDDING = "embedding"
 SHOWN = 8
 
 
@@ -92,7 +91,8 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
     levels = config.levels or _default_levels(rows)
     if image in levels:
         raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
-    vectors = select_rows(config.path, rows.source, levels, None)
+    vectors = select_rows(config.path, rows.source, levels, None, others=True)
+    used = {image, *(config.box or ())}
     labels, names = {}, {}
     for level in levels:
         (labels[level],), names[level] = class_numbers(vectors.labels[level])
@@ -112,7 +112,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         parts=parts_of(vectors.splits, rows.path),
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
-        columns=_others(rows, {image, *levels, *ID, *SPLIT, *ASKED, EMBEDDING, *(config.box or ())}, vectors),
+        columns={name: tuple(values) for name, values in vectors.others.items() if name not in used},
         where=lambda row: f"row {row} of {config.path.name}",
     )
     splits = load_listing(config, listing, progress)
@@ -235,19 +235,6 @@ def _boxes(config: TableConfig, rows: Rows) -> np.ndarray | None:
             "them, or choose box_form."
         )
     return boxes
-
-
-def _others(rows: Rows, known: set[str], vectors: Vectors) -> dict[str, tuple[str, ...]]:
-    """The values of the other columns as texts; a missing one is empty."""
-    protocol = set(CAMERA) if vectors.protocol is not None else set()
-    kept = {}
-    for name in rows.source.columns:
-        if name and name not in known | protocol:
-            column = rows.source.column(name)
-            values = column.values.astype(str).astype(object)
-            values[column.missing] = ""
-            kept[name] = tuple(values.tolist())
-    return kept
 
 
 @dataclass(frozen=True, eq=False)

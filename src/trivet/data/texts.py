@@ -136,7 +136,7 @@ def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
 
 
 def _read(path: Path, text: str, levels: Sequence[str] | None) -> tuple[Vectors, list[str]]:
-    return read_texts(path, lambda texts: np.empty((len(texts), 0), np.float32), text=text, levels=levels)
+    return read_texts(path, lambda texts: np.empty((len(texts), 0), np.float32), text=text, levels=levels, others=True)
 
 
 def _texts(part: Dataset) -> list[str]:

@@ -119,9 +119,9 @@ def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
 
 def _open(path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None) -> Vectors:
     """The rows of the file with their columns, of which a text for each, if there is one."""
-    vectors = read_vectors(path, table=table, levels=levels, text=text)
+    vectors = read_vectors(path, table=table, levels=levels, text=text, others=True)
     if text is None and TEXT in vectors.columns and TEXT not in (levels or ()):
-        return read_vectors(path, table=table, levels=levels, text=TEXT)
+        return read_vectors(path, table=table, levels=levels, text=TEXT, others=True)
     return vectors
 
 
@@ -157,7 +157,9 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
     ids = tuple(vectors.names())
     shown = ids if vectors.texts is None else vectors.texts
     inputs = VectorInputs(vectors.embeddings, shown, np.arange(count), path)
-    columns = {} if vectors.texts is None or text in labels else {text: tuple(vectors.texts)}
+    columns = {name: tuple(values) for name, values in vectors.others.items()}
+    if vectors.texts is not None and text not in labels:
+        columns = {text: tuple(vectors.texts), **columns}
     return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from trivet.evaluation.inputs import as_points
+from trivet.evaluation.kmeans import settle, train
 from trivet.extras import load
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
@@ -19,7 +21,7 @@ Average = Literal["arithmetic", "geometric"]
 
 ITERATIONS = 25
 NEXT_START = 15486557  # between the seeds of two starts, as faiss has it
-LONG = 10**9  # operations of an iteration that is worth saying how far it is
+LONG = 10**9  # operations of an iteration that is worth sparing some of them
 
 
 @dataclass(frozen=True)
@@ -115,24 +117,22 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     points = points - points.mean(dim=0)
     scale = float(points.abs().max()) or 1.0
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
-    # Iteration by iteration where one takes long, so that it can be said how far it is; the clusters are the same.
-    at_once = 1 if rows.size * k > LONG else ITERATIONS
     best, least = rows[:0], math.inf
+
+    def said(before: int, done: int) -> None:
+        report(f"k-means, {k} clusters", before + done, restarts * ITERATIONS)
+
     for start in range(restarts):
         order = np.empty(len(rows), np.int32)
         faiss.rand_perm(faiss.swig_ptr(order), len(rows), seed + 1 + start * NEXT_START)
         centres = rows[order[:k]]
-        for done in range(0, ITERATIONS, at_once):
-            means = faiss.Kmeans(
-                rows.shape[1],
-                k,
-                niter=at_once,
-                min_points_per_centroid=1,  # no warning
-                max_points_per_centroid=len(rows),  # no subsample
-            )
-            inertia = means.train(rows, init_centroids=centres)
-            centres = means.centroids
-            report(f"k-means, {k} clusters", start * ITERATIONS + done + at_once, restarts * ITERATIONS)
+        before = start * ITERATIONS
+        if rows.size * k > LONG:
+            centres, inertia = settle(rows, centres, ITERATIONS, partial(said, before))
+        else:
+            means = train(rows, centres, ITERATIONS)
+            centres, inertia = means.centroids, float(means.obj[-1])
+        said(before, ITERATIONS)
         if not start or inertia < least:
             best, least = centres, inertia
     with work(f"items of {k} clusters"):

@@ -117,6 +117,11 @@ def chance_of(retrievable: int, positives: int, names: Sequence[str]) -> Tensor:
     return measures_of(standing, names)[0]
 
 
+def first_decides(names: Sequence[str]) -> bool:
+    """Whether the named measures depend on the nearest positive alone."""
+    return all(name == "mrr" or name.startswith("recall@") for name in names)
+
+
 def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[str, ...]:
     """The names without repetition, if each is one of a retrieval measure or of `others`.
 
@@ -152,7 +157,9 @@ def _precisions(standing: Standing, k: Tensor) -> Tensor:
     tied = standing.tied.clamp_min(1)
     count = torch.minimum((k[:, None] - standing.nearer).clamp_min(0), tied).double()
     ranks = standing.nearer.double() + 1
-    inverse = torch.where(count == 1, 1 / ranks, _digamma_difference(ranks, count))
+    inverse = torch.where(count > 0, 1 / ranks, 0)
+    several = count > 1
+    inverse[several] = _digamma_difference(ranks[several], count[several])
     others = (standing.positives_tied - 1).double() / (tied - 1).clamp_min(1)
     later = torch.where(count > 1, count - ranks * inverse, 0)
     precisions = ((standing.positives_nearer + 1) * inverse + others * later) / tied

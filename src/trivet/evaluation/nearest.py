@@ -23,7 +23,7 @@ PAIR_ENTRIES = 2**16  # of the rows of a few pairs: 512 KiB
 
 @dataclass(frozen=True)
 class NearestPairs:
-    """For each item its nearest same-class item and its nearest other-class item; fields `(N,)`.
+    """For each item that is asked its nearest same-class item and its nearest other-class item; fields `(Q,)`.
 
     Where there is none (a class of one item; a single class) the index is -1 and the similarity NaN.
     """
@@ -34,7 +34,7 @@ class NearestPairs:
     s_an: Floats  # cosine similarity to the nearest other-class item, in [-1, 1]
 
 
-def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
+def nearest_pairs(embeddings: Array, labels: Array, *, sample: npt.NDArray[Any] | None = None) -> NearestPairs:
     """Nearest positive and nearest negative of each item, by cosine similarity, over the whole set.
 
     The two similarities are the coordinates of the triplet scatter diagram. Of items tied within 1e-13 of
@@ -43,9 +43,10 @@ def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
     Args:
         embeddings: `(N, d)` floating point, N >= 2; a row of zeros has similarity 0 to other rows.
         labels: `(N,)` of any integer dtype.
+        sample: the different row numbers `(Q,)`, rising, that are asked; all by default.
 
     Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, or N < 2.
+        ValueError: if shapes or dtypes disagree, a row is not finite, N < 2, or `sample` holds other numbers.
 
     Source:
         Xuan et al., "Extreme Triplet Learning", figures 1 and 6.
@@ -54,12 +55,21 @@ def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
     if len(points) < 2:
         raise ValueError(f"nearest pairs need at least two items: got {len(points)}.")
     classes = as_classes(labels, count=len(points))
+    asked = np.arange(len(points)) if sample is None else np.asarray(sample)
+    known = asked.ndim == 1 and asked.dtype.kind in "iu" and len(asked) > 0
+    if not known or asked[0] < 0 or asked[-1] >= len(points) or (np.diff(asked.astype(np.int64)) < 1).any():
+        raise ValueError(
+            f"sample must hold different row numbers from 0 to {len(points) - 1}, rising: got {asked.dtype} of shape "
+            f"{asked.shape}; sort them with numpy.unique."
+        )
     rows = _Rows(points)
     order = _along(points)
+    wanted = torch.zeros(len(points), dtype=torch.bool)
+    wanted[torch.from_numpy(asked.astype(np.int64))] = True
     # Written in place: small results kept from each block would pin the freed blocks between them.
     neighbours = torch.empty(2, len(points), dtype=torch.int64)
     similarities = torch.empty(2, len(points), dtype=torch.float64)
-    for block, squares, squared in rows.blocks(order):
+    for block, squares, squared in rows.blocks(order, wanted[order].nonzero()[:, 0]):
         same = classes[block, None] == classes[order]
         for side, others in enumerate((same, ~same)):
             distance, first = rows.nearest(block, order, squares, torch.where(others, squared, torch.inf))
@@ -68,8 +78,8 @@ def nearest_pairs(embeddings: Array, labels: Array) -> NearestPairs:
             similarity = (1 - distance.square() / 2).clamp(-1, 1)
             neighbours[side, block] = torch.where(paired, first, -1)
             similarities[side, block] = torch.where(paired, similarity, torch.nan)
-    positive, negative = neighbours.numpy()
-    s_ap, s_an = similarities.numpy()
+    positive, negative = neighbours.numpy()[:, asked]
+    s_ap, s_an = similarities.numpy()[:, asked]
     return NearestPairs(positive=positive, negative=negative, s_ap=s_ap, s_an=s_an)
 
 
@@ -137,16 +147,21 @@ class _Rows:
         width = self.points.shape[1]
         return (4 * (width + 8) * torch.finfo(torch.float64).eps + 4 * TIE) * (squares + squared)
 
-    def blocks(self, members: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Blocks of rows `(B,)` of the members, their norm^2 `(B,)` and squared distances `(B, M)`, own infinite."""
+    def blocks(self, members: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Blocks of some of the members, by their places `(Q,)` among them.
+
+        Rows `(B,)`, their norm^2 `(B,)` and squared distances to all members `(B, M)`, own infinite.
+        """
         points = self.points[members]
-        for start, stop in spans(len(members), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(members))))):
-            centred = points - points[start:stop].mean(dim=0)
+        for start, stop in spans(len(places), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(members))))):
+            own = places[start:stop]
+            centred = points - points[own].mean(dim=0)
             squares = centred.square().sum(dim=1)
-            squared = torch.addmm(squares, centred[start:stop], centred.T, alpha=-2)
-            squared.add_(squares[start:stop, None])
-            squared[torch.arange(stop - start), torch.arange(start, stop)] = torch.inf
-            yield members[start:stop], squares[start:stop], squared
+            squared = torch.addmm(squares, centred[own], centred.T, alpha=-2)
+            squares = squares[own]
+            squared.add_(squares[:, None])
+            squared[torch.arange(len(own)), own] = torch.inf
+            yield members[own], squares, squared
 
     def nearest(self, left: Tensor, right: Tensor, squares: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
         """Distance `(B,)` from rows `left` to the nearest of rows `right`, and which it is: of a tie the lowest number.

@@ -28,9 +28,9 @@ class Task:
     groups: tuple[Tensor, Tensor] | None
     labels: list[tuple[Integers, npt.NDArray[Any]]]  # per level the classes (Q,) of the queries and their labels
 
-    def search(self) -> Search:
-        """The exact search."""
-        return Search(self.queries, self.gallery, self.levels, own=self.own, groups=self.groups)
+    def search(self, *, first: bool = False) -> Search:
+        """The exact search; see `Search`."""
+        return Search(self.queries, self.gallery, self.levels, own=self.own, groups=self.groups, first=first)
 
 
 def task_of(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Metric
-from trivet.evaluation.measures import MEASURES, chance_of, check_measures, measures_of
+from trivet.evaluation.measures import MEASURES, chance_of, check_measures, first_decides, measures_of
 from trivet.evaluation.protocols import Task, task_of
 from trivet.evaluation.standing import Standing
 from trivet.geometry import Array
@@ -172,7 +172,7 @@ def retrieve_levels(
     if without_positive not in ("miss", "drop"):
         raise ValueError(f"without_positive must be 'miss' or 'drop': got {without_positive!r}.")
     task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
-    search, queries = task.search(), len(task.queries)
+    search, queries = task.search(first=first_decides(names)), len(task.queries)
     values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
     counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
     first, step = _share() if distributed else (0, 1)

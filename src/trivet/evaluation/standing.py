@@ -25,6 +25,8 @@ TILE = (1024, 4096)  # queries and gallery rows compared at once: 16 MiB of floa
 ROWS = 64  # of a tile compared by one thread at once: 1 MiB
 ENTRIES = 2**21  # of an array (queries, positives) of a block: 16 MiB
 FEW = 32  # positives up to which float32 products are worth their doubtful pairs
+SHORT = 256  # queries of a block at least, for which the gallery is centred anew
+SPAN = 32  # gallery rows that are sorted for each of many positives: to look one up takes longer
 MANY = 64  # of a class with more items the distances are taken as a matrix
 SHARE = 16  # a tile of which more than 1/16 is in doubt is decided as a whole
 RARE = 128  # pairs rarer than 1 in 128 are taken one by one
@@ -36,7 +38,9 @@ DIFFERENCES = "donot_use_mm_for_euclid_dist"
 
 @dataclass(frozen=True)
 class Standing:
-    """The positives of a block of Q queries, nearest first; fields `(Q, R)` int64, R the most positives of a query.
+    """The positives of a block of Q queries, nearest first; fields `(Q, R)` int64.
+
+    R is the most positives of a query, or 1 where the nearest is enough.
 
     A distance is tied with that of a positive when they differ by at most 1e-13 of the latter, however small that is
     beside the spread of all items. Both are those of the float64 rows, by differences of coordinates: equal rows are
@@ -67,6 +71,7 @@ class Search:
     Args:
         own: `(Q,)` the gallery row that is the query itself, -1 where there is none.
         groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
+        first: whether the standing of the nearest positive is enough.
     """
 
     def __init__(
@@ -77,8 +82,9 @@ class Search:
         *,
         own: Tensor | None = None,
         groups: tuple[Tensor, Tensor] | None = None,
+        first: bool = False,
     ) -> None:
-        self.queries, self.gallery, self.levels = queries, gallery, list(levels)
+        self.queries, self.gallery, self.levels, self.first = queries, gallery, list(levels), first
         self.own, self.groups = own, groups
         self.same = [SameClass(level) for level in self.levels]
         self.prepared = _Gallery(gallery, queries)
@@ -123,9 +129,10 @@ class Search:
             order = order[torch.argsort(same.of_query[order], stable=True)]
             order = order[torch.argsort(same.counts[same.of_query[order]], stable=True)]
         most = torch.stack([same.counts[same.of_query[order]] for same in self.same]).amax(dim=0).clamp_min(1)
+        tall = TILE[0] if self.first else _queries(len(self.gallery), int(most.max()))
         blocks, start = [], 0
         while start < len(order):
-            stop = min(start + TILE[0], len(order))
+            stop = min(start + tall, len(order))
             rows = most[start:stop].cummax(dim=0).values * torch.arange(1, stop - start + 1)
             stop = start + max(1, int((rows <= ENTRIES).sum()))
             blocks.append(order[start:stop])
@@ -136,11 +143,13 @@ class Search:
         """The standing of the positives of some queries, at each level."""
         queries = _Queries(self, block)
         wanted = [self._wanted(same, block, queries.rows) for same in self.same]
-        for start, stop in spans(len(self.gallery), _columns(len(block), max(one.width for one in wanted))):
+        most = max(one.width for one in wanted)
+        wide = most > FEW  # then its sorted products serve all levels
+        for start, stop in spans(len(self.gallery), _columns(len(block), most)):
             tile = _Tile(self, queries, start, stop)
             for one in wanted:
                 if one.width:
-                    tile.count(one)
+                    tile.count(one, sort=wide)
         return [one.standing(len(self.gallery)) for one in wanted]
 
     def _wanted(self, same: SameClass, block: Tensor, queries: Tensor) -> _Wanted:
@@ -164,8 +173,10 @@ class Search:
             own = self.own[block]
             other = ((own >= 0) & (same.of_item[own] != classes)).nonzero()[:, 0]
             rows, columns = torch.cat([rows, other]), torch.cat([columns, own[other]])
-            distances = torch.cat([distances, torch.full(other.shape, torch.inf, dtype=torch.float64)])
-        return _Wanted(len(block), rows, columns, distances)
+            left_out = torch.bincount(other, minlength=len(block))
+        else:
+            left_out = torch.zeros_like(sizes)
+        return _Wanted(sizes, left_out, distances, rows, columns, first=self.first)
 
 
 def may_retrieve(own: Tensor | None, groups: tuple[Tensor, Tensor] | None, queries: Tensor, items: Tensor) -> Tensor:
@@ -200,44 +211,51 @@ class _Wanted:
     """The positives of a block of queries at one level: their distances, and what is counted of the negatives.
 
     Args:
-        rows, columns: `(P,)` all pairs of the same class, and of a query with itself, as place in the block and gallery
-            row.
-        distances: `(P,)`, infinite for a pair that is left out.
+        members: `(Q,)` gallery rows of the class of each query.
+        others: `(Q,)` rows of other classes that it may not retrieve either.
+        distances: to the members, query by query, infinite for a pair that is left out.
+        rows, columns: of all these pairs, the members first, the place in the block and the gallery row.
+        first: keep the nearest positive only.
     """
 
-    def __init__(self, queries: int, rows: Tensor, columns: Tensor, distances: Tensor) -> None:
-        order = torch.argsort(columns, stable=True)
-        self._rows, self._columns = rows[order], columns[order]
-        kept = distances.isfinite()
-        self.sizes = torch.bincount(rows[kept], minlength=queries)
-        self.left_out = torch.bincount(rows, minlength=queries) - self.sizes
+    def __init__(
+        self, members: Tensor, others: Tensor, distances: Tensor, rows: Tensor, columns: Tensor, *, first: bool
+    ) -> None:
+        self._rows, self._columns = rows, columns
+        self.sizes = torch.bincount(rows[: len(distances)][distances.isfinite()], minlength=len(members))
+        self.left_out = members + others - self.sizes
+        # Set into a rectangle: row by row, as they come.
+        places = torch.full((len(members), int(members.max())), torch.inf, dtype=torch.float64)
+        places[torch.arange(places.shape[1]) < members[:, None]] = distances
         self.width = int(self.sizes.max())
-        # Sorted by row, then by distance, and set into a rectangle.
-        rows, distances = rows[kept], distances[kept]
-        order = torch.argsort(distances, stable=True)
-        order = order[torch.argsort(rows[order], stable=True)]
-        place = torch.arange(len(order)) - (self.sizes.cumsum(0) - self.sizes)[rows[order]]
-        self.distances = torch.full((queries, self.width), torch.inf, dtype=torch.float64)
-        self.distances[rows[order], place] = distances[order]
+        if first and self.width:
+            self.width = 1
+            self.distances = places.amin(dim=1, keepdim=True)
+        else:
+            self.distances = torch.from_numpy(np.sort(places.numpy(), axis=1)[:, : self.width].copy())
         self.below, self.above = self.distances * (1 - TIE), self.distances * (1 + TIE)
-        self.nearer = torch.zeros(queries, self.width, dtype=torch.int64)
+        if first and self.width:
+            self._nearer = torch.zeros_like(self.sizes)[:, None]
+            self._tied = (places <= self.above).sum(dim=1, keepdim=True)
+        else:
+            self._nearer = torch.searchsorted(self.distances, self.below)
+            self._tied = torch.searchsorted(self.distances, self.above, right=True) - self._nearer
+        self.nearer = torch.zeros(self.distances.shape, dtype=torch.int64)
         self.tied = torch.zeros_like(self.nearer)
 
     def pairs(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """These pairs among gallery rows start .. stop: place in the block, column from `start`."""
-        left, right = torch.searchsorted(self._columns, torch.tensor([start, stop])).tolist()
-        return self._rows[left:right], self._columns[left:right] - start
+        some = (self._columns >= start) & (self._columns < stop)
+        return self._rows[some], self._columns[some] - start
 
     def standing(self, gallery: int) -> Standing:
         """The result, once all `gallery` rows have been counted."""
-        positives_nearer = torch.searchsorted(self.distances, self.below)
-        positives_tied = torch.searchsorted(self.distances, self.above, right=True) - positives_nearer
         return Standing(
             sizes=self.sizes,
-            nearer=self.nearer + positives_nearer,
-            tied=self.tied + positives_tied,
-            positives_nearer=positives_nearer,
-            positives_tied=positives_tied,
+            nearer=self.nearer + self._nearer,
+            tied=self.tied + self._tied,
+            positives_nearer=self._nearer,
+            positives_tied=self._tied,
             retrievable=gallery - self.left_out,
         )
 
@@ -300,10 +318,14 @@ class _Tile:
         self.search, self.queries, self.block, self.start, self.stop = search, queries, queries.numbers, start, stop
         self.entries = len(self.block) * (stop - start)
 
-    def count(self, wanted: _Wanted) -> None:
-        """Add the negatives of this span that are nearer than each positive, and those as far."""
+    def count(self, wanted: _Wanted, *, sort: bool) -> None:
+        """Add the negatives of this span that are nearer than each positive, and those as far.
+
+        Args:
+            sort: whether float64 products are sorted for another level anyway.
+        """
         if not self._few_distinct:
-            if wanted.width <= FEW and self._count_by_singles(wanted):
+            if not sort and self._count_by_singles(wanted):
                 return
             if self._count_by_doubles(wanted):
                 return
@@ -358,7 +380,14 @@ class _Tile:
         low, high = ((middle + sign * slack).masked_fill_(absent, largest) for sign in (-1, 1))
         low, high = low.cummax(dim=1).values, high.cummax(dim=1).values
         rows, columns = wanted.pairs(self.start, self.stop)
-        keys = keys.index_put((rows, columns), torch.tensor(torch.inf, dtype=torch.float64))
+        hidden = keys[rows, columns]
+        keys[rows, columns] = torch.inf
+        counted = self._count_hidden(wanted, keys, low, high)
+        keys[rows, columns] = hidden
+        return counted
+
+    def _count_hidden(self, wanted: _Wanted, keys: Tensor, low: Tensor, high: Tensor) -> bool:
+        """Where no key `(B, n)` is that of a positive."""
         nearer, reached = _sorted_counts(keys, low, high)
         doubtful = (nearer != reached).any(dim=1).nonzero()[:, 0]
         if int((reached - nearer).amax(dim=1).sum()) * SHARE > self.entries:
@@ -460,7 +489,13 @@ def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:
 def _sorted_counts(keys: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """How many keys of each row `(B, n)` are below `low (B, R)`, and at most `high (B, R)`, both rising in a row."""
     rows = torch.from_numpy(np.sort(keys.numpy(), axis=1))  # several times faster than torch
-    return torch.searchsorted(rows, low), torch.searchsorted(rows, high, right=True)
+    below = torch.searchsorted(rows, low)
+    # Few rows have a key between the two: where the next one is above both, both counts are the same.
+    following = rows.gather(1, below.clamp_max(rows.shape[1] - 1))
+    some = ((following <= high) & (following >= low)).any(dim=1).nonzero()[:, 0]
+    reached = below.clone()
+    reached[some] = torch.searchsorted(rows[some], high[some], right=True)
+    return below, reached
 
 
 Doubtful = tuple[
@@ -525,5 +560,12 @@ def _places(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _columns(queries: int, width: int) -> int:
-    """Gallery rows of a tile: more for many positives, whose lookups are to be fewer than what is sorted."""
-    return max(TILE[1], min(4 * width, 2 * ENTRIES // queries))
+    """Gallery rows of a tile: more for many positives, as each is looked up in every tile."""
+    return max(TILE[1], min(SPAN * width, 2 * ENTRIES // queries))
+
+
+def _queries(gallery: int, width: int) -> int:
+    """Queries of a block: fewer for many positives, so that a tile holds as much of the gallery as it should."""
+    if width <= FEW:
+        return TILE[0]
+    return max(1, min(TILE[0], max(SHORT, 2 * ENTRIES // min(gallery, SPAN * width))))

@@ -2,6 +2,7 @@
 
 from trivet.models.config import BackboneConfig, ModelConfig
 from trivet.models.embedder import Embedder, build
+from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
 from trivet.models.text_folder import resolved_text
 from trivet.models.text_network import TextEmbedder, tokenize_of
@@ -20,6 +21,7 @@ __all__ = [
     "build",
     "encoder_vectors",
     "fit_ngrams",
+    "in_unit_range",
     "load_model",
     "ngram_vectors",
     "resolved_text",

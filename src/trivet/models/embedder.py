@@ -15,12 +15,15 @@ from trivet.models import outside
 from trivet.models.config import WIDTHS, BackboneConfig, ModelConfig
 from trivet.models.heads import Projection, Residual, make_head
 from trivet.models.items import Items, as_inputs
+from trivet.models.pixels import in_unit_range
 from trivet.models.text_settings import TextNetworkConfig
 from trivet.plugins import is_reference
 
 
 class Embedder(nn.Module):
-    """A network from inputs `(B, *input_shape)`, such as images `(B, C, H, W)` in [0, 1], to embeddings `(B, d)`.
+    """A network from inputs `(B, *input_shape)` to embeddings `(B, d)`.
+
+    Images are `(B, C, H, W)`, in [0, 1] or bytes, which are divided by 255.
 
     Args:
         body: inputs in, `(B, d)` out.
@@ -110,6 +113,7 @@ class Embedder(nn.Module):
                 "prepare them as in training."
             )
         first = (-1, *[1] * (len(self.input_shape) - 1))  # the channels of an image
+        inputs = in_unit_range(inputs, self.mean.dtype)
         seen = (inputs - self.mean.reshape(first)) / self.std.reshape(first)
         if self.channels_last:
             seen = seen.contiguous(memory_format=torch.channels_last)

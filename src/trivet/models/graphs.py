@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from trivet.extras import load
 from trivet.geometry import unit_rows
 from trivet.models.embedder import Embedder
+from trivet.models.pixels import in_unit_range
 from trivet.models.text_network import TextEmbedder, pooled
 
 OUTPUT = "embeddings"
@@ -81,9 +82,7 @@ def feed_of(inputs: Tensor) -> Feed:
         length = int(there.sum(dim=1).max())
         ids, there = inputs[:, :length], there[:, :length]
         return torch.where(there, ids, 0).numpy(), there.long().numpy()
-    if inputs.dtype == torch.uint8:
-        inputs = inputs.float() / 255
-    return (inputs.float().numpy(),)
+    return (in_unit_range(inputs).float().numpy(),)
 
 
 def write_onnx(graph: Graph, file: Path) -> None:

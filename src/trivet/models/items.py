@@ -16,7 +16,7 @@ Items = Sequence[Any] | npt.NDArray[Any] | Tensor
 
 
 def as_inputs(items: Items, shape: tuple[int, ...], resize: int | None) -> Tensor:
-    """What a network of inputs `(B, *shape)` takes of B images, or of B vectors.
+    """What a network of inputs `(B, *shape)` takes of B images, which are bytes, or of B vectors.
 
     Args:
         items: images, each a path, a picture of Pillow, or an array `(H, W)` or `(H, W, 3)` of bytes; or vectors.
@@ -79,4 +79,4 @@ def _images(items: Items, shape: tuple[int, ...], resize: int | None) -> Tensor:
                     f"{error}); leave it out."
                 ) from None
             batch[place] = decoded[:, top : top + height, left : left + width]
-    return torch.from_numpy(batch).float() / 255
+    return torch.from_numpy(batch)

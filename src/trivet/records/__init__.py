@@ -1,6 +1,7 @@
 """What runs and commands write, as types: one file for each command; `complete` makes them of parsed JSON."""
 
 from trivet.records.audit import AuditRecord
+from trivet.records.compare import CompareRecord
 from trivet.records.complete import complete
 from trivet.records.demo import DemoRecord
 from trivet.records.diagnosis import Diagnosis, DiagnosisRecord, DiagnosisSection
@@ -14,6 +15,7 @@ from trivet.records.simulation import SimulationRecord
 
 __all__ = [
     "AuditRecord",
+    "CompareRecord",
     "ComparisonRecord",
     "DemoRecord",
     "Diagnosis",

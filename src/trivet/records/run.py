@@ -124,13 +124,23 @@ ChoosingLook = TypedDict(
 
 
 class Choice(TypedDict):
-    """Which step was kept, and by what."""
+    """Which step was the best, and by what.
 
+    `keep` says which model is measured, "last" or "best"; `known` counts the training items that are retrieved from as
+    well; `step` is the best, and `ended` that at which patience ended
+    the training before the last of the settings.
+    """
+
+    keep: str
     measure: str
+    level: str
     split: str
     items: int | None
     classes: int | None
+    known: int | None
+    patience: int | None
     step: int | None
+    ended: int | None
     looks: list[ChoosingLook]
 
 

@@ -11,7 +11,7 @@ from trivet.records import RunRecord
 from trivet.records.diagnosis import Compared
 from trivet.records.items import Levels
 from trivet.records.monitor import Attempt, Event, Repair
-from trivet.records.run import Curves, Evaluated, Validation
+from trivet.records.run import Choice, ChoosingLook, Curves, Evaluated, Validation
 from trivet.reports.diagnosis import (
     RESULTS,
     SCRIPTS,
@@ -27,6 +27,7 @@ from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, tri
 from trivet.reports.measures import NAMES
 from trivet.reports.page import MISSING, Pictures, number, percent, same_length, value, write_page
 from trivet.reports.tolerance import cleaning_rows, noise_curve, noise_parts
+from trivet.wording import counted
 
 _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
@@ -73,6 +74,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     context = {
         "record": record,
         "results": results,
+        "chosen_by": choice["split"] if (choice := record["choosing"]) and _counts(choice) else None,
         "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in said],
         "bad": bad,
         "tables": {split: _tables(rows) for split, rows in record["evaluation"].items()},
@@ -154,36 +156,80 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     lines = sorted(lines, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
         return lines
-    return [("warn", choice_line(record) or ""), *(line for line in lines if not line[1].startswith(_NO_DIFFERENCE))]
+    if record["choosing"] and record["choosing"]["keep"] != "last":  # the model is as it began: there is none
+        lines = [line for line in lines if not line[1].startswith(_NO_DIFFERENCE)]
+    return [("warn", choice_line(record) or ""), *lines]
 
 
 def fell_back(record: RunRecord) -> bool:
-    """Whether the network is as it began, as no step was better on the items by which one is chosen."""
+    """Whether training did not help on the items by which a step is chosen.
+
+    No step is better than the start, which is the model; or none even had a higher measure, where the model is that of
+    the last step all the same.
+    """
     choice = record["choosing"]
-    return choice is not None and bool(choice["looks"]) and choice["step"] == 0
+    if choice is None or len(choice["looks"]) < 2 or choice["step"] != 0:
+        return False
+    return choice["keep"] != "last" or _highest(choice) is choice["looks"][0]
 
 
 def choice_line(record: RunRecord) -> str | None:
-    """Which step was kept and why, in a sentence; None where the last one is, as no other was asked for."""
+    """Which model is measured, which step was the best, and why; None where there was nothing to choose by."""
     choice = record["choosing"]
     if choice is None or not choice["looks"]:
         return None
-    first, measure = choice["looks"][0], NAMES.get(choice["measure"], choice["measure"])
+    first, *later = choice["looks"]
+    last, reached = choice["keep"] == "last", record["step"]
+    model = f"the model is {f'that of the last step, {number(reached)}' if last else _begun(record)}"
+    if not later:
+        return None if last else f"{_capital(model)}: training ended before the first look at a trained one."
+    measure = NAMES.get(choice["measure"], choice["measure"])
     start = None if first["value"] is None or first["gain"] is None else first["value"] - first["gain"]
-    where = f"{choice['split']}, {choice['classes']} classes"
-    if not fell_back(record):
-        kept = next(look for look in choice["looks"] if look["step"] == choice["step"])
-        return (
-            f"The model is that of step {number(kept['step'])}, the best on classes held out ({where}): {measure} "
-            f"{_percent(kept['value'])}, against {_percent(start)} before training."
-        )
-    said = f"Training did not help on classes held out; the model is {_begun(record)}"
-    best = max(choice["looks"], key=lambda look: look["value"] or 0.0)
-    if best is first:
-        return f"{said}: no step had a higher {measure} ({where})."
-    values = f"{_percent(best['value'])} at step {number(best['step'])}, against {_percent(start)} before"
-    doubt = "fewer nearest neighbours were right" if best["low"] and best["low"] > 0 else "that may be chance"
-    return f"{said}: {measure} was {values} ({where}), but {doubt}."
+    where = f"on {_held_out(record, choice)} ({choice['split']}, {choice['classes']} classes)"
+    before = f"against {_percent(start)} before"
+    best = next(look for look in choice["looks"] if look["step"] == choice["step"])
+    if choice["step"] == 0:
+        highest = _highest(choice)
+        if highest is first:
+            said = f"Training did not help {where}; {model}: no step had a higher {measure}."
+        else:
+            doubt = "fewer nearest neighbours were right" if (highest["low"] or 0) > 0 else "that may be chance"
+            said = (
+                f"{measure} was {_percent(highest['value'])} at step {number(highest['step'])}, {before}, but {doubt}."
+            )
+            said = f"{_capital(model)}; {where} {said}" if last else f"Training did not help {where}; {model}: {said}"
+    elif not last:
+        said = f"The model is that of step {number(best['step'])}, the best {where}"
+        said += f": {measure} {_percent(best['value'])}, {before} training."
+    elif best is later[-1]:
+        said = f"{_capital(model)}, the best {where}: {measure} {_percent(best['value'])}, {before} training."
+    else:
+        said = f"{_capital(model)}: {measure} {_percent(later[-1]['value'])} {where}. The best is that of step "
+        said += f"{number(best['step'])}: {_percent(best['value'])}, {before} training; it lies in model-best/."
+    if choice["ended"] is not None:
+        looks = counted(choice["patience"] or 0, "look")
+        said += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
+    return said
+
+
+def _counts(choice: Choice) -> bool:
+    """Whether the result of the run depends on the choice."""
+    return choice["keep"] != "last" or choice["ended"] is not None
+
+
+def _highest(choice: Choice) -> ChoosingLook:
+    return max(choice["looks"], key=lambda look: look["value"] or 0.0)
+
+
+def _held_out(record: RunRecord, choice: Choice) -> str:
+    """What a step is chosen by: classes that are not trained on, or only items of those that are."""
+    counts = record["data"]["evaluation"].get(choice["split"])
+    trained = counts["trained_classes"].get(choice["level"] or record["level"]) if counts else 0
+    return "items held out" if trained else "classes held out"
+
+
+def _capital(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _begun(record: RunRecord) -> str:
@@ -335,7 +381,8 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
             "mean": [look["gain"] for look in choice["looks"]],
             "lower end of its interval": [look["low"] for look in choice["looks"]],
         }
-        wanted.append((f"Gain of {measure} on {choice['split']}, by which the step was chosen", seen, values, None))
+        what = ", by which the step was chosen" if _counts(choice) else ""
+        wanted.append((f"Gain of {measure} on {choice['split']}{what}", seen, values, None))
     marks = _marks(record["monitor"]["attempts"])
     curves = []
     for title, part, every, limits in wanted:

@@ -20,6 +20,7 @@ def read_vectors(
     table: Path | None = None,
     split: str | None = None,
     text: str | None = None,
+    others: bool = False,
 ) -> Vectors:
     """Read embeddings and what is known of each row.
 
@@ -45,6 +46,7 @@ def read_vectors(
         table: the csv file of an npy file; by default the one beside it of the same stem.
         split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
         text: a column whose values are wanted as texts of any length, level or not.
+        others: also read the columns that are nothing of these, as texts.
 
     Raises:
         ValueError: if a file is missing, broken or of another kind; if embeddings are not `(N, d)` floating point with
@@ -56,15 +58,21 @@ def read_vectors(
     if path.is_dir():
         file = _run_file(path, split)
         with work(f"reading {file.name}"):
-            return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None, text)
+            return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None, text, others)
     if not path.is_file():
         raise ValueError(f"embeddings must be read from a file or a run folder: {path} does not exist; check the path.")
     with work(f"reading {path.name}"):
-        return _read(path, path.name, levels, table, split, text)
+        return _read(path, path.name, levels, table, split, text, others)
 
 
 def _read(
-    path: Path, name: str, levels: Sequence[str] | None, table: Path | None, split: str | None, text: str | None
+    path: Path,
+    name: str,
+    levels: Sequence[str] | None,
+    table: Path | None,
+    split: str | None,
+    text: str | None,
+    others: bool,
 ) -> Vectors:
     suffix = path.suffix.lower()
     if suffix == ".npz":
@@ -77,7 +85,7 @@ def _read(
         raise ValueError(
             f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
         )
-    return select_rows(path, source, levels, split, text=text, name=name)
+    return select_rows(path, source, levels, split, text=text, name=name, others=others)
 
 
 def _run_file(path: Path, split: str | None) -> Path:

@@ -25,6 +25,7 @@ def read_texts(
     text: str = TEXT,
     levels: Sequence[str] | None = None,
     split: str | None = None,
+    others: bool = False,
 ) -> tuple[Vectors, list[str]]:
     """Read a file of texts with their labels: csv with a line that names the columns, parquet, or JSON lines.
 
@@ -32,7 +33,7 @@ def read_texts(
         path: the file.
         encode: N texts -> `(N, d)` floating point.
         text: the column that holds the texts; all others are as in `trivet.tables.read_vectors`.
-        levels, split: as in `trivet.tables.read_vectors`.
+        levels, split, others: as in `trivet.tables.read_vectors`.
 
     Returns:
         The vectors with what is known of each row, and the texts `(N,)`.
@@ -60,7 +61,7 @@ def read_texts(
     # The numbers of the rows stand for their vectors until it is known which rows are asked for.
     rows = np.arange(len(texts_of_all.missing), dtype=np.float64)[:, None]
     source = Source(rows, [name for name in columns if name != text], column_of)
-    selected = select_rows(path, source, levels, split)
+    selected = select_rows(path, source, levels, split, others=others)
     chosen = selected.embeddings[:, 0].astype(np.int64)
     texts = np.where(texts_of_all.missing, "", texts_of_all.values)[chosen].tolist()
     empty = [row for row, one in zip(chosen.tolist(), texts, strict=True) if not one.strip()]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from trivet.tables.source import LONGEST, Column, Source, check_columns, listed
 
 Names = npt.NDArray[np.str_]
 
+EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
 ASKED = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -45,6 +46,7 @@ class Vectors:
         texts: the column that was asked for as texts, or None.
         passed_over: columns that were not taken for label levels, as nearly every row has a value of its own.
         notes: what is odd about the levels that were named, in sentences.
+        others: the values of the columns that are none of these, `(N,)` texts each; only where they were asked for.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Vectors:
     texts: Sequence[str] | None = None
     passed_over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.embeddings.ndim == 2
@@ -96,6 +99,7 @@ class Vectors:
             protocol=None if self.protocol is None else self.protocol.subset(np.arange(len(self))[rows]),
             rows=self.rows[rows],
             texts=None if self.texts is None else np.array(self.texts, object)[rows].tolist(),
+            others={name: np.array(values, object)[rows].tolist() for name, values in self.others.items()},
         )
 
 
@@ -154,6 +158,7 @@ def select_rows(
     *,
     text: str | None = None,
     name: str | None = None,
+    others: bool = False,
 ) -> Vectors:
     """The rows of an open file that are asked for, with their columns; errors name the path."""
     check_columns(path, source.columns)
@@ -195,6 +200,8 @@ def select_rows(
     if ids is not None:
         _check_different(path, ids, rows)
     cameras = texts(_known(path, source, CAMERA), "camera")
+    protocol = _protocol(path, source, rows, cameras)
+    known = {*chosen, *([] if text is None else [text]), *(CAMERA if protocol is not None else ())}
     return Vectors(
         name=name or path.name,
         embeddings=source.embeddings[_joined(rows)],
@@ -204,13 +211,24 @@ def select_rows(
         ids=ids,
         splits=texts(splits, "split"),
         cameras=cameras,
-        protocol=_protocol(path, source, rows, cameras),
+        protocol=protocol,
         rows=rows,
         columns=tuple(source.columns),
         texts=None if text is None else _shown(source.column(text), rows),
         passed_over=tuple(passed_over),
         notes=tuple(notes),
+        others=other_columns(source, rows, known) if others else {},
     )
+
+
+def other_columns(source: Source, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:
+    """The values of the chosen rows in all columns that have a name, but for the known ones and those of every table.
+
+    Texts of any length; what is missing is empty.
+    """
+    told = {*ID, *SPLIT, *ASKED, EMBEDDING, *known}
+    left = [name for name in source.columns if not _index(name) and name not in told]
+    return {name: _shown(source.column(name), rows) for name in left}
 
 
 def _nearly_distinct(column: Column) -> bool:

@@ -369,9 +369,10 @@ def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Inte
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:
     """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
     from trivet.training.fit import fit  # here: an audit of a file does without Lightning
-    from trivet.training.parts import first_task
+    from trivet.training.parts import first_task, in_steps
 
-    steps = config.training.steps
+    config = in_steps(config, splits)  # of all items, so that each network makes as many steps as a run
+    steps = config.training.num_steps
 
     def say() -> None:
         report(title, task.step, steps)
@@ -379,4 +380,4 @@ def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> E
     task, batches = first_task(config, items, splits.level, steps=steps, after_step=say)
     if not fit(task, batches, workers=config.training.workers):
         raise KeyboardInterrupt
-    return task.model.cpu().eval()
+    return task.measured.eval()

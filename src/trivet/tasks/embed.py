@@ -16,22 +16,28 @@ from trivet.tasks.index import model_hash
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.run_folder import (
     RunFolder,
+    Which,
     trained_model,
 )
 
 
-def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = None) -> dict[str, Any]:
+def embed_data(
+    path: Path, data: str, output: Path, *, which: Which | None = None, data_root: Path | None = None
+) -> dict[str, Any]:
     """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
 
     Writes a parquet file. A data set has a column `split` besides its label levels; a folder has the levels its nesting
     gives, if any, and a file its columns.
+
+    Args:
+        which: the model of the last step, or the best; the one that was measured, if not given.
 
     Raises:
         ValueError, OSError: if the run, the data or the output cannot be used.
     """
     run = RunFolder.open(path)
     config = run.config()
-    model = trained_model(run)
+    model = trained_model(run, which)
     tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
     names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
     reading = reporter("reading images")
@@ -79,7 +85,7 @@ def embed_data(path: Path, data: str, output: Path, *, data_root: Path | None = 
         ids,
         columns,
         levels=next(iter(parts.values())).labels,
-        model=model_hash(run),
+        model=model_hash(run, which),
     )
     skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]
     return {

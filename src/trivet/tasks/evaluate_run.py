@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trivet.data import Splits
+from trivet.data.root import find_root
 from trivet.evaluation import standard
 from trivet.evaluation.levels import void
 from trivet.models import Embedder, TextEmbedder
@@ -18,18 +19,20 @@ from trivet.progress import reporter, shown
 from trivet.records import RunRecord, read_run
 from trivet.reports import write_run_report
 from trivet.tables import write_embeddings
+from trivet.tasks.baselines import FOLDER
 from trivet.tasks.causes import Trained, name_causes
 from trivet.tasks.diagnose import diagnosis_section
 from trivet.tasks.measure import measure_splits, run_references
 from trivet.tasks.subjects import of_dataset, some_items
 from trivet.training.checkpoint import (
     read_progress,
-    step_of,
+    trained_to_the_end,
 )
-from trivet.training.choosing import load_splits
+from trivet.training.choosing import choice_of, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, kept_columns
 from trivet.training.guard import Guard, with_changes
+from trivet.training.parts import in_steps
 from trivet.training.picks import PickLog
 from trivet.training.record import first_record
 from trivet.training.run_folder import (
@@ -56,10 +59,11 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
             model.tokenizer if isinstance(model, TextEmbedder) else None
         )  # it needs no folder but that of the run
         splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
+        config = in_steps(config, splits)
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()
-            done = bool(checkpoints) and step_of(checkpoints[-1]) == config.training.steps
+            done = bool(checkpoints) and trained_to_the_end(config, checkpoints[-1])
             stopped = record["guard"]["stopped_by"] is not None
             record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
             if checkpoints and record["step"] is None:  # the record was lost: what is left tells
@@ -71,10 +75,12 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
                 record["cleaning"] = list(kept.cleaning.get("looks", []))
+                record["choosing"] = choice_of(config, splits, kept.choosing)
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
-        return write_evaluation(run, record, config, splits, model, _before(config, splits, record))
+        before = _before(config, splits, record)
+        return write_evaluation(run, record, config, splits, model, before, data_root=data_root)
 
 
 def _before(config: RunConfig, splits: Splits, record: dict[str, Any]) -> Embedder | None:
@@ -94,7 +100,10 @@ def write_evaluation(
     splits: Splits,
     model: Embedder,
     untrained: Embedder | None,
+    *,
+    data_root: Path | None = None,
 ) -> RunRecord:
+    """Evaluate a trained network and write embeddings, record and report; returns the record."""
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
     counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
@@ -143,6 +152,7 @@ def write_evaluation(
         seed=config.seed,
         keep=keep,
         diagnose=diagnose,
+        kept=find_root(data_root) / FOLDER,
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})

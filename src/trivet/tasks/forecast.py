@@ -26,7 +26,7 @@ from trivet.reports import write_run_report
 from trivet.theory.isometry import batch_hard_loss, diameter, diameter_forecast
 from trivet.training.config import RunConfig, resolved
 from trivet.training.fit import NotFiniteError, fit
-from trivet.training.parts import check_before_data, first_task
+from trivet.training.parts import check_before_data, first_task, in_steps
 from trivet.training.run_folder import REPORT, RunFolder
 
 SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
@@ -72,9 +72,8 @@ def forecast_run(
     """
     began = time.perf_counter()
     config = resolved(config)
-    steps = _steps(config, steps)
     check_count(seeds, name="seeds")
-    splits = _data(config, data_root)
+    config, splits, steps = _read(config, steps, data_root)
     record = _forecast(config, splits, steps, seeds, _Counter(seeds * steps))
     return record | {"seconds": round(time.perf_counter() - began, 3)}
 
@@ -106,7 +105,6 @@ def forecast_grid(
     """
     began = time.perf_counter()
     config = resolved(config)
-    steps = _steps(config, steps)
     check_count(seeds, name="seeds")
     batch, model = config.batch, config.model
     if batch.size is not None:
@@ -118,7 +116,7 @@ def forecast_grid(
     given = zip(AXES, (classes, samples, dims), (2, 2, 1), strict=True)
     axes = {axis: _axis(axis, values, low) or [here[axis]] for axis, values, low in given}
     shapes = list(product(*axes.values()))
-    splits = _data(config, data_root)
+    config, splits, steps = _read(config, steps, data_root)
     counter = _Counter(len(shapes) * seeds * steps)
     cells = []
     for place, shape in enumerate(shapes):
@@ -140,7 +138,7 @@ def forecast_grid(
         counter.reach((place + 1) * seeds * steps)
     return {
         "steps": steps,
-        "of": config.training.steps,
+        "of": config.training.num_steps,
         "axes": axes,
         "here": here,
         "cells": cells,
@@ -236,7 +234,7 @@ class _Counter:
 
 
 def _steps(config: RunConfig, steps: int | None) -> int:
-    whole = config.training.steps
+    whole = config.training.num_steps
     if steps is None:
         steps = min(whole, max(SHORT, min(LONG, round(SHARE * whole))))
     if whole < FEWEST:
@@ -256,9 +254,14 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
     return sorted(set(values))
 
 
-def _data(config: RunConfig, data_root: Path | None) -> Splits:
+def _read(config: RunConfig, steps: int | None, data_root: Path | None) -> tuple[RunConfig, Splits, int]:
+    """The settings with their epochs counted in steps, the data, and the steps of the probe."""
+    if config.training.epochs is None:
+        _steps(config, steps)  # here, before what takes long
     check_before_data(config)
-    return load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
+    splits = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
+    config = in_steps(config, splits)
+    return config, splits, _steps(config, steps)
 
 
 def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: int) -> RunConfig:
@@ -287,10 +290,10 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
     outlook = None if told is None else _outlook(told["interval"])
     return {
         "steps": steps,
-        "of": config.training.steps,
+        "of": config.training.num_steps,
         "forecast": told,
         "outlook": outlook,
-        "verdict": _verdict(told, outlook, steps, config.training.steps, seeds),
+        "verdict": _verdict(told, outlook, steps, config.training.num_steps, seeds),
         "changes": _changes(config) if outlook in ("likely", "open") else [],
         "bound": bound_of(firsts),
         "seeds": [

@@ -19,7 +19,11 @@ SOURCE = "the settings of trivet train --vectors or --texts"
 FEWER, FOLDS = 2, 4  # of the training classes, one of which is held out to choose the step; fewer where they are few
 ENOUGH, HELD_OUT = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
 CLASSES, SAMPLES = 32, 8  # of a batch
-STEPS, RATE, LOOKS = 200, 1e-4, 20  # optimiser steps, learning rate, steps between two looks at the held-out classes
+STEPS, LOOKS = 200, 20  # optimiser steps, and those between two looks at the held-out classes
+RATE = (
+    1e-3  # the learning rate at the end; it rises from near 0 over all steps, so that the first looks see small changes
+)
+SEEN = 10_000  # items that a look sees at most, and as many training items beside them
 MARGIN = 0.4
 TUNED, TUNED_CLASSES, TUNED_SAMPLES = 2e-5, 16, 4  # of a network of texts: learning rate, and batch
 
@@ -33,9 +37,10 @@ def head_settings(
     """Settings that suit the data, and what they are, in a sentence.
 
     A linear residual head begins as the vectors themselves and is trained for a few steps with random positives and
-    violating negatives. A part of the training classes is held out, by which the step to keep is chosen; where no step
-    is better than the vectors as they are, these stay. The numbers were chosen on class-disjoint folds of the training
-    classes of CLINC150, BANKING77 and CUB.
+    violating negatives. The rate rises over all steps, so that the first looks see small changes of the vectors, and
+    later ones larger ones. A part of the training classes is held out, by which the step to keep is chosen; where no
+    step is better than the vectors as they are, these stay. The numbers were chosen on class-disjoint folds of the
+    training classes of CLINC150, BANKING77 and CUB.
 
     Where `overrides` name a network of texts, "model.name=text:FOLDER", it is trained end to end in place of a head:
     for as many steps, at a rate that is usual for pretrained transformers.
@@ -61,8 +66,8 @@ def head_settings(
         "data": dict(data),
         "model": {"name": "residual", "embedding_dim": width},
         "loss": {"name": "triplet", "margin": MARGIN, "positives": "random", "negatives": "violating"},
-        "training": {"steps": STEPS, "learning_rate": RATE},
-        "evaluation": {"distance": "cosine", "every": LOOKS, "nmi_plus": 2, "map_points": 500},
+        "training": {"steps": STEPS, "learning_rate": RATE, **_rise(given.get("training", {}))},
+        "evaluation": {"distance": "cosine", "every": LOOKS, "sample": SEEN, "nmi_plus": 2, "map_points": 500},
     }
     if network is not None:
         values["model"] = {"name": network.name}
@@ -76,11 +81,17 @@ def head_settings(
         classes -= -(-classes // folds)
         choosable = True
     if choosable:
-        values["choosing"] = {"keep": "best"}
+        values["choosing"] = {"keep": "best", "measure": "recall@1"}
     most, samples = (CLASSES, SAMPLES) if network is None else (TUNED_CLASSES, TUNED_SAMPLES)
     values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
-    settings = RunConfig.parse(overridden(values, overrides), source=SOURCE)
+    settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
     return settings, _said(settings, width)
+
+
+def _rise(given: Mapping[str, Any]) -> dict[str, int]:
+    """A learning rate that rises over all steps, whose number `given` may say."""
+    steps = given.get("steps", STEPS)
+    return {"warmup_steps": steps - 1} if isinstance(steps, int) and steps > 0 and "epochs" not in given else {}
 
 
 def _said(settings: RunConfig, width: int) -> str:
@@ -95,4 +106,6 @@ def _said(settings: RunConfig, width: int) -> str:
     if settings.choosing.keep == "best":
         held_out = "the split val" if folds is None else f"one of {folds} folds of the training classes, held out"
         chosen = f"the step is chosen by {held_out}"
-    return f"{network}, {settings.training.steps} steps; {chosen}. The run folder has all settings in config.toml."
+    steps, epochs = settings.training.steps, settings.training.epochs
+    length = f"{steps} steps" if epochs is None else f"{epochs} epochs"
+    return f"{network}, {length}; {chosen}. The run folder has all settings in config.toml."

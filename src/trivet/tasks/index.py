@@ -20,7 +20,7 @@ from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
 from trivet.outputs import EMBEDDED
 from trivet.tables import Vectors, read_vectors
-from trivet.training.run_folder import RunFolder, trained_model
+from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
 
 ITEMS = "items.parquet"
 NAMES = frozenset((VECTORS, DESCRIPTION, ITEMS))
@@ -136,10 +136,10 @@ def _absolute(model: str) -> str:
     return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
-def model_hash(run: RunFolder) -> str:
-    path = run.path / "model" / WEIGHTS
+def model_hash(run: RunFolder, which: Which | None = None) -> str:
+    path = model_folder(run, which) / WEIGHTS
     if not path.is_file():
-        trained_model(run)  # says what is missing
+        trained_model(run, which)  # says what is missing
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from trivet.collapse import fine_coarse_index
 from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, compare, comparison_json
 from trivet.data import Dataset
 from trivet.data.shown import as_json, called
-from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours, retrieve_levels, standard
+from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours, standard
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
 from trivet.progress import reporter, steps, work
+from trivet.tasks.baselines import baseline_retrieval
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.sample import map_sample
@@ -35,6 +37,7 @@ def measure_splits(
     seed: int,
     keep: Callable[[str, np.ndarray], None],
     diagnose: Callable[[str, np.ndarray, Mapping[str, np.ndarray]], None] | None = None,
+    kept: Path | None = None,
 ) -> dict[str, Any]:
     """Evaluate every split, beside the untrained network and the raw inputs; the sections of the run record.
 
@@ -42,6 +45,7 @@ def measure_splits(
         level: the label level trained on.
         keep: called with the name of each split and its embeddings.
         diagnose: called with the name of each split, its embeddings and those of `run_references`.
+        kept: the folder where measures of the untrained network and the raw inputs are kept, see `baselines`.
     """
     began = time.perf_counter()
     sections: dict[str, Any] = {
@@ -68,7 +72,10 @@ def measure_splits(
             key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()
         }
         references = run_references(untrained, dataset)
-        retrieved = {key: _retrieved(known, dataset, config) for key, known in references.items()}
+        ranking = [measure for measure in standard(config.k) if measure not in CLUSTERING]
+        retrieved = {
+            key: baseline_retrieval(known, dataset, ranking, config.distance, kept) for key, known in references.items()
+        }
         rows += [
             {"name": key, "levels": {level: one.mean() for level, one in levels.items()}}
             for key, levels in retrieved.items()
@@ -109,11 +116,6 @@ def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np
     if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
         references[RAW] = raw_inputs(dataset.inputs)
     return references
-
-
-def _retrieved(embeddings: np.ndarray, dataset: Dataset, config: EvaluationConfig) -> dict[str, Retrieval]:
-    names = [name for name in standard(config.k) if name not in CLUSTERING]
-    return retrieve_levels(**dataset.asked(embeddings), measures=names, distance=config.distance)
 
 
 def _compared(result: LevelResult, other: Retrieval, reference: str, level: str) -> dict[str, Any]:
@@ -182,12 +184,18 @@ def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> d
     """For a sample of items, the similarity to the nearest same-class and other-class item of the whole set."""
     sections = {}
     for level, labels in dataset.labels.items():
-        pairs = nearest_pairs(embeddings, labels)
-        usable = np.flatnonzero(np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an))
+        sizes = np.bincount(labels)[
+            labels
+        ]  # of the class of each item: both neighbours take another in it, and outside
+        usable = np.flatnonzero((sizes > 1) & (sizes < len(labels)))
         shown = np.sort(np.random.default_rng(seed).permutation(usable)[:SCATTER_POINTS])
+        s_ap = s_an = np.empty(0)
+        if len(shown):
+            pairs = nearest_pairs(embeddings, labels, sample=shown)
+            s_ap, s_an = pairs.s_ap, pairs.s_an
         sections[level] = {
-            "s_ap": np.round(pairs.s_ap[shown], 5).tolist(),
-            "s_an": np.round(pairs.s_an[shown], 5).tolist(),
+            "s_ap": np.round(s_ap, 5).tolist(),
+            "s_an": np.round(s_an, 5).tolist(),
             "ids": [dataset.ids[i] for i in shown.tolist()],
         }
     return sections

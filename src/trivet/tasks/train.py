@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from trivet.evaluation import standard
 from trivet.files import write_whole
 from trivet.models import save
 from trivet.progress import report, reporter, say, shown
@@ -13,12 +16,16 @@ from trivet.reports import write_run_report
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.choosing import load_splits
-from trivet.training.config import RunConfig, resolved
+from trivet.training.config import RunConfig, of_length, resolved
 from trivet.training.job import Job, Status
+from trivet.training.loggers import check_installed
 from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
     DECISIONS,
+    MODEL,
+    MODEL_BEST,
+    MODEL_LAST,
     REPORT,
     RunFolder,
 )
@@ -52,6 +59,7 @@ def train(
     """
     config = resolved(config)
     check_before_data(config)
+    check_installed(config.training.loggers)
     with shown("training", show=progress):
         splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)
@@ -62,17 +70,23 @@ def train(
         with run.new(config, force=force):
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
-            job = Job(run, parts, report, command)
-            status = job.fit()
-            if status == "interrupted" and job.task.step == 0:
-                raise KeyboardInterrupt  # nothing has been trained that could be kept
-            return _finish(job, status)
+            try:
+                job = Job(run, parts, report, command)
+            except ValueError:  # before the first step, as by a logger that cannot be reached
+                run.discard()
+                raise
+            with job.journal.loggers:
+                status = job.fit()
+                if status == "interrupted" and job.task.step == 0:
+                    raise KeyboardInterrupt  # nothing has been trained that could be kept
+                return _finish(job, status, data_root)
 
 
 def resume(
     path: Path,
     *,
     repair: bool = False,
+    changes: Sequence[str] = (),
     data_root: Path | None = None,
     command: str = "",
     progress: bool = False,
@@ -82,13 +96,15 @@ def resume(
     Args:
         repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
             what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
+        changes: "training.steps=value" or "training.epochs=value": the run is to be so long, see `of_length`.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
     """
     run = RunFolder.open(path)
-    config = run.given()
+    config = of_length(run.given(), changes)
     check_before_data(config)
+    check_installed(config.training.loggers)
     with shown("training", show=progress):
         splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)
@@ -96,15 +112,17 @@ def resume(
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
             job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
-            return _finish(job, job.fit())
+            if changes:
+                run.change(changes)
+            with job.journal.loggers:
+                return _finish(job, job.fit(), data_root)
 
 
-def _finish(job: Job, status: Status) -> RunRecord:
-    """Write the model and, unless a signal interrupts the training or this, evaluate it."""
-    run, parts, record = job.run, job.parts, job.journal.record
+def _finish(job: Job, status: Status, data_root: Path | None) -> RunRecord:
+    """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
+    run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
     train, settings = parts.splits.train, parts.settings
-    parts.choosing.put_back(parts.model)
-    save(parts.model, settings.model, train.inputs.shape, run.path / "model")
+    _save_models(run, parts)
     if parts.config.cleaning is not None:
         names = train.names[parts.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
@@ -114,9 +132,43 @@ def _finish(job: Job, status: Status) -> RunRecord:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            return write_evaluation(run, evaluated, settings, parts.splits, parts.model, job.untrained)
+            whole = write_evaluation(
+                run, evaluated, settings, parts.splits, parts.measured, job.untrained, data_root=data_root
+            )
+            loggers.end(status, _results(whole, standard(settings.evaluation.k)), job.task.step)
+            return whole
         except KeyboardInterrupt:  # a second one ends at once
             pass
     whole = run.write_record(record | {"status": "interrupted"})
     write_run_report(whole, run.path / REPORT)
+    loggers.end("interrupted")
     return whole
+
+
+def _save_models(run: RunFolder, parts: Parts) -> None:
+    """Write the model that is measured and, where there was something to choose by, the other one; leave the first."""
+    last = {name: value.detach().clone() for name, value in parts.measured.state_dict().items()}
+    best = parts.choosing.weights
+    if parts.config.choosing.keep == "best":
+        models = [(MODEL_LAST, last), (MODEL, best)]
+    else:
+        models = [*([(MODEL_BEST, best)] if best else []), (MODEL, last)]
+    for folder, weights in models:
+        parts.measured.load_state_dict(weights)
+        save(parts.measured, parts.settings.model, parts.splits.train.inputs.shape, run.path / folder)
+    for folder in {MODEL_LAST, MODEL_BEST} - {folder for folder, _ in models}:  # of the run with other settings
+        shutil.rmtree(run.path / folder, ignore_errors=True)
+
+
+def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
+    """The measures of all splits and levels as loggers get them; those of a reference are named after it."""
+    return {
+        (*(("evaluation",) if row["name"] == "trained" else ("reference", row["name"])), split, level, name): float(
+            value
+        )
+        for split, rows in record["evaluation"].items()
+        for row in rows
+        for level, values in row["levels"].items()
+        for name in measures
+        if isinstance(value := values.get(name), int | float)
+    }

@@ -17,16 +17,20 @@ from torch import Tensor, nn
 from trivet.data import Splits
 from trivet.documents import parse_json
 from trivet.files import write_whole
+from trivet.training.choosing import ended
 from trivet.training.config import RunConfig
-from trivet.training.run_folder import (
-    RunFolder,
-)
+from trivet.training.run_folder import RunFolder
+from trivet.training.schedule import TO_THE_END
+
+STATES = ("guard", "cleaning", "choosing", "precision")
+# Settings that came later: at their defaults they are left out of the fingerprint, so that earlier runs can go on.
+ADDED = ("epochs", "backbone_learning_rate", "clip_norm", "step_size", "milestones", "gamma", "ema")
 
 
 class Progress(NamedTuple):
     """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, and states.
 
-    `picks` are the looks of `training.picks`; `choosing` is the state of `training.choosing`.
+    `picks` are the looks of `training.picks`; `choosing` and `precision` are the states of these modules.
     """
 
     step: int
@@ -36,6 +40,7 @@ class Progress(NamedTuple):
     cleaning: Mapping[str, Any] = MappingProxyType({})
     picks: Sequence[dict[str, Any]] = ()
     choosing: Mapping[str, Any] = MappingProxyType({})
+    precision: Mapping[str, Any] = MappingProxyType({})
 
 
 def save_checkpoint(
@@ -48,6 +53,7 @@ def save_checkpoint(
     fingerprint: str,
     healthy: int,
     best: Mapping[str, Tensor] = MappingProxyType({}),
+    average: nn.Module | None = None,
 ) -> None:
     """Write a checkpoint, whole or not at all; the last two are kept, and those that a repair may return to.
 
@@ -55,13 +61,15 @@ def save_checkpoint(
         fingerprint: of the settings and the data, see `load_checkpoint`.
         healthy: the last step at which all was well; the newest checkpoint up to it is kept, and that of step 0.
         best: the weights of the best step so far, where one is chosen.
+        average: of the weights of the model, where there is one.
     """
     state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
     state["best"] = dict(best)
+    state["average"] = {} if average is None else average.state_dict()
     tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
-    *done, guard, cleaning, picks, choosing = progress
+    *done, guard, cleaning, picks, choosing, precision = progress
     states = {"guard": json.dumps(dict(guard)), "cleaning": json.dumps(dict(cleaning)), "picks": json.dumps(picks)}
-    states["choosing"] = json.dumps(dict(choosing))
+    states |= {"choosing": json.dumps(dict(choosing)), "precision": json.dumps(dict(precision))}
     metadata = {"progress": json.dumps(done), **states, "fingerprint": fingerprint}
     data = save(tensors, metadata=metadata)
     write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
@@ -78,9 +86,15 @@ def step_of(path: Path) -> int:
 
 
 def load_checkpoint(
-    path: Path, model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer, *, fingerprint: str
+    path: Path,
+    model: nn.Module,
+    loss: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    fingerprint: str,
+    average: nn.Module | None = None,
 ) -> Progress:
-    """Restore model, loss and optimiser; returns how far the run was.
+    """Restore model, loss, optimiser and the average of the weights, if there is one; returns how far the run was.
 
     Raises:
         ValueError: if the file is broken, or was written with other settings or data.
@@ -93,6 +107,8 @@ def load_checkpoint(
         )
     model.load_state_dict(state["model"])
     loss.load_state_dict(state["loss"])
+    if average is not None:
+        average.load_state_dict(state["average"])
     groups = optimizer.state_dict()["param_groups"]
     slots = {int(number): values for number, values in state.get("optimizer", {}).items()}
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
@@ -108,6 +124,18 @@ def read_progress(path: Path) -> Progress:
     return _read(path)[1]
 
 
+def trained_to_the_end(config: RunConfig, path: Path) -> bool:
+    """Whether a checkpoint is of the last step of the settings, or of that at which patience ended the training.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    if step_of(path) >= config.training.num_steps:
+        return True
+    choice = read_progress(path).choosing
+    return bool(choice) and ended(config.choosing.patience, choice["looks"], choice["step"]) is not None
+
+
 def load_best(path: Path) -> dict[str, Tensor]:
     """The weights of the best step so far; empty where none is chosen.
 
@@ -118,8 +146,10 @@ def load_best(path: Path) -> dict[str, Tensor]:
     return best
 
 
-def load_weights(path: Path, model: nn.Module, loss: nn.Module) -> Sequence[dict[str, Any]]:
-    """Restore the model, and the loss as `load_loss` does; returns what `training.history` had seen.
+def load_weights(
+    path: Path, model: nn.Module, loss: nn.Module, average: nn.Module | None = None
+) -> Sequence[dict[str, Any]]:
+    """Restore the model and its average, and the loss as `load_loss` does; returns what `training.history` had seen.
 
     Layers of another shape stay as they are: the last one, where a repair has widened the embedding.
 
@@ -127,9 +157,11 @@ def load_weights(path: Path, model: nn.Module, loss: nn.Module) -> Sequence[dict
         ValueError: if the file is broken.
     """
     _, progress, state = _read(path)
-    own = model.state_dict()
-    kept = {name: value for name, value in state["model"].items() if value.shape == own[name].shape}
-    model.load_state_dict(own | kept)
+    for name, network in {"model": model, "average": average}.items():
+        if network is not None:
+            own = network.state_dict()
+            kept = {key: value for key, value in state[name].items() if value.shape == own[key].shape}
+            network.load_state_dict(own | kept)
     _restore_loss(state, loss)
     return progress.moments
 
@@ -155,7 +187,7 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata()
-            states = {name: parse_json(metadata.get(name, "{}")) for name in ("guard", "cleaning", "choosing")}
+            states = {name: parse_json(metadata.get(name, "{}")) for name in STATES}
             states["picks"] = tuple(parse_json(metadata.get("picks", "[]")))
             progress = Progress(*parse_json(metadata["progress"]))._replace(**states)
             state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
@@ -193,12 +225,24 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
 
     Of decisions on labels it is what they did to these, and not where their file lies.
     """
-    changes_nothing = {"steps"} if config.training.schedule == "constant" else set()
-    changes_nothing |= {"log_every", "checkpoint_every", "workers"}
-    left_out: dict[str, Any] = {"evaluation": True, "guard": True, "training": changes_nothing, "data": {"decisions"}}
+    training, fields = config.training, type(config.training).model_fields
+    changes_nothing = set() if training.schedule in TO_THE_END else {"steps"}
+    changes_nothing |= {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri"}
+    changes_nothing |= {name for name in ADDED if getattr(training, name) == fields[name].default}
+    left_out: dict[str, Any] = {
+        "evaluation": True,
+        "guard": True,
+        "training": changes_nothing,
+        "data": {"decisions"},
+        "choosing": {"patience"},
+    }
     settings = config.model_dump(mode="json", exclude=left_out)
-    if config.choosing.keep == "last":
-        settings.pop("choosing")  # as in runs from before there was a choice
+    if config.choosing.keep == "last":  # no step depends on it; before there was a choice, the settings had no section
+        settings.pop("choosing")
+    elif config.choosing.level is None:
+        del settings["choosing"]["level"]
+    if training.weight_decay:
+        settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
     text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

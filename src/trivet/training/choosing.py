@@ -1,12 +1,12 @@
-"""Which step of a run is its result: the last, or the best on classes held out, if that is better than the start."""
+"""Which step of a run is its result: the last, or the best on items held out, if that is better than the start."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -15,11 +15,13 @@ from torch import Tensor
 
 from trivet.config import Config
 from trivet.data import Dataset, Splits, load
-from trivet.evaluation import retrieve_levels
+from trivet.evaluation import Retrieval, retrieve, retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Floats, Integers
 from trivet.models import Embedder, Tokenize, tokenize_of
+from trivet.progress import reporter
 from trivet.training.embedding import embed
+from trivet.training.sample import evaluation_sample
 
 if TYPE_CHECKING:
     from trivet.training.config import RunConfig
@@ -30,15 +32,27 @@ LEVEL = 0.95  # of the one-sided interval of a gain over classes
 
 
 class ChoosingConfig(Config):
-    """Which step is the result of a run."""
+    """Which step is the result of a run, and when training ends early."""
 
     keep: Literal["last", "best"] = Field(
         "last",
-        description="best: the step with the highest measure on validation, among those that lose no recall@1 there; "
-        "the start, if no step is better beyond doubt. It needs data.folds, or a split val, and looks at most at "
-        "evaluation.sample items every evaluation.every steps.",
+        description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
+        "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
+        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
+        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one "
+        "lies in model-last/, or with last in model-best/, where there is something to choose by.",
     )
-    measure: Literal["map@r", "recall@1"] = Field("map@r", description="What the best step has most of.")
+    measure: str = Field(
+        "map@r",
+        description="What the best step has most of: recall@K for a K of evaluation.k, r-precision, map@r, map or mrr.",
+    )
+    level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="Training ends early once so many looks, one every evaluation.every steps, have found no higher "
+        'measure. It needs what keep = "best" needs. Default: it never does.',
+    )
 
 
 def load_splits(
@@ -57,23 +71,44 @@ def load_splits(
         ValueError: as `trivet.data.load`; also if there is nothing to choose by, or to evaluate beside it.
     """
     splits = load(config.data, data_root, progress, tokenize=tokenize or tokenize_of(config.model))
-    if config.choosing.keep == "last":
+    choosing = config.choosing
+    if choosing.keep == "last" and choosing.patience is None:
         return splits
-    chosen_by = next((name for name in SPLITS if name in splits.evaluation), None)
-    if chosen_by is None or len(splits.evaluation) < 2:
+    split = chosen_by(splits)
+    if split is None or len(splits.evaluation) < 2:
         found = ", ".join(splits.evaluation)
+        setting = 'keep = "best"' if choosing.keep == "best" else f"patience = {choosing.patience}"
         raise ValueError(
-            'choosing.keep = "best" needs items to choose by beside those that are evaluated: there is only '
-            f"{found}; set data.folds = 4, which holds out a quarter of the training classes."
+            f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {found}; set "
+            "data.folds = 4, which holds out a quarter of the training classes."
         )
-    others = {name: part for name, part in splits.evaluation.items() if name != chosen_by}
-    evaluation = {**others, chosen_by: splits.evaluation[chosen_by]}
+    others = {name: part for name, part in splits.evaluation.items() if name != split}
+    evaluation = {**others, split: splits.evaluation[split]}
     return replace(splits, evaluation=evaluation)
 
 
-def followed(config: RunConfig, splits: Splits) -> str:
-    """The split that is looked at during training: the one that a step is chosen by, else the main one."""
-    return list(splits.evaluation)[-1 if config.choosing.keep == "best" else 0]
+def chosen_by(splits: Splits) -> str | None:
+    """The split that a step can be chosen by; None where there is none."""
+    return next((name for name in SPLITS if name in splits.evaluation), None)
+
+
+def followed(splits: Splits) -> str:
+    """The split that is looked at during training: the one that a step can be chosen by, else the main one."""
+    return chosen_by(splits) or next(iter(splits.evaluation))
+
+
+class Seen(NamedTuple):
+    """What a look finds.
+
+    Attributes:
+        values: `(Q, 2)` the measure and recall@1 of each query; 0 where embeddings are not finite.
+        classes: `(Q,)` the class of each query.
+        recall: level -> mean recall@1; empty where embeddings are not finite.
+    """
+
+    values: Floats
+    classes: Integers
+    recall: dict[str, float]
 
 
 class Choosing:
@@ -83,102 +118,206 @@ class Choosing:
     a one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure
     counts, and of equal ones the first.
 
+    Items of classes that are not trained on retrieve from each other and from training items, none of which is right:
+    in use, too, a new class is looked for among those that are known. Among a few new classes alone nearly all is right
+    before training, and what is gained among many does not show.
+
     Args:
         config: see `ChoosingConfig`.
         items: what is looked at.
-        level: the label level trained on.
+        known: training items to retrieve from as well, of other classes than the items; None for none.
+        level: the label level that counts.
         distance: how embeddings are compared.
+        active: whether the items are such that a step can be chosen by them; if not, a look notes nothing.
 
     Attributes:
+        items, known, level: see above.
         looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
             lower end of the interval of the gain, None for a single class.
         step: of the best.
         weights: of the best; empty before the first look, and where nothing is chosen.
     """
 
-    def __init__(self, config: ChoosingConfig, items: Dataset, level: str, distance: Metric) -> None:
-        self.config, self._items, self._level, self._distance = config, items, level, distance
-        self._start: Floats | None = None
+    def __init__(
+        self,
+        config: ChoosingConfig,
+        items: Dataset,
+        known: Dataset | None,
+        level: str,
+        distance: Metric,
+        *,
+        active: bool,
+    ) -> None:
+        self.config, self.active = config, active
+        self.level = level
+        self.items, self.known, self._distance = items, known, distance
+        self._start: Seen | None = None
         self.looks: list[dict[str, Any]] = []
         self.step = 0
         self.weights: dict[str, Tensor] = {}
 
-    @property
-    def active(self) -> bool:
-        """Whether there is anything to choose."""
-        return self.config.keep == "best"
+    def begin(self, untrained: Embedder, *, first: bool) -> None:
+        """See the network before its first step, which all others are compared with.
 
-    def begin(self, untrained: Embedder) -> None:
-        """See the network before its first step, which all others are compared with."""
+        Args:
+            first: whether this is the first look of the run, as it does not go on from a checkpoint.
+        """
         if self.active:
-            self._start = self._seen(untrained)[0]
+            self._start = self._seen(untrained)
+            if first:
+                self._note(0, untrained, self._start)
 
-    def look(self, step: int, model: Embedder) -> None:
-        """See the network after so many steps."""
+    def look(self, step: int, model: Embedder) -> dict[str, float]:
+        """See the network after so many steps; returns the mean recall@1 by level, see `Seen`."""
+        seen = self._seen(model)
+        if self.active:
+            self._note(step, model, seen)
+        return seen.recall
+
+    def go_back(self, step: int, model: Embedder) -> None:
+        """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds."""
+        self.looks = []
+        if self.active:
+            self.look(step, model)
+
+    @property
+    def ended(self) -> int | None:
+        """The step at which training ends, as patience is at its end; None while it is not."""
+        return ended(self.config.patience, self.looks, self.step)
+
+    def best(self) -> dict[str, Any] | None:
+        """The look at the best step; None before the first."""
+        return next((look for look in self.looks if look["step"] == self.step), None)
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights, as JSON."""
+        return {"step": self.step, "looks": self.looks, "measure": self._measure}
+
+    def restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
+        """Go on from a `state`; returns False for one that holds no choice, or one by another measure."""
+        if not state.get("looks") or state.get("measure", self._measure) != self._measure:
+            return False
+        self.step, self.looks, self.weights = state["step"], list(state["looks"]), dict(weights)
+        return True
+
+    def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
+        """The section "choosing" of the run record; None where there is nothing to choose by.
+
+        {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from as well,
+        "patience", "step": the best, "ended": the step at which patience ended the training before the last one, or
+        None, "looks"}.
+        """
         if not self.active:
-            return
+            return None
+        return {
+            "keep": self.config.keep,
+            "measure": self.config.measure,
+            "level": self.level,
+            "split": split,
+            "items": len(self.items),
+            "classes": len(np.unique(self.items.labels[self.level])),
+            "known": 0 if self.known is None else len(self.known),
+            "patience": self.config.patience,
+            "step": self.step,
+            "ended": self.ended if self.ended != steps else None,
+            "looks": self.looks,
+        }
+
+    @property
+    def _measure(self) -> list[str | int]:
+        return [self.config.measure, self.level, 0 if self.known is None else len(self.known)]
+
+    def _note(self, step: int, model: Embedder, seen: Seen) -> None:
         assert self._start is not None
-        values, classes = self._seen(model)
-        gains = values[:, 0] - self._start[:, 0]
-        means = values.mean(axis=0)
+        start = self._start.values
+        gains = seen.values[:, 0] - start[:, 0]
+        means = seen.values.mean(axis=0)
         look: dict[str, Any] = {
             "step": step,
             "value": float(means[0]),
             RECALL: float(means[1]),
             "gain": float(gains.mean()),
-            "low": lower_end(gains, classes),
+            "low": lower_end(gains, seen.classes),
         }
-        highest = max((one["value"] for one in self.looks if _better(one, self._start)), default=-math.inf)
-        if not self.looks or (_better(look, self._start) and look["value"] > highest):
+        highest = max((one["value"] for one in self.looks if _better(one, start)), default=-math.inf)
+        if not self.looks or (_better(look, start) and look["value"] > highest):
             self.step = step
             self.weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
         self.looks.append(look)
 
-    def go_back(self, step: int, model: Embedder) -> None:
-        """Begin anew at the network that a repair returned to."""
-        self.looks = []
-        self.look(step, model)
-
-    def put_back(self, model: Embedder) -> None:
-        """Give the network the weights of the best step, if one was chosen."""
-        if self.weights:
-            model.load_state_dict(self.weights)
-
-    def state(self) -> dict[str, Any]:
-        """All that a resumed run needs beside the weights, as JSON."""
-        return {"step": self.step, "looks": self.looks}
-
-    def restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Go on from a `state`; an empty one, of a checkpoint before there was a choice, changes nothing."""
-        if state:
-            self.step, self.looks, self.weights = state["step"], list(state["looks"]), dict(weights)
-
-    def as_json(self, split: str) -> dict[str, Any] | None:
-        """The section "choosing" of the run record; None where the last step is kept.
-
-        {"measure", "split", "items", "classes", "step": the one kept, "looks"}.
-        """
-        if not self.active:
-            return None
-        return {
-            "measure": self.config.measure,
-            "split": split,
-            "items": len(self._items),
-            "classes": len(np.unique(self._items.labels[self._level])),
-            "step": self.step,
-            "looks": self.looks,
-        }
-
-    def _seen(self, model: Embedder) -> tuple[Floats, Integers]:
-        """The measure and recall@1 of each query `(Q, 2)`, and their classes; embeddings not finite find nothing."""
-        embeddings = embed(model, self._items.inputs)
-        finite = bool(np.isfinite(embeddings).all())
-        names = list(dict.fromkeys((self.config.measure, RECALL)))
-        asked = self._items.asked(embeddings if finite else np.zeros_like(embeddings))
-        found = retrieve_levels(**asked, measures=names, distance=self._distance)[self._level]
+    def _seen(self, model: Embedder) -> Seen:
+        embeddings = embed(model, self.items.inputs, reporter("embedding held-out items"))
+        known = None if self.known is None else embed(model, self.known.inputs, reporter("embedding training items"))
+        finite = bool(np.isfinite(embeddings).all()) and (known is None or bool(np.isfinite(known).all()))
         if not finite:
-            return np.zeros((len(found.classes), 2)), found.classes
-        return found.values[:, [found.measures.index(name) for name in (self.config.measure, RECALL)]], found.classes
+            embeddings = np.zeros_like(embeddings)
+            known = None if known is None else np.zeros_like(known)
+        measures = list(dict.fromkeys((self.config.measure, RECALL)))
+        asked = self.items.asked(embeddings)
+        if known is None:
+            found = retrieve_levels(**asked, measures=measures if self.active else (RECALL,), distance=self._distance)
+            own, recall = found[self.level], found
+        else:
+            own = self._retrieved(embeddings, known, measures)
+            recall = retrieve_levels(**asked, measures=(RECALL,), distance=self._distance)
+        values = own.values[:, [own.measures.index(name) for name in (measures if self.active else [RECALL])]]
+        if values.shape[1] == 1:  # the measure is recall@1, or nothing is chosen
+            values = np.repeat(values, 2, axis=1)
+        if not finite:
+            return Seen(np.zeros_like(values), own.classes, {})
+        return Seen(values, own.classes, {level: one.mean()[RECALL] for level, one in recall.items()})
+
+    def _retrieved(self, embeddings: np.ndarray, known: np.ndarray, measures: Sequence[str]) -> Retrieval:
+        """The items retrieved from each other and from the training items, none of which is of their classes."""
+        labels = self.items.labels[self.level]
+        others = np.full(len(known), len(self.items.names[self.level]))
+        return retrieve(
+            embeddings,
+            labels,
+            gallery=np.concatenate([embeddings, known]),
+            gallery_labels=np.concatenate([labels, others]),
+            own=np.arange(len(labels)),
+            measures=measures,
+            distance=self._distance,
+        )
+
+
+def make_choosing(config: RunConfig, splits: Splits) -> Choosing:
+    """What chooses a step of a run by a sample of the items that are followed."""
+    items = evaluation_sample(splits.evaluation[followed(splits)], config.evaluation.sample, seed=config.seed)
+    level, distance = config.choosing.level or splits.level, config.evaluation.distance
+    known = None
+    if chosen_by(splits) is not None and items.protocol is None and _apart(items, splits.train, level):
+        known = evaluation_sample(splits.train, config.evaluation.sample, seed=config.seed)
+    return Choosing(config.choosing, items, known, level, distance, active=chosen_by(splits) is not None)
+
+
+def _apart(items: Dataset, others: Dataset, level: str) -> bool:
+    """Whether two sets of items have no class of a level in common."""
+    one, two = ({part.names[level][label] for label in np.unique(part.labels[level])} for part in (items, others))
+    return not one & two
+
+
+def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The section "choosing" of the record of a run whose checkpoint has this state; None where nothing was chosen."""
+    choosing = make_choosing(config, splits)
+    choosing.restore(state, {})
+    return choosing.as_json(followed(splits), config.training.num_steps) if choosing.looks else None
+
+
+def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int) -> int | None:
+    """The step of the look at which patience was at its end; None where it is not.
+
+    Args:
+        patience: looks without a higher measure; None for no end.
+        looks: see `Choosing`.
+        best: the step of the best.
+    """
+    if patience is None or not looks:
+        return None
+    values = [look["value"] for look in looks]
+    last = max(values.index(max(values)), *(place for place, look in enumerate(looks) if look["step"] == best))
+    return looks[-1]["step"] if len(looks) - 1 - last >= patience else None
 
 
 def _better(look: Mapping[str, Any], start: Floats) -> bool:

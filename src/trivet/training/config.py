@@ -2,44 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
 
+from trivet.arguments import check_name
 from trivet.batching import BatchConfig
-from trivet.config import Config
+from trivet.config import Config, overridden
 from trivet.data import DataConfig
+from trivet.evaluation.levels import CLUSTERING, standard
 from trivet.models import ModelConfig, TextNetworkConfig, resolved_text
 from trivet.plugins import absolute
 from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.loss import LossConfig
+from trivet.training.precision import PrecisionName
+from trivet.training.schedule import TO_THE_END, Schedule, check_schedule
 
+LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 GuardAction = Literal["warn", "stop", "repair"]
+STEPS = 800  # of a run whose settings name neither steps nor epochs
+LENGTH = ("steps", "epochs")
+ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_steps", "accumulate_grad_batches")
 
 
 class TrainingConfig(Config):
     """How the weights are learned."""
 
-    steps: int = Field(800, ge=1, description="Optimiser steps, one batch each.")
+    steps: int | None = Field(None, ge=1, description="Optimiser steps, one batch each; 800 if no epochs are given.")
+    epochs: int | None = Field(
+        None, ge=1, description="In place of steps: how many times as many batches as hold all training items."
+    )
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="As in torch.optim.")
     learning_rate: float = Field(
         1e-3, gt=0, description="Learning rate of the network; parameters of the loss have their own."
     )
-    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the network.")
+    backbone_learning_rate: float | None = Field(
+        None, gt=0, description="Of a backbone, whose head keeps learning_rate. Default: the same."
+    )
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="Weight decay of the network; biases and the scales of norms, of one dimension, have none.",
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd and rmsprop only.")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine falls to 0 at the end.")
+    clip_norm: float | None = Field(
+        None,
+        gt=0,
+        description="The most that the norm of the gradient of all parameters may be; it is scaled down to it.",
+    )
+    schedule: Schedule = Field(
+        "constant",
+        description="linear and cosine fall to 0 at the end; step falls every step_size steps, multi-step at each "
+        "of the milestones.",
+    )
     warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rate rises from near 0.")
-    precision: Literal["32", "bf16"] = Field("32", description="bf16: mixed precision; the loss stays in float32.")
+    step_size: int | None = Field(None, ge=1, description="step only: steps between two falls of the learning rate.")
+    milestones: tuple[PositiveInt, ...] | None = Field(
+        None, min_length=1, description="multi-step only: the steps at which the learning rate falls."
+    )
+    gamma: float = Field(0.1, gt=0, le=1, description="step and multi-step: what a fall multiplies the rate with.")
+    precision: PrecisionName = Field(
+        "32", description="bf16, fp16: mixed precision; the loss stays in float32, and for fp16 it is scaled."
+    )
+    ema: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Decay of a moving average of the weights, such as 0.99, which is then measured, chosen and "
+        "saved. Default: no average.",
+    )
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto uses a GPU if there is one.")
     workers: int = Field(0, ge=0, le=64, description="Processes that prepare batches; 0: the main process.")
     log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv.")
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints; the last two are kept.")
+    loggers: tuple[LoggerName, ...] = Field(
+        (),
+        description='Where else to send what is measured, beside metrics.csv: "tensorboard", "mlflow", "wandb", of the '
+        "extra loggers.",
+    )
+    mlflow_uri: str | None = Field(
+        None,
+        description="Address of MLflow. Default: the environment variable MLFLOW_TRACKING_URI, or logs/mlflow.db in "
+        "the run folder.",
+    )
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps of the run; epochs are counted in steps by `training.parts.in_steps` first."""
+        assert self.steps is not None, "epochs are not yet counted in steps"
+        return self.steps
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_length(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        for key in ACCUMULATE:
+            if key in values:
+                raise ValueError(
+                    f"{key} is not offered, as the pairs of several small batches are not those of a large one: use a "
+                    "larger batch, by batch.num_classes or batch.samples_per_class."
+                )
+        given = [key for key in LENGTH if values.get(key) is not None]
+        if len(given) == 2:
+            raise ValueError(f"steps or epochs must be given, not both: got {values['steps']} and {values['epochs']}.")
+        return values if given else {**values, "steps": STEPS}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.mlflow_uri is not None and "mlflow" not in self.loggers:
+            raise ValueError('mlflow_uri is for the logger mlflow: add "mlflow" to loggers, or remove it.')
+        check_schedule(self)
         if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
             raise ValueError(f"momentum is for sgd and rmsprop only: remove it for {self.optimizer}.")
         return self
@@ -56,7 +133,11 @@ class EvaluationConfig(Config):
     )
     distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for neighbours and clusters.")
     every: int = Field(100, ge=1, description="Steps between measurements of recall@1 during training.")
-    sample: int = Field(2000, ge=2, description="Items of the first evaluation split used for them.")
+    sample: int = Field(
+        2000,
+        ge=2,
+        description="Items used for them: of validation or val, where there is one, else of the first split.",
+    )
     map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
 
     @model_validator(mode="after")
@@ -98,6 +179,17 @@ class RunConfig(Config):
         None, description="How to treat labels that look wrong during training; a separate section, [cleaning]."
     )
 
+    @classmethod
+    def with_overrides(cls, values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """As `overridden`; steps take the place of epochs that were in `values`, and the reverse."""
+        changed = overridden(values, overrides)
+        given = [key for key in LENGTH if f"training.{key}" in map(name_of, overrides)]
+        if len(given) == 1:
+            changed["training"] = {
+                key: v for key, v in changed["training"].items() if key not in LENGTH or key in given
+            }
+        return changed
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if isinstance(self.model, TextNetworkConfig) and self.data.name != "texts":
@@ -110,14 +202,20 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
-        if self.batch.samples_per_class == 1 and self.batch.size is None:
-            loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
-            if loss.term != "proxy":
-                raise ValueError(
-                    f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
-                    "positive: got 1; use 2 or more, or the loss proxy-nca."
-                )
+        measures = [name for name in standard(self.evaluation.k) if name not in CLUSTERING]
+        check_name(self.choosing.measure, measures, name="choosing.measure")
+        if self.batch.samples_per_class == 1 and self.needs_positives:
+            raise ValueError(
+                f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
+                "positive: got 1; use 2 or more, or the loss proxy-nca."
+            )
         return self
+
+    @property
+    def needs_positives(self) -> bool:
+        """Whether each item of a batch needs another of its class: not in shuffled batches, nor beside proxies."""
+        loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
+        return self.batch.size is None and loss.term != "proxy"
 
 
 def resolved(config: RunConfig) -> RunConfig:
@@ -135,6 +233,35 @@ def resolved(config: RunConfig) -> RunConfig:
     if isinstance(model, TextNetworkConfig):
         model = resolved_text(model)
     return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
+
+
+def name_of(override: str) -> str:
+    """The setting that "section.key=value" is for."""
+    return override.partition("=")[0].strip()
+
+
+def of_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
+    """The settings of a run that is to go on, with another number of steps or epochs.
+
+    Args:
+        changes: "training.steps=value" or "training.epochs=value".
+
+    Raises:
+        ValueError: if other settings are to change, or if the steps made so far would have been others.
+    """
+    for change in changes:
+        if name_of(change) not in (f"training.{key}" for key in LENGTH):
+            raise ValueError(
+                "--resume takes the settings of the run, of which --set may change training.steps or training.epochs "
+                f"only: got {name_of(change)}; start a new run for other settings."
+            )
+    if changes and config.training.schedule in TO_THE_END:
+        raise ValueError(
+            f"the length of a run with the schedule {config.training.schedule} must stay, as its learning rates follow "
+            "from it from the first step on: start a new run, or resume this one without --set."
+        )
+    values = config.model_dump(mode="json", exclude_none=True)
+    return type(config).parse(type(config).with_overrides(values, changes), source="--set")
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:

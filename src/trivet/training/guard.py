@@ -335,7 +335,11 @@ def _slower_if_fast(values: Settings, class_sizes: Sequence[int]) -> str | None:
 
 def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.inf) -> str | None:
     training = values["training"]
-    training["learning_rate"] = min(most, float(f"{training['learning_rate'] / 10:.6g}"))
+    before = training["learning_rate"]
+    training["learning_rate"] = min(most, float(f"{before / 10:.6g}"))
+    if "backbone_learning_rate" in training:
+        lowered = training["backbone_learning_rate"] * training["learning_rate"] / before
+        training["backbone_learning_rate"] = float(f"{lowered:.6g}")
     training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
     return "Smaller steps and a warm-up avoid jumps that cannot be undone."
 

@@ -48,7 +48,7 @@ class History:
     def __init__(self, train: Dataset, level: str, config: RunConfig) -> None:
         self._level, self._config = level, config
         self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=config.seed))
-        self._steps = frozenset(moments(config.training.steps))
+        self._steps = frozenset(moments(config.training.num_steps))
         self.moments: list[dict[str, Any]] = []
 
     def restore(self, seen: Sequence[dict[str, Any]]) -> None:
@@ -57,8 +57,15 @@ class History:
 
     def look(self, step: int, model: Embedder) -> None:
         """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""
-        if step not in self._steps:
-            return
+        if step in self._steps:
+            self._see(step, model)
+
+    def close(self, step: int, model: Embedder) -> None:
+        """See the sample after the last step, also where training ended before the one of the settings."""
+        if all(moment["step"] != step for moment in self.moments):
+            self._see(step, model)
+
+    def _see(self, step: int, model: Embedder) -> None:
         embeddings = embed(model, self._items.inputs)
         if np.isfinite(embeddings).all():
             labels = self._items.labels[self._level]

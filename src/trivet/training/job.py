@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from trivet.collapse.monitor import Event
+from trivet.progress import work
 from trivet.training.checkpoint import (
     Progress,
     fingerprint,
@@ -22,7 +23,7 @@ from trivet.training.checkpoint import (
 from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, fit
 from trivet.training.guard import changes_said, said
-from trivet.training.journal import Journal, Show
+from trivet.training.journal import STEP, Journal, Show
 from trivet.training.parts import Parts
 from trivet.training.run_folder import NOISE, RunFolder, write_noise
 
@@ -61,38 +62,46 @@ class Job:
         self._fingerprint = fingerprint(parts.config, parts.splits)
         write_noise(run.path / NOISE, parts.splits)
         self.untrained = copy.deepcopy(parts.model)
-        parts.choosing.begin(self.untrained)
+        parts.choosing.begin(self.untrained, first=checkpoint is None)
         seconds = 0.0
         if checkpoint is None:
             self.task = parts.task(self._after_step)
-            parts.history.look(0, parts.model)
-            parts.choosing.look(0, parts.model)
+            parts.history.look(0, parts.measured)
         else:
             seconds = self._go_on_from(checkpoint)
         if repair:
             self._ask_for_repair()
-        self.journal = Journal(run, parts, show, command, step=self.task.step, seconds=seconds)
+        self.journal = Journal(
+            run, parts, show, command, step=self.task.step, seconds=seconds, resumed=checkpoint is not None
+        )
         if checkpoint is None and parts.guard.action != "warn":
             self.checkpoint()  # what a repair can always return to
 
     def fit(self) -> Status:
         """Train, with the repairs that are made on the way; returns how it ended."""
+        with work(STEP, self.task.step, self.parts.config.training.num_steps):
+            going = self._fit_all()
+        self.checkpoint()
+        if self._stopping:
+            return "stopped"
+        return "finished" if going else "interrupted"
+
+    def _fit_all(self) -> bool:
+        """Train to the end, whatever it is; returns False if a signal stopped it before."""
         guard, cleaning = self.parts.guard, self.parts.cleaning
         self.journal.start_clock()
         going = True
         while going and not self._stopping:
             if guard.pending is not None:
                 self._repair(guard.pending)
-            if self.task.step >= self.parts.config.training.steps:
+            if self.task.step >= self.parts.config.training.num_steps or self.parts.choosing.ended is not None:
+                self.parts.history.close(self.task.step, self.parts.measured)
                 break
             if cleaning.due(self.task.step):
                 self.checkpoint()  # a look may take long: what is interrupted in it goes on from here
                 self._clean()
             going = self._fit()
-        self.checkpoint()
-        if self._stopping:
-            return "stopped"
-        return "finished" if going else "interrupted"
+        return going
 
     def checkpoint(self) -> None:
         """Leave a checkpoint of the current step."""
@@ -105,6 +114,7 @@ class Job:
             cleaning=parts.cleaning.state(),
             picks=parts.picks.looks,
             choosing=parts.choosing.state(),
+            precision=self.task.precision.state(),
         )
         save_checkpoint(
             self.run,
@@ -115,7 +125,9 @@ class Job:
             fingerprint=self._fingerprint,
             healthy=parts.guard.healthy,
             best=parts.choosing.weights,
+            average=parts.average,
         )
+        self.journal.skipped = self.task.precision.skipped
         if self.task.step:
             self.run.keep()
 
@@ -126,17 +138,26 @@ class Job:
         parts.cleaning.restore(before.cleaning)
         parts.put_in_force(parts.guard.settings)
         self.task = parts.task(self._after_step)
-        done = load_checkpoint(checkpoint, parts.model, parts.loss, self.task.optimizer, fingerprint=self._fingerprint)
-        steps = parts.config.training.steps
+        done = load_checkpoint(
+            checkpoint,
+            parts.model,
+            parts.loss,
+            self.task.optimizer,
+            fingerprint=self._fingerprint,
+            average=parts.average,
+        )
+        steps = parts.config.training.num_steps
         if done.step > steps:
             raise ValueError(
                 f"training.steps must be at least the number of completed steps, {done.step}: got {steps}; restore "
                 "config.toml, or start a new run."
             )
         self.task.step = done.step
+        self.task.precision.restore(done.precision)
         parts.history.restore(done.moments)
         parts.picks.restore(done.picks)
-        parts.choosing.restore(done.choosing, load_best(checkpoint))
+        if not parts.choosing.restore(done.choosing, load_best(checkpoint)):
+            parts.choosing.go_back(done.step, parts.measured)
         return done.seconds
 
     def _ask_for_repair(self) -> None:
@@ -180,13 +201,15 @@ class Job:
         """Meet events, log and leave a checkpoint where the settings say so."""
         parts, step, training = self.parts, self.task.step, self.parts.settings.training
         self._meet(self.task.events)
-        if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step):
-            self.task.trainer.should_stop = True
-        parts.history.look(step, parts.model)
-        if step % parts.settings.evaluation.every == 0 or step == training.steps:
-            parts.choosing.look(step, parts.model)
-        self.journal.note_step(self.task)
-        if step % training.checkpoint_every == 0 and step != training.steps:
+        parts.history.look(step, parts.measured)
+        recall = None
+        if step % parts.settings.evaluation.every == 0 or step == training.num_steps:
+            recall = parts.choosing.look(step, parts.measured)
+        ended = parts.choosing.ended is not None
+        if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step) or ended:
+            self.task.should_stop = True
+        self.journal.note_step(self.task, recall)
+        if step % training.checkpoint_every == 0 and step != training.num_steps:
             self.checkpoint()
             self.journal.write()
 
@@ -195,6 +218,7 @@ class Job:
         guard = self.parts.guard
         for event in events:
             log.warning(said(event))
+            self.journal.note_event(event)
             if guard.pending is not None or self._stopping:
                 continue  # the first decides
             if guard.action == "stop":
@@ -210,7 +234,7 @@ class Job:
         """Judge the labels by the present embedding, and go on with the items and labels that this gives."""
         parts, step, embeddings = self.parts, self.task.step, None
         if parts.cleaning.judges(step):
-            embeddings = embed(parts.model, parts.splits.train.inputs)
+            embeddings = embed(parts.measured, parts.splits.train.inputs)
         classes = parts.settings.batch.needed_classes
         log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
         parts.take_items()
@@ -227,8 +251,8 @@ class Job:
         guard.begin(plan)
         parts.cleaning.restore(read_progress(healthy).cleaning)
         parts.put_in_force(guard.settings)
-        parts.history.restore(load_weights(healthy, parts.model, parts.loss))
-        parts.choosing.go_back(plan.returned_to, parts.model)
+        parts.history.restore(load_weights(healthy, parts.model, parts.loss, parts.average))
+        parts.choosing.go_back(plan.returned_to, parts.measured)
         self.task = parts.task(self._after_step)
         self.journal.metrics.attempt = guard.attempt
         self.journal.cover()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from trivet.data import Dataset
-from trivet.evaluation import retrieve_levels
-from trivet.evaluation.inputs import Metric
-from trivet.models import Embedder
+from trivet.collapse.monitor import Event
 from trivet.records import RunRecord
 from trivet.rows import RowLoss
-from trivet.training.embedding import embed
+from trivet.training.choosing import RECALL
 from trivet.training.fit import Task
+from trivet.training.loggers import Loggers
 from trivet.training.parts import Parts
 from trivet.training.record import first_record
 from trivet.training.run_folder import METRICS, Metrics, RunFolder
@@ -23,6 +21,8 @@ from trivet.training.run_folder import METRICS, Metrics, RunFolder
 Show = Callable[[str, int, int, str], None]
 """Called with the title of a work, parts done, parts in all, and a note."""
 
+STEP = "step"  # what is counted while training is shown
+SKIPPED = "Steps that were skipped, as their gradients in fp16 were not finite"
 STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
 
 
@@ -32,18 +32,25 @@ class Journal:
     Args:
         step: optimiser steps done; rows of later ones are dropped.
         seconds: of training before a resume.
+        resumed: whether the run goes on from a checkpoint.
 
     Attributes:
         metrics: the rows.
         record: what is known of the run.
+        loggers: what else gets the rows, what the monitor measures, and its events.
         stopped_by: the event that ended the training, as a line.
+        skipped: steps that were left out, see `training.precision`.
     """
 
-    def __init__(self, run: RunFolder, parts: Parts, show: Show, command: str, *, step: int, seconds: float) -> None:
+    def __init__(
+        self, run: RunFolder, parts: Parts, show: Show, command: str, *, step: int, seconds: float, resumed: bool
+    ) -> None:
         self._run, self._parts, self._show = run, parts, show
         self._before, self._began = seconds, time.perf_counter()
         self._recall: dict[str, float] = {}
+        self._said = ""
         self.stopped_by: str | None = None
+        self.skipped = 0
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
         earlier = run.record()
         self.metrics = Metrics(
@@ -52,9 +59,16 @@ class Journal:
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["warnings"] += parts.model.notes
-        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.steps)
+        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()
+        training = parts.config.training
+        self.loggers = Loggers(
+            run.path, training.loggers, self.record["settings"], tracking_uri=training.mlflow_uri, resumed=resumed
+        )
+        self._watched = len(parts.guard.monitor.series["step"])  # looks of the monitor that the loggers have
+        if not resumed:
+            self.loggers.add(self._chosen_by(), 0)
 
     @property
     def seconds(self) -> float:
@@ -69,33 +83,72 @@ class Journal:
         """Note how much of the data the batches in force reach."""
         self.record["data"]["coverage"] = dict(self._parts.batches.coverage(0)._asdict())
 
-    def note_step(self, task: Task) -> None:
-        """Add a row and show progress, and measure recall@1, where the settings say so."""
+    def note_step(self, task: Task, recall: Mapping[str, float] | None) -> None:
+        """Show progress, and add a row where the settings say so.
+
+        Args:
+            recall: level -> recall@1, at a step at which it was measured.
+        """
         config, step = self._parts.settings, task.step
-        last = step == config.training.steps
+        last = step == config.training.num_steps or self._parts.choosing.ended is not None
         values: dict[str, float] = {}
         if step % config.training.log_every == 0 or last:
             values |= step_values(self._parts.loss, task.value)
-        if step % config.evaluation.every == 0 or last:
-            self._recall = recall_of(self._parts.model, self._parts.sample, config.evaluation.distance)
-            values |= {f"recall@1/{level}": share for level, share in self._recall.items()}
+        sent: dict[tuple[str, ...], float] = {("train", name): value for name, value in values.items()}
+        if recall is not None:
+            self._recall = dict(recall)
+            values |= {f"{RECALL}/{level}": share for level, share in recall.items()}
+            sent |= {("validation", RECALL, level): share for level, share in recall.items()} | self._chosen_by()
         if values:
             self.metrics.add(step, values)
-            self._show("training", step, config.training.steps, self._note(task))
+            self._said = self._note(task)
+        if sent:
+            self.loggers.add(sent, step, self._parts.guard.attempt)
+        self._send_monitor()
+        self._show(STEP, step, config.training.num_steps, self._said)
+
+    def note_event(self, event: Event) -> None:
+        """Send an event to the loggers."""
+        self.loggers.say(event, self._parts.guard.attempt)
+
+    def _send_monitor(self) -> None:
+        """What the monitor has measured since the last call."""
+        series = self._parts.guard.monitor.series
+        looks = len(series["step"])
+        for look in range(self._watched if self._watched <= looks else 0, looks):  # after a repair a new one watches
+            row: dict[tuple[str, ...], float] = {
+                ("collapse", name): values[look] for name, values in series.items() if name != "step"
+            }
+            known = {name: value for name, value in row.items() if np.isfinite(value)}
+            self.loggers.add(known, int(series["step"][look]), self._parts.guard.attempt)
+        self._watched = looks
+
+    def _chosen_by(self) -> dict[tuple[str, ...], float]:
+        """The measure that a step is chosen by, at the last look, as loggers get it."""
+        choosing = self._parts.choosing
+        if not choosing.looks:
+            return {}
+        return {("validation", choosing.config.measure, choosing.level): choosing.looks[-1]["value"]}
 
     def _note(self, task: Task) -> str:
-        done = self._parts.loss.last
+        """What stands beside the steps, the most important first: a terminal may cut it off."""
+        done, best = self._parts.loss.last, self._parts.choosing.best()
         assert done is not None
-        note = (
-            f"loss {task.value:.4f}  active {100 * done.active_fraction:.0f} %  "
-            f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}"
-        )
-        return note + "".join(f"  R@1 {level} {100 * share:.1f} %" for level, share in self._recall.items())
+        levels = [f"R@1 {level} {100 * share:.1f} %" for level, share in self._recall.items()]
+        parts = [f"loss {task.value:.4f}", *levels]
+        if best is not None and self._recall:
+            measure = self._parts.choosing.config.measure.replace("recall@", "R@")
+            parts.append(f"best {measure} {100 * best['value']:.1f} % at step {best['step']}")
+        parts.append(f"active {100 * done.active_fraction:.0f} %")
+        parts.append(f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}")
+        return "  ".join(parts)
 
     def write(self, **known: Any) -> None:
         """Write the record with what is known by now, such as `status`."""
         parts, record = self._parts, self.record
         record |= known
+        record["warnings"] = [line for line in record["warnings"] if not line.startswith(SKIPPED)]
+        record["warnings"] += [f"{SKIPPED}: {self.skipped}."] if self.skipped else []
         record["curves"] = self.metrics.series(*STEP_COLUMNS)
         recalls = [column for column in self.metrics.columns if column.startswith("recall@1/")]
         looks = self.metrics.series(*recalls)
@@ -112,7 +165,7 @@ class Journal:
         record["guard"] = parts.guard.as_json() | stopped
         record["monitor"] = parts.guard.seen()
         record["cleaning"] = parts.cleaning.as_json()
-        record["choosing"] = parts.choosing.as_json(parts.split)
+        record["choosing"] = parts.choosing.as_json(parts.split, parts.config.training.num_steps)
         record["seconds"]["training"] = round(self.seconds, 3)
         self._run.write_record(record)
 
@@ -138,12 +191,3 @@ def step_values(loss: RowLoss, value: float) -> dict[str, float]:
         "dropped": float(sum(done.dropped.values())),
     }
     return {name: number for name, number in values.items() if np.isfinite(number)}
-
-
-def recall_of(model: Embedder, sample: Dataset, distance: Metric) -> dict[str, float]:
-    """Recall@1 of a sample at each level; empty where embeddings are not finite."""
-    embeddings = embed(model, sample.inputs)
-    if not np.isfinite(embeddings).all():
-        return {}
-    found = retrieve_levels(**sample.asked(embeddings), measures=("recall@1",), distance=distance)
-    return {level: retrieved.mean()["recall@1"] for level, retrieved in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -9,20 +10,23 @@ import numpy as np
 import torch
 
 from trivet.arguments import check_name, nearest
-from trivet.batching import BatchPlan, PKBatches, ShuffledBatches
+from trivet.batching import BatchPlan, PartBatches, PKBatches, ShuffledBatches
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.data import Dataset, Splits, augmentation
+from trivet.data.equal_texts import distinct_texts, with_positive
+from trivet.data.texts import TextsConfig
 from trivet.geometry.arrays import Integers
-from trivet.models import build
+from trivet.models import Embedder, build
 from trivet.rows import RowLoss
-from trivet.training.choosing import Choosing, followed
+from trivet.training.choosing import followed, make_choosing
 from trivet.training.cleaning import Cleaning
 from trivet.training.config import RunConfig
 from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
+from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
-from trivet.training.sample import evaluation_sample
+from trivet.training.precision import check_precision, device_of
 from trivet.training.untrained import untrained
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
@@ -38,14 +42,13 @@ def make_loss(config: RunConfig, classes: int) -> RowLoss:
 
 
 def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
-    """The batches of the settings over the items, in classes of a level.
+    """The batches of the settings over the items, in classes of a level; of equal texts over one, see `distinct_texts`.
 
     Raises:
-        ValueError: if there are too few items or classes, or `balance` is no coarser level.
+        ValueError: if there are too few items or classes, a class needs a positive and has one item, or `balance` is
+            no coarser level.
     """
-    batch, labels = config.batch, items.labels[level]
-    if batch.size is not None:
-        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
+    batch = config.batch
     if batch.balance is not None:
         coarser = list(items.labels)[: list(items.labels).index(level)]
         if batch.balance not in coarser:
@@ -53,13 +56,43 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
             raise ValueError(
                 f"batch.balance must be a label level coarser than {level!r}: got {batch.balance!r}; {known}"
             )
+    labels = items.labels[level]
+    if config.needs_positives:
+        _check_positives(items, level)
+    if not isinstance(config.data, TextsConfig):
+        return _plan(config, items, level)
+    rows = distinct_texts(items, level).rows
+    if config.needs_positives:
+        rows = with_positive(rows, labels)
+    plan = _plan(config, items.subset(rows), level)
+    return plan if len(rows) == len(items) else PartBatches(plan, rows, labels)
+
+
+def _plan(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
+    batch = config.batch
+    if batch.size is not None:
+        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
     return PKBatches(
-        labels,
+        items.labels[level],
         num_classes=batch.num_classes,
         samples_per_class=batch.samples_per_class,
         seed=config.seed,
         groups=None if batch.balance is None else items.labels[batch.balance],
+        positives=config.needs_positives,
     )
+
+
+def _check_positives(items: Dataset, level: str) -> None:
+    """Raise ValueError unless each class has two items or more."""
+    counts = np.bincount(items.labels[level])
+    single = np.flatnonzero(counts == 1)
+    if len(single):
+        shown = ", ".join(repr(items.names[level][i]) for i in single[:5]) + (", ..." if len(single) > 5 else "")
+        raise ValueError(
+            f"a training class needs at least two items, so that it has a positive: {shown} ({len(single)} of "
+            f"{int((counts > 0).sum())} classes at level {level!r}) has one; add items, remove the class, shuffle with "
+            'batch.size, or set loss.name = "proxy-nca".'
+        )
 
 
 def first_task(
@@ -78,13 +111,15 @@ def first_task(
         level: the label level to train on.
         after_step, monitor: see `Task`.
     """
+    model = untrained(config, items)
     task = Task(
-        untrained(config, items),
+        model,
         make_loss(config, len(items.names[level])),
         config.training,
         seed=config.seed,
         after_step=after_step,
         monitor=monitor,
+        average=copy.deepcopy(model) if config.training.ema is not None else None,
     )
     fine = None if monitor is None else finer_level(items, level)
     batches = make_batches(config, items, level)
@@ -102,11 +137,11 @@ def check_before_data(config: RunConfig) -> None:
     """What settings alone can tell, before any data are read.
 
     Raises:
-        ValueError: if they ask for a GPU where torch sees none, for measures at label levels that are not there, or
-            for a network that does not fit the inputs or whose published weights cannot be had.
+        ValueError: if they ask for a GPU where torch sees none, for a precision that the device lacks, for measures at
+            label levels that are not there, or for a network that does not fit the inputs or whose published weights
+            cannot be had.
     """
-    if config.training.accelerator == "gpu" and not torch.accelerator.is_available():
-        raise ValueError('training.accelerator = "gpu" needs a GPU: torch finds none here; use "auto" or "cpu".')
+    check_precision(config.training.precision, device_of(config.training.accelerator))
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)
     if config.data.input_shape is not None:
@@ -118,15 +153,32 @@ def check_levels(config: RunConfig, levels: Iterable[str]) -> None:
     if not isinstance(config.evaluation.nmi_plus, int):
         for level in config.evaluation.nmi_plus:
             check_name(level, levels, name="the level of evaluation.nmi_plus")
+    if config.choosing.level is not None:
+        check_name(config.choosing.level, levels, name="choosing.level")
+
+
+def in_steps(config: RunConfig, splits: Splits) -> RunConfig:
+    """The settings with steps in place of epochs: as many as there are batches of all training items in these.
+
+    Raises:
+        ValueError: if there are too few items or classes, or the schedule reaches past the last step.
+    """
+    training = config.training
+    if training.epochs is None:
+        return config
+    steps = training.epochs * make_batches(config, splits.train, splits.level).steps_per_epoch
+    values = training.model_dump(exclude={"epochs"}) | {"steps": steps}
+    return config.model_copy(update={"training": type(training).parse(values, source="training")})
 
 
 class Parts:
     """The parts of a run while it trains, as the settings in force make them.
 
     Attributes:
-        config: the settings of the user.
+        config: the settings of the user, epochs counted in steps.
         settings: those in force, which repairs change.
         model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
+        average: of its weights, if the settings ask for one.
         guard: what was seen, and done about it.
         items, batches: what is trained on, without what cleaning leaves out and with the labels it gives.
         split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
@@ -138,18 +190,23 @@ class Parts:
     """
 
     def __init__(self, config: RunConfig, splits: Splits) -> None:
-        self.config, self.splits = config, splits
+        self.config, self.splits = (config := in_steps(config, splits)), splits
         check_levels(config, splits.train.labels)
         labels = splits.train.labels[splits.level]
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)
         self.model = untrained(config, splits.train)
+        parameter_groups(self.model, config.training)  # here, as it may refuse the settings
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
         self.put_in_force(config)
-        self.split = followed(config, splits)
-        held_out = splits.evaluation[self.split]
-        self.sample = evaluation_sample(held_out, config.evaluation.sample, seed=config.seed)
-        self.choosing = Choosing(config.choosing, self.sample, splits.level, config.evaluation.distance)
+        self.split = followed(splits)
+        self.choosing = make_choosing(config, splits)
+        self.sample = self.choosing.items
+
+    @property
+    def measured(self) -> Embedder:
+        """The network that is looked at, chosen and saved: the average of the weights, where there is one."""
+        return self.model if self.average is None else self.average
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
@@ -161,6 +218,7 @@ class Parts:
             self.cleaning.take_as_given()  # a repair took more classes than were left
         self.take_items()
         self.model.normalize = settings.model.normalize
+        self.average = copy.deepcopy(self.model) if settings.training.ema is not None else None
         self.loss = make_loss(settings, len(train.names[level]))
         self.history = History(train, level, settings)
         self.picks = PickLog(self.splits, settings)
@@ -183,6 +241,7 @@ class Parts:
             seed=self.settings.seed,
             after_step=after_step,
             monitor=self.guard.monitor,
+            average=self.average,
             since=self.guard.since,
         )
         self.picks.watch(self.loss, lambda: task.step, self._truth)
@@ -198,7 +257,7 @@ class Parts:
             augmentation(settings.data),
             seed=settings.seed,
             start=step,
-            steps=settings.training.steps,
+            steps=settings.training.num_steps,
             fine=self.fine,
         )
 

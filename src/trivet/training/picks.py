@@ -37,7 +37,7 @@ class PickLog:
         names, labels = splits.train.names[splits.level], splits.train.labels[splits.level]
         sizes = np.unique(labels, return_counts=True)[1]
         self._classes, self._typical = len(sizes), int(np.median(sizes))
-        self._spacing = spacing(settings.training.steps)
+        self._spacing = spacing(settings.training.num_steps)
         loss = settings.loss.build(
             num_classes=len(names),
             embedding_dim=settings.model.embedding_dim,

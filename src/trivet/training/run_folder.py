@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,12 +18,15 @@ from trivet.records import RunRecord, read_run
 from trivet.tables.csv import csv_rows, csv_text
 from trivet.training.config import RunConfig
 from trivet.training.guard import with_changes
+from trivet.training.loggers import LOGS
 
 CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
 FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING)
-FOLDERS = ("checkpoints", "model", "embeddings")
+MODEL, MODEL_LAST, MODEL_BEST = "model", "model-last", "model-best"
+FOLDERS = ("checkpoints", MODEL, MODEL_LAST, MODEL_BEST, "embeddings", LOGS)
 NAMES = frozenset((*FILES, *FOLDERS))
+Which = Literal["last", "best"]
 FOLDS, FOLDS_CONFIG = "folds.json", "folds.toml"  # of a folder whose folders are the runs of a cross-validation
 
 
@@ -47,7 +51,10 @@ def write_noise(path: Path, splits: Splits) -> None:
 
 
 class RunFolder:
-    """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report."""
+    """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report.
+
+    Where there is something to choose by, `model-last/` or `model-best/` holds what `model/` does not.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,6 +95,13 @@ class RunFolder:
                         )
             yield
 
+    def discard(self) -> None:
+        """Remove what was written so far: nothing was trained."""
+        for name in FOLDERS:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+
     def ended(self) -> bool:
         """Whether the run is complete."""
         record = self.record()
@@ -122,6 +136,10 @@ class RunFolder:
         if config.data.decisions is None:
             return config
         return config.model_copy(update={"data": config.data.model_copy(update={"decisions": self.path / DECISIONS})})
+
+    def change(self, changes: Sequence[str]) -> None:
+        """Write the settings with others in place of some, "section.key=value"."""
+        write_whole(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
 
     def config(self) -> RunConfig:
         """The settings in force: those given, with what repairs have changed since."""
@@ -234,22 +252,43 @@ class Metrics:
         )
 
 
-def trained_model(run: RunFolder) -> Embedder:
+def trained_model(run: RunFolder, which: Which | None = None) -> Embedder:
     """The model of a run, in evaluation mode.
+
+    Args:
+        which: that of the last step, or the best; the one that was measured, if not given.
 
     Raises:
         ValueError: if the run has none, or it is broken, or its weights are not finite.
     """
-    if not (run.path / "model").is_dir():
-        raise ValueError(
-            f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
-        )
-    model = load_model(run.path / "model")
+    folder = model_folder(run, which)
+    model = load_model(folder)
     broken = [name for name, values in model.state_dict().items() if not bool(values.isfinite().all())]
     if broken:
         shown = ", ".join(broken[:4]) + (", ..." if len(broken) > 4 else "")
         raise ValueError(
-            f"the weights of a model must be finite: {shown} in {run.path / 'model'} hold NaN or infinity "
+            f"the weights of a model must be finite: {shown} in {folder} hold NaN or infinity "
             f"({len(broken)} of {len(model.state_dict())} tensors); train again with a lower learning rate."
         )
     return model
+
+
+def model_folder(run: RunFolder, which: Which | None = None) -> Path:
+    """Where a model of a run lies, see `trained_model`.
+
+    Raises:
+        ValueError: if the run has none.
+    """
+    if not (run.path / MODEL).is_dir():
+        raise ValueError(
+            f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
+        )
+    if which is None or which == run.given().choosing.keep:
+        return run.path / MODEL
+    other = run.path / (MODEL_LAST if which == "last" else MODEL_BEST)
+    if not other.is_dir():
+        raise ValueError(
+            f"a run has a {which} model beside that in {MODEL}/ where it had items to choose by: {run.path} has none; "
+            "train with data.folds, or leave out the option."
+        )
+    return other

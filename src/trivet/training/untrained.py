@@ -7,7 +7,7 @@ import torch
 
 from trivet.data import Dataset
 from trivet.geometry import unit_rows
-from trivet.models import Embedder, build
+from trivet.models import Embedder, build, in_unit_range
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 
@@ -38,7 +38,7 @@ def untrained(config: RunConfig, train: Dataset) -> Embedder:
         if backbone is not None:
             features = torch.from_numpy(embed(backbone, items.inputs))  # of length 1 if embeddings are
         else:
-            features = items.inputs.batch(np.arange(len(items))).flatten(1)
+            features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
             features = unit_rows(features) if config.model.normalize else features
         head.fit_base(features)
     return model

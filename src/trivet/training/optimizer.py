@@ -1,0 +1,83 @@
+"""The optimiser of a run: groups of parameters with their own learning rates, weight decay for matrices alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from trivet.rows import RowLoss
+from trivet.training.config import TrainingConfig
+
+
+def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
+    """The parameters of the network that learn, in groups of one learning rate and one weight decay.
+
+    Weight decay is for matrices and filters: parameters of one dimension, such as biases and the scales of norms, have
+    none. The backbone is a group of its own if it has a rate of its own.
+
+    Raises:
+        ValueError: if a backbone has a rate and there is none, or if no parameter learns.
+    """
+    learns = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not learns:
+        raise ValueError(
+            "a network must have parameters that learn: all of this one are frozen; freeze fewer of its layers, or "
+            "give it a new last layer."
+        )
+    parts: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
+    if config.backbone_learning_rate is not None:
+        if not getattr(model, "on_backbone", False):
+            raise ValueError(
+                "training.backbone_learning_rate needs a network on a backbone, such as timm:resnet18: this one has "
+                "none; remove it, and use training.learning_rate."
+            )
+        backbone = set(cast("nn.Sequential", model.body)[0].parameters())
+        rate = {"lr": config.backbone_learning_rate}
+        parts = [(rate, [p for p in learns if p in backbone]), ({}, [p for p in learns if p not in backbone])]
+    groups = [
+        {"params": group} | options | ({"weight_decay": 0.0} if spared else {})
+        for options, members in parts
+        for spared, group in (_by_decay(members) if config.weight_decay else [(False, members)])
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _by_decay(parameters: Iterable[nn.Parameter]) -> list[tuple[bool, list[nn.Parameter]]]:
+    """Those with weight decay, and those that are spared."""
+    split: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+    for parameter in parameters:
+        split[parameter.ndim <= 1].append(parameter)
+    return [(False, split[0]), (True, split[1])]
+
+
+def make_optimizer(model: nn.Module, loss: RowLoss, config: TrainingConfig) -> torch.optim.Optimizer:
+    """The optimiser of the settings, with the loss's own parameter groups; each group keeps its "initial_lr".
+
+    Raises:
+        ValueError: as `parameter_groups`.
+    """
+    groups = [*parameter_groups(model, config), *loss.optimizer_groups()]
+    lr, weight_decay = config.learning_rate, config.weight_decay
+    optimizer: torch.optim.Optimizer
+    if config.optimizer == "adam":
+        optimizer = torch.optim.Adam(groups, lr=lr, weight_decay=weight_decay)
+    elif config.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
+    elif config.optimizer == "sgd":
+        optimizer = torch.optim.SGD(groups, lr=lr, weight_decay=weight_decay, momentum=config.momentum)
+    else:
+        optimizer = torch.optim.RMSprop(groups, lr=lr, weight_decay=weight_decay, momentum=config.momentum)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
+def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Bring what an optimiser remembers to the device of its parameters; its counts of steps stay on the CPU."""
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and name != "step":
+                state[name] = value.to(device)

@@ -1,0 +1,362 @@
+"""Optimisation: schedules beside those of torch, groups of parameters, precision, the average, and an exact resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+from torch.optim import lr_scheduler
+
+from trivet.cli import main
+from trivet.data import load
+from trivet.models import Embedder, ModelConfig, build
+from trivet.tasks.train import resume, train
+from trivet.training import RunConfig, TrainingConfig
+from trivet.training.average import decay_at, update_average
+from trivet.training.checkpoint import Progress, load_weights, save_checkpoint
+from trivet.training.choosing import ChoosingConfig, load_splits, make_choosing
+from trivet.training.fit import fit
+from trivet.training.job import Job
+from trivet.training.optimizer import make_optimizer, parameter_groups
+from trivet.training.parts import Parts, check_before_data, first_task, in_steps
+from trivet.training.precision import Precision
+from trivet.training.run_folder import RunFolder
+from trivet.training.schedule import rate_factor
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+LEAST: dict[str, Any] = {
+    "seed": 3,
+    "data": {"name": "digits"},
+    "batch": {"num_classes": 2, "samples_per_class": 8},
+    "model": {"name": "conv3", "embedding_dim": 4, "width": 4},
+    "loss": {"name": "margin", "positives": "random"},
+    "training": {"steps": 8, "log_every": 2, "accelerator": "cpu"},
+    "choosing": {},
+    "evaluation": {"every": 100, "map_points": 20, "sample": 40, "nmi_plus": 1, "k": [1]},
+}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def unevaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs end with their model: their evaluation takes most of the time."""
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+
+
+def config(**sections: dict[str, Any]) -> RunConfig:
+    return RunConfig.parse({**LEAST, **{key: {**LEAST[key], **sections[key]} for key in sections}}, source="x")
+
+
+def training(**values: Any) -> TrainingConfig:
+    return TrainingConfig.parse(values, source="x")
+
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {},
+    "linear": {},
+    "cosine": {},
+    "step": {"step_size": 7, "gamma": 0.5},
+    "multi-step": {"milestones": [5, 6, 20], "gamma": 0.3},
+}
+
+
+@pytest.mark.parametrize("warmup", [0, 4])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_is_that_of_torch(name: str, warmup: int) -> None:
+    settings = training(steps=30, schedule=name, warmup_steps=warmup, **SCHEDULES[name])
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    rise = lr_scheduler.LinearLR(optimizer, 1 / (warmup + 1), total_iters=warmup)
+    scheduler: Any
+    if name in ("linear", "cosine"):
+        rest = 30 - warmup
+        fall: Any = lr_scheduler.CosineAnnealingLR(optimizer, rest)
+        if name == "linear":
+            fall = lr_scheduler.LinearLR(optimizer, 1.0, 0.0, rest)
+        scheduler = lr_scheduler.SequentialLR(optimizer, [rise, fall], [warmup])
+    else:
+        fall = {
+            "constant": lambda: lr_scheduler.ConstantLR(optimizer, 1.0),
+            "step": lambda: lr_scheduler.StepLR(optimizer, 7, 0.5),
+            "multi-step": lambda: lr_scheduler.MultiStepLR(optimizer, [5, 6, 20], 0.3),
+        }[name]()
+        scheduler = lr_scheduler.ChainedScheduler([rise, fall], optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the order of scheduler and optimiser
+        for step in range(30):
+            assert rate_factor(step, settings) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-6), step
+            scheduler.step()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"steps": 10, "epochs": 2}, "steps or epochs must be given, not both: got 10 and 2"),
+        ({"schedule": "step"}, "needs step_size"),
+        ({"schedule": "multi-step"}, "needs milestones"),
+        ({"step_size": 5}, "step_size is for the schedule step only: remove it for constant"),
+        ({"schedule": "cosine", "milestones": [5]}, "milestones are for the schedule multi-step only"),
+        ({"gamma": 0.5}, "gamma is for the schedules step and multi-step only"),
+        ({"schedule": "multi-step", "milestones": [5, 3]}, r"milestones must ascend, each once: got \[5, 3\]"),
+        ({"schedule": "multi-step", "milestones": [5, 10], "steps": 10}, "milestones must lie before the end .* 10 st"),
+        ({"schedule": "step", "step_size": 10, "steps": 10}, "step_size must lie before the end"),
+        ({"warmup_steps": 800}, "warmup_steps must lie before the end of the training, 800 steps: got 800"),
+        ({"accumulate_grad_batches": 4}, "accumulate_grad_batches is not offered, .* use a larger batch"),
+        ({"gradient_accumulation": 4}, "gradient_accumulation is not offered"),
+        ({"ema": 1.0}, "ema = 1.0 cannot be used"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_said(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=rf"^x: training.*{said}") as error:
+        RunConfig.parse(LEAST | {"training": values}, source="x")
+    assert "\n" not in str(error.value)
+
+
+def test_epochs_are_counted_in_steps_once_the_batches_are_known() -> None:
+    given = RunConfig.parse(LEAST | {"training": {"epochs": 3, "warmup_steps": 20}}, source="x")
+    assert RunConfig.parse(given.model_dump(exclude_none=True), source="again") == given
+    assert (given.training.steps, given.training.epochs) == (None, 3)
+    splits = load(given.data, None)
+    found = Parts(given, splits)
+    batches = found.batches.steps_per_epoch
+    assert batches == pytest.approx(len(splits.train) / (2 * 8), abs=1)
+    assert (found.config.training.steps, found.config.training.epochs) == (3 * batches, None)
+    assert found.config == found.settings == in_steps(found.config, splits)
+    late = given.training.model_copy(update={"warmup_steps": 3 * batches})
+    with pytest.raises(ValueError, match=f"warmup_steps must lie before the end of the training, {3 * batches} steps"):
+        Parts(given.model_copy(update={"training": late}), splits)
+
+
+def test_steps_take_the_place_of_epochs_on_the_command_line_and_the_reverse() -> None:
+    for given, override, steps, epochs in (("steps", "epochs", None, 7), ("epochs", "steps", 7, None)):
+        values = RunConfig.with_overrides(LEAST | {"training": {given: 3}}, [f"training.{override}=7"])
+        found = RunConfig.parse(values, source="x").training
+        assert (found.steps, found.epochs) == (steps, epochs)
+    with pytest.raises(ValueError, match="not both"):
+        RunConfig.parse(RunConfig.with_overrides(LEAST, ["training.epochs=7", "training.steps=7"]), source="x")
+
+
+def on_backbone() -> Embedder:
+    body = nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten()), nn.Linear(72, 4))
+    return Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "rmsprop"])
+def test_groups_have_their_own_rates_and_only_matrices_decay(name: str) -> None:
+    run = config(training={"optimizer": name, "weight_decay": 0.1, "backbone_learning_rate": 1e-5})
+    loss = run.loss.build(num_classes=2, embedding_dim=4, generator=torch.Generator())
+    model = on_backbone()
+    conv, norm, linear = model.body[0][0], model.body[0][1], model.body[1]
+    norm.bias.requires_grad_(False)
+    optimizer = make_optimizer(model, loss, run.training)
+    found = [(group["initial_lr"], group["weight_decay"], group["params"]) for group in optimizer.param_groups]
+    expected = [
+        (1e-5, 0.1, [conv.weight]),
+        (1e-5, 0.0, [conv.bias, norm.weight]),
+        (1e-3, 0.1, [linear.weight]),
+        (1e-3, 0.0, [linear.bias]),
+        (5e-4, 0.0, [loss.beta]),
+    ]
+    for (rate, decay, parameters), (own, its, members) in zip(found, expected, strict=True):
+        assert (rate, decay) == (own, its)
+        assert list(map(id, parameters)) == list(map(id, members))
+
+
+def test_a_network_without_a_backbone_or_without_anything_to_learn() -> None:
+    model = build(ModelConfig(name="linear"), (1, 8, 8), 0)
+    (group,) = parameter_groups(model, training())
+    assert len(group["params"]) == 2
+    settings = config(training={"backbone_learning_rate": 1e-5})
+    with pytest.raises(ValueError, match="backbone_learning_rate needs a network on a backbone"):
+        Parts(settings, load(settings.data, None))
+    with pytest.raises(ValueError, match="all of this one are frozen"):
+        parameter_groups(model.requires_grad_(False), training())
+
+
+@pytest.mark.parametrize("precision", ["32", "fp16"])
+def test_the_norm_of_the_gradient_of_all_groups_is_clipped(precision: Literal["32", "fp16"]) -> None:
+    one, two = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    for clip, expected in ((None, (30.0, 40.0)), (5.0, (3.0, 4.0)), (100.0, (30.0, 40.0))):
+        optimizer = torch.optim.SGD([{"params": [one]}, {"params": [two]}], lr=1.0)
+        optimizer.zero_grad()
+        with torch.no_grad():
+            one.zero_(), two.zero_()
+        Precision(precision, CPU).step(30 * one.sum() + 40 * two.sum(), optimizer, clip_norm=clip)
+        assert (-one.item(), -two.item()) == pytest.approx(expected)
+
+
+def test_a_step_in_fp16_whose_gradient_overflows_is_skipped_and_halves_the_scale() -> None:
+    weight, precision = nn.Parameter(torch.ones(1)), Precision("fp16", CPU)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    for factor, moved, skipped in ((1e35, 0.0, 1), (0.5, 0.5, 1)):
+        optimizer.zero_grad()
+        weight.data.fill_(1.0)
+        precision.step((factor * weight).sum(), optimizer, clip_norm=None)
+        assert (1 - weight.item(), precision.skipped) == (moved, skipped)
+    again = Precision("fp16", CPU)
+    again.restore(json.loads(json.dumps(precision.state())))
+    assert again.state() == precision.state() == precision.state() | {"skipped": 1}
+    assert again.state()["scaler"]["scale"] == 2**15
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_computes_the_network_in_half_and_the_loss_in_float32(precision: str) -> None:
+    values = {}
+    for name in ("32", precision):
+        settings = config(training={"precision": name, "steps": 1})
+        splits = load(settings.data, None)
+        task, batches = first_task(settings, splits.train, splits.level, steps=1)
+        seen: list[torch.dtype] = []
+        task.model.body[0].register_forward_hook(lambda _, __, out, seen=seen: seen.append(out.dtype))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert fit(task, batches)
+        assert set(seen) == {{"32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]}
+        values[name] = task._value
+    assert values[precision].dtype == torch.float32
+    assert values[precision].item() != values["32"].item()
+    assert values[precision].item() == pytest.approx(values["32"].item(), rel=0.02)
+
+
+def test_a_precision_that_the_device_lacks_is_refused_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_before_data(config(training={"precision": "bf16"}))
+
+    def lacks(*_: object, **__: object) -> None:
+        raise RuntimeError('"slow_conv2d" not implemented for Half')
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", lacks)
+    with pytest.raises(ValueError, match=r'precision = "fp16" needs a device that computes in it: this CPU does not'):
+        check_before_data(config(training={"precision": "fp16"}))
+
+
+def test_the_average_is_that_of_weights_and_statistics() -> None:
+    model, average = on_backbone(), on_backbone()
+    before = {name: value.clone() for name, value in average.state_dict().items()}
+    model.body[0][1].running_mean.fill_(3.0)
+    model.body[0][1].num_batches_tracked.fill_(7)
+    update_average(average, model, 0.9)
+    for name, value in average.state_dict().items():
+        new = model.state_dict()[name]
+        expected = 0.9 * before[name] + 0.1 * new if new.is_floating_point() else new
+        torch.testing.assert_close(value, expected, msg=name)
+    assert [decay_at(step, 0.9) for step in (0, 8, 1000)] == [0.1, 0.5, 0.9]
+
+
+@pytest.mark.usefixtures("unevaluated")
+def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> None:
+    settings = config(data={"level": "digit", "folds": 2}, training={"ema": 0.9, "steps": 4}, choosing={"keep": "best"})
+    splits, path = load_splits(settings, None), tmp_path / "run"
+    parts = Parts(settings, splits)
+    with RunFolder(path).new(settings, force=False):
+        job = Job(RunFolder(path), parts, lambda *_: None)
+        job.fit()
+    average, model = parts.average, parts.model
+    assert average is not None
+    assert parts.measured is job.task.measured is average
+    assert any((one != two).any() for one, two in zip(average.parameters(), model.parameters(), strict=True))
+    again = make_choosing(settings, splits)
+    again.begin(job.untrained, first=True)
+    by_average = again.look(4, average)
+    assert parts.choosing.looks[-1] == again.looks[-1]
+    assert job.journal.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.look(4, model)["digit"]
+
+    train(settings.model_copy(update={"choosing": ChoosingConfig()}), tmp_path / "saved")
+    last = load_file(tmp_path / "saved" / "checkpoints" / "step-00000004.safetensors")
+    for name, value in load_file(tmp_path / "saved" / "model" / "model.safetensors").items():
+        np.testing.assert_array_equal(value, last[f"average/{name}"])
+
+
+def test_a_repair_returns_to_the_average_as_well(tmp_path: Path) -> None:
+    networks = [build(ModelConfig(name="linear", embedding_dim=4), (1, 8, 8), seed) for seed in range(4)]
+    model, average, one, two = networks
+    loss = config().loss.build(num_classes=2, embedding_dim=4, generator=torch.Generator())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    save_checkpoint(
+        RunFolder(tmp_path), Progress(3, 0.0), model, loss, optimizer, fingerprint="", healthy=0, average=average
+    )
+    load_weights(RunFolder(tmp_path).checkpoints()[0], one, loss, two)
+    for saved, loaded in ((model, one), (average, two)):
+        for name, value in saved.state_dict().items():
+            assert torch.equal(loaded.state_dict()[name], value)
+
+
+FULL: dict[str, Any] = {
+    "epochs": 1,
+    "optimizer": "adamw",
+    "weight_decay": 0.1,
+    "schedule": "multi-step",
+    "milestones": [3, 9],
+    "warmup_steps": 2,
+    "clip_norm": 0.5,
+    "precision": "fp16",
+    "ema": 0.9,
+    "checkpoint_every": 5,
+    "log_every": 1,
+    "accelerator": "cpu",
+}
+
+
+def same(one: Path, two: Path) -> None:
+    last = sorted((one / "checkpoints").iterdir())[-1].name
+    for file in ("model/model.safetensors", f"checkpoints/{last}"):
+        before, after = load_file(one / file), load_file(two / file)
+        assert before.keys() == after.keys()
+        for key in before:
+            np.testing.assert_array_equal(before[key], after[key], err_msg=key)
+    assert (one / "metrics.csv").read_bytes() == (two / "metrics.csv").read_bytes()
+
+
+@pytest.mark.usefixtures("unevaluated")
+def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole", tmp_path / "killed"
+    said = train(RunConfig.parse(LEAST | {"training": FULL | {"workers": 2}}, source="x"), whole)["warnings"]
+    assert said[-1].startswith("Steps that were skipped, as their gradients in fp16 were not finite: ")
+    shutil.copytree(whole, path)
+    text = (path / "config.toml").read_text()
+    assert ("epochs = 1" in text, "\nsteps = " in text) == (True, False)
+    (path / "config.toml").write_text(text.replace("workers = 2", "workers = 0"))
+    RunFolder(path).checkpoints()[-1].unlink()
+    shutil.rmtree(path / "model")
+    (path / "record.json").unlink()
+    assert resume(path)["warnings"] == said
+    same(whole, path)
+
+
+@pytest.mark.usefixtures("unevaluated")
+def test_a_finished_run_is_made_longer_where_no_step_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"schedule": "step", "step_size": 3, "checkpoint_every": 4, "precision": "32"}
+    values = {key: value for key, value in FULL.items() if key not in ("epochs", "milestones")} | settings
+    evaluation = {"evaluation": LEAST["evaluation"] | {"every": 4}}
+    long, short = tmp_path / "long", tmp_path / "short"
+    for path, steps in ((long, 8), (short, 4)):
+        train(RunConfig.parse(LEAST | {"training": values | {"steps": steps}} | evaluation, source="x"), path)
+    for change in ("training.learning_rate=3", "seed=3"):
+        with pytest.raises(ValueError, match=f"only: got {change[:-2]}; start a new run"):
+            resume(short, changes=[change])
+    assert resume(short, changes=["training.steps=8"])["status"] == "finished"
+    same(long, short)
+    with pytest.raises(ValueError, match="at least the number of completed steps, 8: got 6"):
+        resume(short, changes=["training.steps=6"])
+    monkeypatch.setattr(sys, "argv", ["trivet", "train", "--resume", str(short), "--set", "training.epochs=0"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "training.epochs = 0 cannot be used" in capsys.readouterr().err
+    assert "\nsteps = 8" in (short / "config.toml").read_text()
+
+
+def test_the_length_of_a_run_that_falls_to_the_end_stays(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run").new(config(training={"schedule": "cosine"}), force=False):
+        pass
+    with pytest.raises(ValueError, match="the length of a run with the schedule cosine must stay"):
+        resume(tmp_path / "run", changes=["training.steps=20"])
