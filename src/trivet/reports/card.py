@@ -172,7 +172,7 @@ def _limits(record: RunRecord) -> str:
     else:
         lines.append("Nothing was held out: how it does on other items is not known.")
     choice = record["choosing"]
-    if choice is not None and choice["step"] is not None and choice.get("keep", "best") == "best":
+    if choice is not None and choice["step"] is not None and choice["keep"] != "last":
         lines.append(f"The step was chosen by {escaped(choice['split'])}: its measures there flatter it.")
     noise = record["data"]["noise"]
     if noise is not None and noise["rate"]:
