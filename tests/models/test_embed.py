@@ -52,7 +52,10 @@ def test_images_are_prepared_as_for_the_run(resize: int | None, tmp_path: Path) 
     assert loaded.embed([str(file) for file in files]) == pytest.approx(expected, abs=1e-6)
     pictures = [Image.open(files[1]), Image.open(files[2])]
     assert loaded.embed(pictures) == pytest.approx(expected[1:3], abs=1e-6)
-    assert pictures[0].size == (20, 33)
+    taken = Image.open(files[0])
+    assert loaded.embed([taken]) == pytest.approx(expected[:1], abs=0.1)  # a JPEG, which was decoded whole
+    assert taken.size == (200, 130)
+    assert taken.getpixel((199, 129))
     arrays = [np.asarray(Image.open(files[1])), np.asarray(Image.open(files[3]))]
     assert loaded.embed(arrays) == pytest.approx(expected[[1, 3]], abs=1e-6)
     assert model.train().embed(files).dtype == np.float32
