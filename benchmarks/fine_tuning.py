@@ -7,9 +7,9 @@
 
 Everything but the loss is as in the settings file, but that all training classes are trained on: a class that is held
 out to choose the step by is one less to learn from. The number of steps is given by --set training.steps, from runs of
-the settings as they are, which choose by classes held out. The losses are those of `LOSSES`, each with random and with easy
-positives, for each seed. A finished run is not trained again. The table goes to standard output and, with all that it
-was made from, to benchmarks/results/fine_tuning_NAME.json.
+the settings as they are, which choose by classes held out. The losses are those of `LOSSES`, each with random and with
+easy positives, for each seed. A finished run is not trained again. The table goes to standard output and, with all that
+it was made from, to benchmarks/results/fine_tuning_NAME.json.
 
 With --kill, a run of each loss with easy positives and of the first seed is also killed in the middle and resumed; its
 weights and metrics.csv must be those of the run that was never stopped.
