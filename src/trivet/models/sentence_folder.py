@@ -12,6 +12,7 @@ from torch import nn
 
 from trivet.extras import load
 from trivet.models.heads import Residual
+from trivet.models.text_folder import quiet
 from trivet.models.text_network import TextEmbedder
 
 MODULES = "sentence_transformers.models"
@@ -26,7 +27,8 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
     """
     network: Any = model.encoder.network
     width = network.config.hidden_size
-    network.save_pretrained(folder)  # config.json and model.safetensors
+    with quiet(load("transformers")):
+        network.save_pretrained(folder)  # config.json and model.safetensors
     _write_tokenizer(model, folder)
     _json(folder / "sentence_bert_config.json", {"max_seq_length": model.tokenizer.max_tokens, "do_lower_case": False})
     prefix = model.tokenizer.prefix

@@ -123,7 +123,7 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
         ValueError: if there is none that Trivet can use.
     """
     library = load("transformers")
-    with _quiet(library):
+    with quiet(library):
         try:
             found = library.AutoTokenizer.from_pretrained(
                 str(folder.transformer), local_files_only=True, trust_remote_code=False
@@ -147,7 +147,7 @@ def read_architecture(folder: TextFolder) -> Any:
     """
     library = load("transformers")
     file = folder.transformer / "config.json"
-    with _quiet(library):
+    with quiet(library):
         try:
             return architecture(_json(file))
         except (ValueError, TypeError) as error:
@@ -191,7 +191,7 @@ def read_network(folder: TextFolder, config: Any) -> nn.Module:
         ValueError: if weights are missing, or do not fit.
     """
     library = load("transformers")
-    with _quiet(library):
+    with quiet(library):
         try:
             network, told = library.AutoModel.from_pretrained(
                 str(folder.transformer),
@@ -274,7 +274,7 @@ def briefly(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _quiet(library: Any) -> Iterator[None]:
+def quiet(library: Any) -> Iterator[None]:
     """Without progress bars and warnings of transformers: what matters is raised."""
     said = library.utils.logging
     verbosity, bars = said.get_verbosity(), said.is_progress_bar_enabled()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from trivet.models.graphs import (
 )
 from trivet.models.sentence_folder import write_sentence_folder
 from trivet.models.store import DESCRIPTION, WEIGHTS
+from trivet.models.text_folder import quiet
 from trivet.models.text_network import ARCHITECTURE, TOKENIZER
 from trivet.pictures import Frame
 from trivet.progress import reporter, say
@@ -166,9 +167,10 @@ def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, fol
         write_sentence_folder(model, folder)
         if not installed("sentence_transformers"):
             return "Not checked, because sentence-transformers is not installed: pip install 'trivet[text]'.", None
-        encode: Callable[..., Any] = load("sentence_transformers").SentenceTransformer(str(folder), device="cpu").encode
+        with quiet(load("transformers")):
+            reader = load("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
         texts = [[sample.texts[row] for row in rows.tolist()] for rows in _batches(sample)]
-        worst = _difference([encode(some, show_progress_bar=False) for some in texts], sample)
+        worst = _difference([reader.encode(some, show_progress_bar=False) for some in texts], sample)
         by = "sentence-transformers"
     checked = (
         f"Checked by {by}, in batches of several sizes, on {sample.of}: the largest difference to the "
