@@ -185,7 +185,8 @@ def choice_line(record: RunRecord) -> str | None:
         return None if last else f"{_capital(model)}: training ended before the first look at a trained one."
     measure = NAMES.get(choice["measure"], choice["measure"])
     start = None if first["value"] is None or first["gain"] is None else first["value"] - first["gain"]
-    where = f"on {_held_out(record, choice)} ({choice['split']}, {choice['classes']} classes)"
+    among = f", among {number(choice['known'])} training items" if choice["known"] else ""
+    where = f"on {_held_out(record, choice)} ({choice['split']}, {choice['classes']} classes{among})"
     before = f"against {_percent(start)} before"
     best = next(look for look in choice["looks"] if look["step"] == choice["step"])
     if choice["step"] == 0:
