@@ -64,7 +64,7 @@ def settings(case: str, folder: Path) -> RunConfig:
 
 def _images(folder: Path) -> None:
     random = np.random.default_rng(0)
-    for place in range(24 * 12):
+    for place in range(48 * 12):
         path = folder / f"class-{place // 12:02d}" / f"{place:03d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(random.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
