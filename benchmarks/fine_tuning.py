@@ -12,7 +12,7 @@ easy positives, for each seed. A finished run is not trained again. The table go
 it was made from, to benchmarks/results/fine_tuning_NAME.json.
 
 With --kill, a run of each loss with easy positives and of the first seed is also killed in the middle and resumed; its
-weights and metrics.csv must be those of the run that was never stopped.
+weights and metrics.csv must be those of the run that was never stopped. A check that was made is not repeated.
 """
 
 from __future__ import annotations
@@ -132,7 +132,10 @@ def main() -> None:
         for loss in given.losses:
             config = settings(given.settings, given.set, loss, "easy", given.seeds[0])
             whole = given.runs / f"{loss}-easy-{given.seeds[0]}"
-            found["killed"][loss] = killed(config, whole, given.runs / f"{loss}-killed")
+            told = given.runs / f"{loss}-killed.json"
+            if not told.is_file():
+                told.write_text(json.dumps(killed(config, whole, given.runs / f"{loss}-killed")))
+            found["killed"][loss] = json.loads(told.read_text())
             output.write_text(json.dumps(found, indent=1) + "\n")
     print(table(found["runs"], given.losses, given.seeds))
     for loss, one in found["killed"].items():
