@@ -128,7 +128,7 @@ class Journal:
         choosing = self._parts.choosing
         if not choosing.looks:
             return {}
-        return {("validation", choosing.config.measure, choosing.level): choosing.looks[-1]["value"]}
+        return {("choosing", choosing.config.measure, choosing.level): choosing.looks[-1]["value"]}
 
     def _note(self, task: Task) -> str:
         """What stands beside the steps, the most important first: a terminal may cut it off."""
