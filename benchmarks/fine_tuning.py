@@ -38,17 +38,19 @@ from trivet.training.run_folder import RunFolder
 
 LOSSES: dict[str, dict[str, Any]] = {
     "triplet": {"name": "triplet", "margin": 0.2, "negatives": "semihard"},
-    "margin": {"name": "margin", "margin": 0.2, "beta": 1.2, "negatives": "distance-weighted"},
+    "margin": {"name": "margin", "margin": 0.2, "negatives": "distance-weighted"},
     "multi-similarity": {"name": "multi-similarity", "threshold": 0.5},
 }
 POSITIVES = ("random", "easy")
 RECALL = "recall@1"
 
 
-def settings(file: Path, changes: list[str], loss: str, positives: str, seed: int) -> RunConfig:
+def settings(file: Path, changes: list[str], loss: str, positives: str, seed: int, beta: float) -> RunConfig:
     """The settings of one run."""
     values = tomllib.loads(file.read_text())
     values |= {"loss": LOSSES[loss] | {"positives": positives}, "seed": seed}
+    if loss == "margin":
+        values["loss"]["beta"] = beta
     values.pop("choosing", None)
     values["data"].pop("folds", None)
     return resolved(RunConfig.parse(overridden(values, changes), source=str(file)))
@@ -115,6 +117,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of trivet train")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
+    parser.add_argument("--beta", type=float, default=1.2, help="of the margin loss at the start")
     parser.add_argument("--kill", action="store_true", help="also kill and resume")
     given = parser.parse_args()
     found: dict[str, Any] = {"settings": given.settings.name, "runs": {}, "killed": {}}
@@ -124,13 +127,14 @@ def main() -> None:
         for loss in given.losses:
             for positives in POSITIVES:
                 name = f"{loss}-{positives}-{seed}"
-                record = trained(settings(given.settings, given.set, loss, positives, seed), given.runs / name)
+                config = settings(given.settings, given.set, loss, positives, seed, given.beta)
+                record = trained(config, given.runs / name)
                 found |= {"environment": record["environment"], "created": record["created"]}
                 found["runs"][name] = row(record)
                 output.write_text(json.dumps(found, indent=1) + "\n")
     if given.kill:
         for loss in given.losses:
-            config = settings(given.settings, given.set, loss, "easy", given.seeds[0])
+            config = settings(given.settings, given.set, loss, "easy", given.seeds[0], given.beta)
             whole = given.runs / f"{loss}-easy-{given.seeds[0]}"
             told = given.runs / f"{loss}-killed.json"
             if not told.is_file():
