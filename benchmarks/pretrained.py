@@ -3,9 +3,9 @@
     TRIVET_DATA=... OMP_NUM_THREADS=1 .venv/bin/python benchmarks/pretrained.py FILE [KEY=VALUE ...] [--steps 20]
 
 FILE holds timm's weights of tf_efficientnet_lite0 as safetensors. The other settings are those of
-examples/cub_pretrained.toml, but for Adam at a constant rate of 1e-4, no weight decay, no augmentation and no folds; KEY=VALUE
-changes one of the model, such as batch_norm=train. Three numbers are printed: recall@1 by cosine, in per cent, of the
-features of the backbone (zero-shot), of the network before its first step, and after the last.
+examples/cub_pretrained.toml, but for Adam at a constant rate of 1e-4, no weight decay, no augmentation and no folds;
+KEY=VALUE changes one of the model, such as batch_norm=train. Three numbers are printed: recall@1 by cosine, in per
+cent, of the features of the backbone (zero-shot), of the network before its first step, and after the last.
 """
 
 from __future__ import annotations
