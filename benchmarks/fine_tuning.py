@@ -90,7 +90,7 @@ def killed(config: RunConfig, whole: Path, folder: Path) -> dict[str, Any]:
     process = subprocess.Popen([*start, str(file), "-o", str(folder), "--force"], stderr=subprocess.DEVNULL)
     half = config.training.steps // 2
     while process.poll() is None and reached(folder) < half:
-        time.sleep(0.2)
+        time.sleep(0.2)  # between two looks at how far it is
     at = reached(folder)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -95,7 +95,7 @@ def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float,
         if len(parts.history.moments) > seen:
             looks.append((step, time.perf_counter() - began))
 
-    parts.history.look = timed  # type: ignore[method-assign]
+    parts.history.look = timed  # type: ignore[method-assign]  # to time the looks apart
     with tempfile.TemporaryDirectory() as folder, RunFolder(Path(folder) / "run").new(config, force=False):
         job = Job(RunFolder(Path(folder) / "run"), parts, lambda *_: None)
         after = job.task.after_step

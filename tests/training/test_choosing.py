@@ -28,7 +28,7 @@ from trivet.training.choosing import Choosing, Seen, ended, load_splits, lower_e
 from trivet.training.embedding import embed
 from trivet.training.job import Job
 from trivet.training.parts import Parts
-from trivet.training.run_folder import RunFolder
+from trivet.training.run_folder import RunFolder, trained_model
 
 SIGNAL, NOISE = 3, 13  # dimensions that tell classes apart, and that do not
 SMALL = ["evaluation.map_points=20", "evaluation.nmi_plus=1", "training.steps=8", "evaluation.every=4"]
@@ -117,6 +117,11 @@ def test_held_out_items_are_looked_for_among_the_training_items_too(helped: Path
     expected = map_at_r(vectors, held_out.labels["kind"], others)
     assert choice["looks"][0]["value"] == pytest.approx(expected, abs=1e-6)
     assert expected < map_at_r(vectors, held_out.labels["kind"], []) - 0.05
+    # The model that is saved is the best one that was seen.
+    saved = trained_model(RunFolder.open(helped))
+    best, among = (embed(saved, part.inputs).astype(np.float64) for part in (held_out, train))
+    seen = next(look["value"] for look in choice["looks"] if look["step"] == choice["step"])
+    assert map_at_r(best, held_out.labels["kind"], among) == pytest.approx(seen, abs=1e-6)
 
 
 def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) -> None:
