@@ -64,6 +64,7 @@ def train(
         splits = load_splits(config, data_root, reporter("reading images"))
         say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
+        say(parts.piece_note)
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
         run = RunFolder(path)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from trivet.batching import BatchPlan
+from trivet.batching import BatchPlan, embed_in_pieces
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
@@ -89,6 +89,7 @@ class Task:
         monitor: sees each batch; None for none.
         average: a copy of the model that becomes the moving average of its weights; None for none.
         since: the step at which the optimiser began, from which the warm-up counts.
+        micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class Task:
         monitor: CollapseMonitor | None = None,
         average: Embedder | None = None,
         since: int = 0,
+        micro: int | None = None,
     ) -> None:
-        self.model, self.loss, self.config, self.seed = model, loss, config, seed
+        self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
         self.after_step, self.monitor, self.average, self.since = after_step, monitor, average, since
         self.step = since
         self.events: list[Event] = []
@@ -130,7 +132,7 @@ class Task:
         inputs, labels, *fine = batch
         self.begin_step()
         with self.precision.autocast():
-            embeddings: Tensor = self.model(inputs)
+            embeddings = embed_in_pieces(self.model, inputs, self.micro)
         try:
             value: Tensor = self.loss(embeddings, labels)
         except ValueError as error:
