@@ -50,7 +50,9 @@ def error(found: Tensor, expected: Tensor) -> float:
 
 def plain(model: nn.Module, inputs: Tensor) -> Tensor:
     """Embeddings of the same pieces, all with their activations."""
-    return torch.cat([model(piece) for piece in inputs.tensor_split(-(-N // SIZE))])
+    number = -(-N // SIZE)
+    order = torch.cat([torch.arange(start, N, number) for start in range(number)])
+    return torch.cat([model(inputs[start::number]) for start in range(number)])[order.argsort()]
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
@@ -171,6 +173,24 @@ def test_inputs_of_several_tensors_are_cut_alike(inputs: Any) -> None:
     micro_batches(model, loss, inputs, LABELS, size=SIZE).backward()
     assert error(gradient(model), expected) < 1e-5
     assert model.seen == [4, 4, 4, 4, 4, 3, 3, 3, 3, 4, 4, 4, 4, 4]
+
+
+def test_embeddings_come_in_the_order_of_the_items() -> None:
+    model, points = nn.Identity(), torch.arange(N, dtype=torch.float32)[:, None].requires_grad_()
+    for size in range(1, N + 1):
+        assert torch.equal(embed_in_pieces(model, points, size), points), size
+
+
+def test_a_batch_that_comes_class_by_class_gives_pieces_of_all_classes() -> None:
+    seen: list[list[float]] = []
+
+    class Noting(nn.Module):
+        def forward(self, points: Tensor) -> Tensor:
+            seen.append(sorted(points[:, 0].tolist()))
+            return points
+
+    embed_in_pieces(Noting(), torch.arange(4.0).repeat_interleave(6)[:, None], 8)
+    assert seen == [[0, 0, 1, 1, 2, 2, 3, 3]] * 3
 
 
 @pytest.mark.parametrize("size", [None, N, 1000])

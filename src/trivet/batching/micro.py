@@ -55,13 +55,14 @@ def micro_batches(
 def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
     """Embeddings `(N, d)` with a graph that holds the activations of one piece of the batch at a time.
 
-    The batch is cut into as few pieces of at most `size` items as can be, of nearly equal length. Each is embedded and
-    its activations are thrown away; on the way back it is embedded again, with the same random numbers and under the
-    same autocast, and its gradient taken at once, before the next piece.
+    The batch is cut into the fewest pieces of at most `size` items, of nearly equal length. Each is embedded and its
+    activations are thrown away; on the way back it is embedded again, with the same random numbers and under the same
+    autocast, and its gradient taken at once, before the next piece.
 
     Random numbers, as for dropout, are drawn piece after piece: both times the same, but not those of one pass over the
-    whole batch. Batch norm in training mode normalises each piece over itself. Its running statistics, as all buffers
-    of the model, are those of the first time; what a model computes must not depend on buffers that it changes then.
+    whole batch. Batch norm in training mode normalises each piece over itself; of P pieces each takes every P-th item,
+    so that a batch that comes class by class gives pieces of all classes. Its running statistics, as all buffers of the
+    model, are those of the first time; what a model computes must not depend on buffers that it changes then.
 
     Args:
         model, inputs: as in `micro_batches`. Tensors without dimensions and what is no tensor, as in the dict of a
@@ -80,7 +81,7 @@ def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
     again = _BuffersKept(_module_of(model))
 
     def embed(*tensors: Tensor) -> Tensor:
-        embeddings = model(_with_tensors(inputs, iter(tensors)))
+        embeddings = model(_with_tensors(inputs, (tensor.contiguous() for tensor in tensors)))
         if not isinstance(embeddings, Tensor) or len(embeddings) != len(tensors[0]):
             got = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
             raise ValueError(
@@ -89,11 +90,20 @@ def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
             )
         return embeddings
 
-    # The tensors are arguments of their own, as it is by them that `checkpoint` knows whose random state to keep.
-    pieces = zip(*(tensor.tensor_split(math.ceil(count / size)) for tensor in _tensors(inputs)), strict=True)
-    return torch.cat(
-        [checkpoint(embed, *piece, use_reentrant=False, context_fn=lambda: (nullcontext(), again)) for piece in pieces]
-    )
+    number = math.ceil(count / size)
+    pieces = [
+        # The tensors are arguments of their own, as it is by them that `checkpoint` knows whose random state to keep.
+        checkpoint(
+            embed,
+            *(tensor[start::number] for tensor in _tensors(inputs)),
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), again),
+        )
+        for start in range(number)
+    ]
+    full = count // number  # rows that all pieces have
+    in_order = torch.stack([piece[:full] for piece in pieces], dim=1).flatten(0, 1)
+    return torch.cat([in_order, *(piece[full:] for piece in pieces)])
 
 
 class _BuffersKept:
