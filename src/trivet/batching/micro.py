@@ -129,7 +129,7 @@ def _module_of(model: Embed) -> nn.Module:
             f"model must be a module or a method of one, as its batch norm is to be seen: got {type(model).__name__}; "
             "put it into the forward of a torch.nn.Module."
         )
-    if isinstance(module, DistributedDataParallel):
+    if any(isinstance(part, DistributedDataParallel) for part in module.modules()):
         raise ValueError(
             "model must not be DistributedDataParallel, which counts its passes: got one; let the forward of a module "
             "call this with the model, and wrap that module in DistributedDataParallel."
