@@ -108,12 +108,12 @@ def test_what_batch_norm_is_over_is_said(model: str, micro: int | None, said: st
 
 
 def test_it_is_said_at_the_start_and_stands_in_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
-    record = train(config(model={"name": "conv3"}, training={"steps": 1}), tmp_path / "run", progress=True)
+    record = train(config(model={"name": "conv3"}, training={"steps": 1}), tmp_path / "run")
     [note] = [one for one in record["warnings"] if one.startswith("Batch norm")]
-    assert capsys.readouterr().err.count(note) == 1
+    assert caplog.messages.count(note) == 1
 
 
 def test_the_settings_are_checked_and_a_run_without_them_is_the_same_as_ever() -> None:
