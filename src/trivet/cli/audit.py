@@ -12,6 +12,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
 from trivet.cli.output import command_line, echo, print_json, print_table, say
+from trivet.outputs import of_run
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -137,7 +138,7 @@ def audit(
     refuse(context, "--output is for --apply; an audit writes to --out, --report and --decisions", "output")
     if json:
         refuse(context, "--json holds all items", "top")
-    if not embeddings.is_dir():
+    if not of_run(embeddings):
         refuse(context, "only a run needs its data", "data_root")
     with shown("audit"):
         from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack

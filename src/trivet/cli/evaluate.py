@@ -11,7 +11,7 @@ import typer
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
 from trivet.cli.output import command_line, echo, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
-from trivet.outputs import PER_CLASS, page
+from trivet.outputs import PER_CLASS, of_run, page
 from trivet.outputs import table as csv_table
 from trivet.progress import shown
 from trivet.wording import counted
@@ -87,7 +87,7 @@ def evaluate(
     """Measure retrieval, clustering and verification, with intervals."""
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
-    if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
+    if len(paths) == 1 and of_run(paths[0]) and not given(context, *options):
         with shown("loading what trains"):
             from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 

@@ -18,8 +18,9 @@ from trivet.evaluation.inputs import Metric
 from trivet.files import whole_folder, write_whole
 from trivet.models.store import WEIGHTS
 from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
-from trivet.outputs import EMBEDDED
+from trivet.outputs import EMBEDDED, of_run, sharded
 from trivet.tables import Vectors, read_vectors
+from trivet.tables.shards import read_manifest
 from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
 
 ITEMS = "items.parquet"
@@ -40,11 +41,11 @@ def make_index(
     text_model: str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Index a file of embeddings, or the embeddings of all evaluation splits of a run; returns what it is, see
+    """Index a file or folder of embeddings, or the embeddings of all evaluation splits of a run; returns what it is, see
     `description`.
 
     Args:
-        source: a file that `read_vectors` reads, or a run folder.
+        source: what `read_vectors` reads.
         output: the folder to make: `index.faiss`, `index.json`, `items.parquet` (row by row: id, split where there is
             one, a text column for each label level).
         run: of a file: the run folder whose model made the embeddings, and will embed image queries.
@@ -63,7 +64,7 @@ def make_index(
         "source": str(source.resolve()),
     }
     splits: list[str] | None = None
-    maker = RunFolder.open(source if run is None else run) if run is not None or source.is_dir() else None
+    maker = RunFolder.open(source if run is None else run) if run is not None or of_run(source) else None
     distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
     if maker is not None:
         about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
@@ -71,7 +72,7 @@ def make_index(
             raise ValueError(
                 f"--text-model is for a file of text embeddings: {maker.path} is a run of images; leave it out."
             )
-    if source.is_dir():
+    if of_run(source):
         if run is not None:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
@@ -124,12 +125,20 @@ def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
             f"the model of --run must have made the embeddings: that of {run.path} gives {own} dimensions, "
             f"{source} has {dimension}; name the run that trivet embed was given."
         )
-    metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
-    if metadata.get(EMBEDDED.encode(), model_hash(run).encode()) != model_hash(run).encode():
+    if _model_of(source) not in (None, model_hash(run)):
         raise ValueError(
             f"the model of --run must have made the embeddings: {source} was made by another than that of "
             f"{run.path}, or before it was trained anew; embed the items again with trivet embed."
         )
+
+
+def _model_of(source: Path) -> str | None:
+    """The hash of the model that made a file of embeddings, where it says so."""
+    if sharded(source):
+        return read_manifest(source)["model"]
+    metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
+    model = metadata.get(EMBEDDED.encode())
+    return None if model is None else model.decode(errors="replace")
 
 
 def _absolute(model: str) -> str:

@@ -23,6 +23,7 @@ from trivet.files import recover
 from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
 from trivet.models.texts import load_encoder
 from trivet.neighbours.index import DESCRIPTION, Index
+from trivet.outputs import sharded
 from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
 from trivet.tables import read_vectors
@@ -226,7 +227,7 @@ class IndexFolder:
             ValueError: if it is none of these or two of them, or cannot be used.
         """
         path = Path(query)
-        is_file, is_id = path.is_file(), self.row_of(query) is not None
+        is_file, is_id = path.is_file() or sharded(path), self.row_of(query) is not None
         if is_file and is_id:
             raise ValueError(
                 f"a query must be unambiguous: {query!r} is the id of an item and also a file; use --id {query} for "
@@ -239,7 +240,9 @@ class IndexFolder:
                 f"a query must be the id of an item, such as {self._some_ids()}, or a file: {query!r} is neither; use "
                 "--text for words."
             )
-        return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES else self.search_image)(path, k)
+        return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES or sharded(path) else self.search_image)(
+            path, k
+        )
 
     def _model(self, what: str) -> Embedder:
         """The model of the run, which must still be the one that made the index."""
