@@ -75,7 +75,8 @@ def evaluate(
     folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
     sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
     approximate: Annotated[
-        Literal["hnsw", "ivf"] | None, typer.Option(help="Rank with an approximate index; its recall is reported.")
+        Literal["hnsw", "ivf", "ivf-pq"] | None,
+        typer.Option(help="Rank with an approximate index; its recall is reported."),
     ] = None,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0,

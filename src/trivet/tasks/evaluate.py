@@ -68,7 +68,7 @@ class Request:
     nmi_plus: int = 10
     folds: int = 0
     sample: int = 0
-    approximate: Literal["hnsw", "ivf"] | None = None
+    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None = None
     resamples: int = 1000
     seed: int = 0
     distributed: bool = False

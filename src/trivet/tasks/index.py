@@ -17,14 +17,14 @@ import trivet
 from trivet.evaluation.inputs import Metric
 from trivet.files import whole_folder, write_whole
 from trivet.models.store import WEIGHTS
-from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
+from trivet.neighbours.index import DESCRIPTION, ROWS, VECTORS, Index, build_index
 from trivet.outputs import EMBEDDED, of_run, sharded
 from trivet.tables import Vectors, read_vectors
 from trivet.tables.shards import read_manifest
 from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
 
 ITEMS = "items.parquet"
-NAMES = frozenset((VECTORS, DESCRIPTION, ITEMS))
+NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
 ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
 
 
@@ -34,14 +34,15 @@ def make_index(
     *,
     run: Path | None = None,
     distance: Metric | None = None,
-    kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto",
+    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
+    recall: float | None = None,
     seed: int = 0,
     split: str | None = None,
     table: Path | None = None,
     text_model: str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Index a file or folder of embeddings, or the embeddings of all evaluation splits of a run; returns what it is, see
+    """Index a file or folder of embeddings, or those of all evaluation splits of a run; returns what it is, see
     `description`.
 
     Args:
@@ -51,6 +52,7 @@ def make_index(
         run: of a file: the run folder whose model made the embeddings, and will embed image queries.
         distance: by default that of the run's evaluation, and "cosine" for a file of no run.
         split: index the items of this split only.
+        kind, recall, seed: as in `build_index`.
         table: as in `read_vectors`.
         text_model: of a file: the sentence-transformers model, by name or folder, that made the embeddings.
 
@@ -93,7 +95,7 @@ def make_index(
     items = _items(splits, parts)
     embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
     with whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
-        index = build_index(embeddings, distance=distance, kind=kind, seed=seed, about=about)
+        index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=about)
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_whole(folder / ITEMS, sink.getvalue().to_pybytes())
@@ -102,8 +104,8 @@ def make_index(
 
 
 def description(index: Index) -> dict[str, Any]:
-    """What `index.json` says, less the format, the centre and the scale."""
-    return {**asdict(index.info), "about": dict(index.about)}
+    """What `index.json` says, less the format, the centre and the scale; and the bytes of an item in memory."""
+    return {**asdict(index.info), "bytes_per_item": index.bytes_per_item, "about": dict(index.about)}
 
 
 def _splits(run: RunFolder) -> list[str]:

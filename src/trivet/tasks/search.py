@@ -95,15 +95,20 @@ class IndexFolder:
     all of them. Every search raises ValueError, in one sentence, if the query cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, recall: float | None = None) -> None:
         """Open the folder that `make_index` made.
 
+        Args:
+            recall: as in `Index.with_recall`; None for what the index was made for.
+
         Raises:
-            ValueError: if it holds no index, a broken one, or one of a newer format.
+            ValueError: if it holds no index, a broken one, or one of a newer format; or does not reach that recall.
         """
         recover(path)
         self.path = path
         self.index = Index.load(path)
+        if recall is not None:
+            self.index = self.index.with_recall(recall)
         about = self.index.about
         try:
             check_types(About, about)
@@ -382,6 +387,7 @@ def search_folder(
     id: str | None = None,
     text: str | None = None,
     k: int = 10,
+    recall: float | None = None,
     sheet: Path | None = None,
     data_root: Path | None = None,
     command: str = "",
@@ -395,7 +401,7 @@ def search_folder(
     if sum(value is not None for value in (query, id, text)) != 1:
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     check_count(k, name="--k")
-    folder = IndexFolder(path)
+    folder = IndexFolder(path, recall=recall)
     if id is not None:
         answers = folder.search_id(id, k)
     elif text is not None:
@@ -409,6 +415,7 @@ def search_folder(
         "index": str(path),
         "k": k,
         "distance": folder.index.info.distance,
+        "recall": folder.index.info.recall,
         "queries": [
             {
                 "query": query.name,
