@@ -123,6 +123,8 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
     assert not isinstance(read_vectors(many).embeddings, np.memmap)
     other = make_run(tmp_path / "other", {"name": "vectors", "path": str(many)}, (6,))
     assert embed_data(other, str(many), tmp_path / "again", rows_per_shard=300)["shards"]["count"] == 4
+    with pytest.raises(ValueError, match="--output must not name what is read"):
+        embed_data(other, str(many), many, force=True)
     assert read_vectors(tmp_path / "again").ids.tolist() == file.ids.tolist()  # type: ignore[union-attr]
 
 
@@ -141,12 +143,15 @@ def test_no_more_than_a_shard_is_held(
 
 
 @pytest.mark.usefixtures("few_digits")
-def test_a_data_set_of_several_parts(tmp_path: Path) -> None:
+def test_a_data_set_of_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards whose rows are of two splits; and the splits are read one by one."""
     run = make_run(tmp_path / "run", {"name": "digits"}, (1, 8, 8))
     embed_data(run, "digits", tmp_path / "one.parquet")
     embed_data(run, "digits", tmp_path / "many", rows_per_shard=96)
     assert_same(read_vectors(tmp_path / "one.parquet"), read_vectors(tmp_path / "many"))
+    monkeypatch.chdir(tmp_path)
+    for output in ("digits", "digits/"):  # a folder that is called like the data set
+        assert embed_data(run, "digits", Path(output), rows_per_shard=300)["items"] == 500
     seen = read_vectors(tmp_path / "many", split="seen")
     assert set(seen.splits.tolist()) == {"seen"}  # type: ignore[union-attr]
     shards = [set(pq.read_table(part)["split"].to_pylist()) for part in sorted((tmp_path / "many").glob("*.parquet"))]

@@ -51,7 +51,8 @@ def embed(
 ) -> int:
     """Embed images, texts or vectors with the model of a run, into a parquet file or a folder of shards."""
     if in_shards(output):
-        check_folder(context, output, reads=[data])
+        # DATA may name a data set, and the folder be called like it.
+        check_folder(context, output, reads=[data] if Path(data).resolve() != output.resolve() else [])
     else:
         check_written(context, data, own={"output": embeddings}, force=force)
     if Path(data).is_dir():

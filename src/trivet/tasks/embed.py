@@ -101,6 +101,8 @@ def embed_data(
             f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
             "none of these; check the path."
         )
+    if into_folder and source is not None and source.resolve() == output.resolve():
+        raise ValueError(f"--output must not name what is read: got {output}; choose another name.")
     if into_folder:
         # The first image may be unreadable.
         blank: Inputs | None = in_memory(np.zeros((1, *model.input_shape), np.uint8)) if unread else None
