@@ -39,8 +39,8 @@ def audit(
     embeddings: Annotated[
         Path,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet; texts: .csv; or a run folder: its training "
-            "items.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards; texts: .csv; or a run "
+            "folder: its training items.",
             show_default=False,
             callback=exists,
         ),
