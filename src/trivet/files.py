@@ -5,8 +5,8 @@ The names that a killed process may leave, which only this file knows:
     .NAME.PROCESS.trivet      beside a file NAME: what was being written
     .NAME.trivet-new          beside a folder NAME: what was being built to take its place, or to be moved into it
     .NAME.trivet-old          beside it: what it takes the place of, until that is done
-    .NAME.trivet-lock         beside it: locked by the process that builds it
-    .lock                     in a folder that is filled in place: locked by the process that fills it
+    .NAME.trivet-lock         beside it, or beside a file that one of many processes writes: locked by that process
+    .lock                     in a folder that is filled in place: locked by the process that fills it, or shared by all
     .trivet-replaced          in it: what was there before, to be put back
     .trivet-earlier           in it: the same, once what came after is worth keeping until it has ended
     .trivet-moving            in it: what is on its way to `.trivet-replaced`, or back
@@ -25,6 +25,7 @@ import logging
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -196,6 +197,43 @@ def held(path: Path, names: frozenset[str], *, what: str, ended: Callable[[], bo
             _drop_old(path)
 
 
+@contextmanager
+def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]:
+    """Hold a folder that several processes fill at once, each with files of its own, see `claimed`.
+
+    Args:
+        prepare: called with whether this process is alone in the folder, which alone may change what is there; and then
+            with False in any case, once others may come. It raises if the folder cannot be shared.
+    """
+    path = path.resolve()
+    path.mkdir(parents=True, exist_ok=True)
+    handle = None
+    try:
+        while handle is None:
+            if (handle := _lock(path / LOCK)) is not None:
+                prepare(True)
+                _share(handle)
+            elif (handle := _lock(path / LOCK, share=True)) is None:
+                time.sleep(0.02)  # another is at `prepare`
+        prepare(False)
+        yield
+    finally:
+        _release(handle)
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Whether this process alone may write the file `path` until the block ends, also by death."""
+    lock = path.with_name(f".{path.name}.trivet-lock")
+    handle = _lock(lock)
+    try:
+        yield handle is not None
+    finally:
+        if handle is not None:
+            lock.unlink(missing_ok=True)
+        _release(handle)
+
+
 def recover(path: Path) -> None:
     """Put right what killed processes left of the output `path`, beside it and within it, and say so.
 
@@ -363,12 +401,16 @@ def _locked(path: Path, in_use: str) -> Iterator[None]:
         _release(handle)
 
 
-def _lock(path: Path, *, make: bool = True) -> int | None:
-    """Open a file and lock it until it is closed, also by death; None if it is locked already."""
+def _lock(path: Path, *, make: bool = True, share: bool = False) -> int | None:
+    """Open a file and lock it until it is closed, also by death; None if it is locked already.
+
+    Args:
+        share: with all who lock it so.
+    """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if make else 0), 0o666)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if share else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 os.close(handle)
@@ -379,6 +421,15 @@ def _lock(path: Path, *, make: bool = True) -> int | None:
             _handles.add(handle)
             return handle
         os.close(handle)  # its last holder has removed it
+
+
+def _share(handle: int) -> None:
+    """Let others share a lock that this process has alone."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def _release(handle: int | None) -> None:

@@ -17,6 +17,7 @@ PER_CLASS = ("embeddings", "level", "class", "queries")
 SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 DECISION_FILE = ("id", "decision", "label")
 EMBEDDED, CLEANED = "trivet.model", "trivet.decisions"
+SHARDS = "shards.json"  # what a folder of embeddings begins with
 # What the folders inside the folders that commands write hold.
 RUN_FOLDER = (
     "checkpoints/step-*.safetensors",
@@ -96,6 +97,21 @@ def embeddings(path: Path) -> bool:
     except (ArrowException, OSError, ValueError):
         return False
     return EMBEDDED.encode() in metadata and CLEANED.encode() not in metadata
+
+
+def sharded(path: Path) -> bool:
+    """Whether a path is a folder of embeddings in shards, whole or not."""
+    return (path / SHARDS).is_file()
+
+
+def in_shards(output: Path) -> bool:
+    """Whether embeddings are to be written into a folder: one that is there, or a name without an ending."""
+    return output.is_dir() or (not output.suffix and not output.exists())
+
+
+def of_run(path: Path) -> bool:
+    """Whether a path that holds embeddings must be a run: a folder, but not one of shards."""
+    return path.is_dir() and not sharded(path)
 
 
 def begins(start: bytes) -> Recognised:

@@ -553,7 +553,7 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
         ("absent.npz", r"absent\.npz does not exist; check the path"),
         ("lonely.npy", r"lonely\.csv does not exist; write it with a header"),
         ("a.pt", r"must be a \.npz, \.npy or \.parquet file or a run folder: got .*a\.pt"),
-        ("folder", r"must be a run, with a config\.toml: .*folder has none"),
+        ("folder", r"must be a run, with a config\.toml, or of shards, .*folder has neither"),
     ]:
         with pytest.raises(ValueError, match=message):
             read_vectors(tmp_path / name)

@@ -12,6 +12,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
 from trivet.cli.output import command_line, echo, print_json, print_table, say
+from trivet.outputs import of_run
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -38,8 +39,8 @@ def audit(
     embeddings: Annotated[
         Path,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet; texts: .csv; or a run folder: its training "
-            "items.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards; texts: .csv; or a run "
+            "folder: its training items.",
             show_default=False,
             callback=exists,
         ),
@@ -137,7 +138,7 @@ def audit(
     refuse(context, "--output is for --apply; an audit writes to --out, --report and --decisions", "output")
     if json:
         refuse(context, "--json holds all items", "top")
-    if not embeddings.is_dir():
+    if not of_run(embeddings):
         refuse(context, "only a run needs its data", "data_root")
     with shown("audit"):
         from trivet.tasks.audit import Outputs, audit_path  # here: it loads the training stack

@@ -11,7 +11,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, refuse
 from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
-from trivet.outputs import page
+from trivet.outputs import of_run, page
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -29,7 +29,7 @@ def diagnose(
     embeddings: Annotated[
         list[Path],
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several are shown side by "
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several are shown side by "
             "side.",
             show_default=False,
             callback=exists,
@@ -75,9 +75,9 @@ def diagnose(
 ) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_written(context, own={"report": page("diagnosis")})
-    if Failure.WORSE in (fail_on or ()) and not reference and not any(path.is_dir() for path in embeddings):
+    if Failure.WORSE in (fail_on or ()) and not reference and not any(of_run(path) for path in embeddings):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
-    if not any(path.is_dir() for path in (*embeddings, *(reference or []))):
+    if not any(of_run(path) for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
     with shown("diagnosis"):
         from trivet.tasks.diagnose import diagnose_paths  # here: it loads the training stack

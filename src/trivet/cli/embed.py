@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.cli.options import DataRoot, Json, check_written, exists, refuse
+from trivet.cli.options import DataRoot, Json, check_folder, check_written, exists, refuse
 from trivet.cli.output import echo, print_json
-from trivet.outputs import embeddings
+from trivet.outputs import embeddings, in_shards
 from trivet.progress import shown
+from trivet.wording import counted
 
 
 def embed(
@@ -23,7 +24,15 @@ def embed(
             "set such as digits (see trivet data list)."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The parquet file to write.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The parquet file to write; or a folder, a name without an ending, for shards: what is there of them "
+            "is kept, and several processes share them.",
+        ),
+    ],
     model: Annotated[
         Literal["last", "best"] | None,
         typer.Option(
@@ -31,21 +40,35 @@ def embed(
             "report measures.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    shard_rows: Annotated[
+        int | None, typer.Option(min=1, help="Items of a shard, of which one is held in memory. Default: 65,536.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file if it exists, or shards of other embeddings.")
+    ] = False,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Embed images, texts or vectors with the model of a run, into a parquet file."""
-    check_written(context, data, own={"output": embeddings}, force=force)
+    """Embed images, texts or vectors with the model of a run, into a parquet file or a folder of shards."""
+    if in_shards(output):
+        # DATA may name a data set, and the folder be called like it.
+        check_folder(context, output, reads=[data] if Path(data).resolve() != output.resolve() else [])
+    else:
+        check_written(context, data, own={"output": embeddings}, force=force)
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
     with shown("embeddings"):
         from trivet.tasks.embed import embed_data  # here: it loads the training stack
 
-        result = embed_data(run, data, output, which=model, data_root=data_root)
+        result = embed_data(run, data, output, which=model, rows_per_shard=shard_rows, force=force, data_root=data_root)
     if json:
         print_json(result)
     else:
         skipped = f", {len(result['skipped'])} unreadable images skipped" if result["skipped"] else ""
         echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
+        if shards := result.get("shards"):
+            there = f", {shards['kept']} were there" if shards["kept"] else ""
+            echo(f"{shards['written']} of {counted(shards['count'], 'shard')} written{there}")
+            if shards["missing"]:
+                echo(f"{counted(shards['missing'], 'shard')} missing, which other processes are writing")
     return 0

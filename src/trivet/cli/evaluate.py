@@ -11,7 +11,7 @@ import typer
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
 from trivet.cli.output import command_line, echo, per_cent, print_json, print_table, say
 from trivet.cli.run import print_run, run_summary
-from trivet.outputs import PER_CLASS, page
+from trivet.outputs import PER_CLASS, of_run, page
 from trivet.outputs import table as csv_table
 from trivet.progress import shown
 from trivet.wording import counted
@@ -28,8 +28,8 @@ def evaluate(
     embeddings: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, or a run folder; several are compared. A "
-            "run folder without options: its model is evaluated again. With options: the embeddings it holds.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several "
+            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it holds.",
             show_default=False,
             callback=exists,
         ),
@@ -75,7 +75,8 @@ def evaluate(
     folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
     sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
     approximate: Annotated[
-        Literal["hnsw", "ivf"] | None, typer.Option(help="Rank with an approximate index; its recall is reported.")
+        Literal["hnsw", "ivf", "ivf-pq"] | None,
+        typer.Option(help="Rank with an approximate index; its recall is reported."),
     ] = None,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0,
@@ -87,7 +88,7 @@ def evaluate(
     """Measure retrieval, clustering and verification, with intervals."""
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
-    if len(paths) == 1 and paths[0].is_dir() and not given(context, *options):
+    if len(paths) == 1 and of_run(paths[0]) and not given(context, *options):
         with shown("loading what trains"):
             from trivet.tasks.evaluate_run import evaluate_run  # here: it loads the training stack
 

@@ -15,7 +15,10 @@ from trivet.progress import shown
 def index(
     context: typer.Context,
     source: Annotated[
-        Path, typer.Argument(help="A run folder, or a file of embeddings: npz, npy with csv, parquet.", callback=exists)
+        Path,
+        typer.Argument(
+            help="A run folder, or embeddings: npz, npy with csv, parquet, or a folder of shards.", callback=exists
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
     run: Annotated[
@@ -27,9 +30,16 @@ def index(
     ] = None,
     distance: Distance = None,
     kind: Annotated[
-        Literal["auto", "exact", "hnsw", "ivf"],
-        typer.Option(help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond."),
+        Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"],
+        typer.Option(
+            help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. ivf-pq: short codes in memory, "
+            "the vectors on disk."
+        ),
     ] = "auto",
+    recall: Annotated[
+        float | None,
+        typer.Option(help="Share of the nearest 10 that an approximate index must find. Default: 0.95."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None,
     table: Annotated[
@@ -55,6 +65,7 @@ def index(
             run=run,
             distance=distance,
             kind=kind,
+            recall=recall,
             seed=seed,
             split=split,
             table=table,
@@ -73,4 +84,6 @@ def index(
             f"{made['kind']}: {chosen}; recall@{made['recall_at']} {100 * made['recall']:.1f} % relative to exact "
             f"search, measured on {made['recall_queries']} items"
         )
+    if made["kind"] == "ivf-pq":
+        echo(f"{made['bytes_per_item']} bytes per item in memory, {4 * made['dimension']} more on disk")
     return 0

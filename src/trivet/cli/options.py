@@ -73,9 +73,20 @@ def check_written(
     check_outputs(outputs, [*_paths(context, own), *(Path(name) for name in reads if name)])
 
 
-def check_folder(context: typer.Context, path: Path, names: Sequence[str] = (), *, kept: Sequence[str] = ()) -> None:
-    """Check the option `--output` that names a folder to make, as `trivet.outputs.check_outputs` does."""
-    check_outputs([OutputFolder("--output", path, names, kept)], _paths(context, {"output"}))
+def check_folder(
+    context: typer.Context,
+    path: Path,
+    names: Sequence[str] = (),
+    *,
+    kept: Sequence[str] = (),
+    reads: Sequence[str] = (),
+) -> None:
+    """Check the option `--output` that names a folder to make, as `trivet.outputs.check_outputs` does.
+
+    Args:
+        reads: as in `check_written`.
+    """
+    check_outputs([OutputFolder("--output", path, names, kept)], [*_paths(context, {"output"}), *map(Path, reads)])
 
 
 def _paths(context: typer.Context, outputs: Container[str]) -> list[Path]:

@@ -20,13 +20,21 @@ def search(
     query: Annotated[
         str | None,
         typer.Argument(
-            help="The id of an item, an image file (index with a run), or a file of vectors: npy, npz, parquet.",
+            help="The id of an item, an image file (index with a run), or vectors: npy, npz, parquet, or a folder of "
+            "shards.",
             show_default=False,
         ),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id of an item, even if a file has the same name.")] = None,
     text: Annotated[str | None, typer.Option("--text", help="Words, if the index was made with --text-model.")] = None,
     k: Annotated[int, typer.Option("--k", help="Number of items to find.")] = 10,
+    recall: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the nearest 10 to find: the least effort that the index was measured to find it with. "
+            "Default: that of trivet index."
+        ),
+    ] = None,
     sheet: Annotated[
         Path | None, typer.Option("--sheet", help="Also write a page with pictures of the results.")
     ] = None,
@@ -43,7 +51,7 @@ def search(
         from trivet.tasks.search import search_folder  # here: it loads the training stack
 
         result = search_folder(
-            index, query, id=id, text=text, k=k, sheet=sheet, data_root=data_root, command=command_line()
+            index, query, id=id, text=text, k=k, recall=recall, sheet=sheet, data_root=data_root, command=command_line()
         )
     if json:
         print_json(result)

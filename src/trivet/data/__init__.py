@@ -6,8 +6,8 @@ from trivet.data.config import DataConfig
 from trivet.data.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
 from trivet.data.digits import DigitsConfig
 from trivet.data.download import download
-from trivet.data.folder import FolderConfig, load_images
-from trivet.data.inputs import in_memory
+from trivet.data.folder import FolderConfig, labelled_images, list_images, load_images
+from trivet.data.inputs import FileInputs, in_memory
 from trivet.data.noise import NoiseConfig, noise_summary
 from trivet.data.root import find_root
 from trivet.data.text_inputs import TextInputs
@@ -18,6 +18,7 @@ __all__ = [
     "DataConfig",
     "Dataset",
     "DigitsConfig",
+    "FileInputs",
     "FolderConfig",
     "Inputs",
     "NoiseConfig",
@@ -29,6 +30,8 @@ __all__ = [
     "download",
     "find_root",
     "in_memory",
+    "labelled_images",
+    "list_images",
     "load",
     "load_file",
     "load_images",

@@ -96,18 +96,33 @@ def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> D
     Raises:
         ValueError: if `root` is no folder, or holds no readable image.
     """
-    images = find_images(root)
-    inputs = FileInputs([root / path for path in images], frame, np.arange(len(images)))
+    inputs, images = list_images(root, frame)
     broken = inputs.decode_all(0, progress)[1]
     kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
     if not len(kept):
         raise ValueError(f"{root} must hold images that can be read: none of {len(images)} can, first {broken[0]}.")
-    ids = tuple(images[i] for i in kept.tolist())
-    depths = {id.count("/") for id in ids}
-    levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
-    labels, names = _labels(ids, levels, 0)
     skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
-    return Dataset(root.resolve().name, inputs.subset(kept), labels, names, ids, skipped)
+    return labelled_images(root, inputs.subset(kept), [images[i] for i in kept.tolist()], skipped)
+
+
+def list_images(root: Path, frame: Frame) -> tuple[FileInputs, list[str]]:
+    """All images below `root`, of which none was read yet, and their paths below it.
+
+    Raises:
+        ValueError: if `root` is no folder, or holds no image.
+    """
+    images = find_images(root)
+    return FileInputs([root / path for path in images], frame, np.arange(len(images))), images
+
+
+def labelled_images(
+    root: Path, inputs: FileInputs, images: Sequence[str], skipped: tuple[Skipped, ...] = ()
+) -> Dataset:
+    """The images as items, labelled by their folders where all lie equally deep, else without labels."""
+    depths = {path.count("/") for path in images}
+    levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
+    labels, names = _labels(images, levels, 0)
+    return Dataset(root.resolve().name, inputs, labels, names, tuple(images), skipped)
 
 
 def _labels(

@@ -35,7 +35,7 @@ def retrieve_approximately(
     embeddings: Array,
     labels: Mapping[str, Array],
     *,
-    kind: Literal["hnsw", "ivf"],
+    kind: Literal["hnsw", "ivf", "ivf-pq"],
     gallery: Array | None = None,
     gallery_labels: Mapping[str, Array] | None = None,
     sample: Array | None = None,
@@ -56,7 +56,7 @@ def retrieve_approximately(
     Args:
         labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance, without_positive: as in
             `retrieve_levels`.
-        kind: "hnsw" walks a graph of neighbours, "ivf" looks into the nearest lists.
+        kind: "hnsw" walks a graph of neighbours, "ivf" looks into the nearest lists, "ivf-pq" into those of codes.
         measures: "recall@K", "precision@K", "r-precision", "map@r"; the others need every rank.
         seed: of the index.
 

@@ -14,14 +14,14 @@ from trivet.documents import check_regular
 
 
 def check_stored(path: Path, kind: str, items: int, width: int) -> None:
-    """Check the file of an exact, hnsw or ivf index of float32 vectors, as faiss 1.9 and later write it.
+    """Check the file of an exact, hnsw or ivf index of float32 vectors, or of ivf-pq, as faiss 1.9 and later write it.
 
     Sizes are compared with what is there, and every number of a row, a list or a layer with how many there are. Only
     what says so is read, not the vectors.
 
     Args:
         path: the file.
-        kind: "exact", "hnsw" or "ivf".
+        kind: "exact", "hnsw", "ivf" or "ivf-pq".
         items, width: how many vectors of how many numbers it must hold.
 
     Raises:
@@ -34,7 +34,7 @@ def check_stored(path: Path, kind: str, items: int, width: int) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         stored = _Stored(mapped, items, width)
         try:
-            {"exact": stored.flat, "hnsw": stored.hnsw, "ivf": stored.ivf}[kind]()
+            {"exact": stored.flat, "hnsw": stored.hnsw, "ivf": stored.ivf, "ivf-pq": stored.ivf_pq}[kind]()
         finally:
             rest = len(mapped) - stored.place
             stored.close()
@@ -117,15 +117,35 @@ class _Stored:
         return count
 
     def ivf(self) -> None:
-        self.header(b"IwFl", self.items)
+        lists = self._lists(b"IwFl")
+        if self.values("<B") != 1:
+            raise ValueError("it has no table of its rows")
+        places = self.array("<i8", self.counted())
+        self._check_lists(lists, 4 * self.width, places)
+
+    def ivf_pq(self) -> None:
+        lists = self._lists(b"IwPQ")
+        if self.values("<BQ") != (0, 0):
+            raise ValueError("it has a table of its rows")
+        of_residuals, size, width, groups, bits = self.values("<BQQQQ")
+        if of_residuals != 1 or width != self.width or bits != 8 or not size == groups or groups < 1 or width % groups:
+            raise ValueError("its codes are broken")
+        self.skip(4, 256 * self.width)
+        self._check_lists(lists, size, None)
+
+    def _lists(self, code: bytes) -> int:
+        """The number of lists, after the header and the centres."""
+        self.header(code, self.items)
         lists, probes = self.values("<QQ")
         if not 0 < lists <= self.items or not 0 < probes <= lists:
             raise ValueError("its number of lists is wrong")
         self.flat(lists)
-        if self.values("<B") != 1:
-            raise ValueError("it has no table of its rows")
-        places = self.array("<i8", self.counted())
-        if self.values("<4s") != b"ilar" or self.values("<QQ") != (lists, 4 * self.width):
+        number: int = lists
+        return number
+
+    def _check_lists(self, lists: int, size: int, places: npt.NDArray[Any] | None) -> None:
+        """ValueError unless lists follow that hold all rows, of `size` bytes each, where the table of rows says."""
+        if self.values("<4s") != b"ilar" or self.values("<QQ") != (lists, size):
             raise ValueError("its lists are broken")
         if self.values("<4s") == b"full":
             sizes = self.array("<u8", self.values("<Q"))
@@ -137,12 +157,13 @@ class _Stored:
             sizes[pairs[::2].astype(np.int64)] = pairs[1::2]
         if len(sizes) != lists or sizes.max() > self.items or sizes.sum() != self.items:
             raise ValueError("the sizes of its lists are wrong")
-        numbers, inside = places >> 32, places & (2**32 - 1)
-        if numbers.min() < 0 or numbers.max() >= lists or (inside >= sizes[numbers].astype(np.int64)).any():
-            raise ValueError("its table of rows is broken")
-        for size in sizes.tolist():
-            self.take(size * 4 * self.width).release()
-            self._check_rows(size, "<i8", least=0)
+        if places is not None:
+            numbers, inside = places >> 32, places & (2**32 - 1)
+            if numbers.min() < 0 or numbers.max() >= lists or (inside >= sizes[numbers].astype(np.int64)).any():
+                raise ValueError("its table of rows is broken")
+        for count in sizes.tolist():
+            self.take(count * size).release()
+            self._check_rows(count, "<i8", least=0)
 
     def _check_rows(self, count: int, dtype: str, *, least: int) -> None:
         """ValueError unless so many numbers of rows follow."""

@@ -28,6 +28,7 @@ from trivet.tables.source import (
     listed,
     whole,
 )
+from trivet.tables.vectors import EMBEDDING
 
 LEVELS = b"trivet.levels"
 BATCH = 16384  # rows of a parquet file that are decoded at once
@@ -48,8 +49,13 @@ def read_parquet(path: Path) -> Source:
             _check_count(file, len(values))
         return arrow_column(path, name, values)
 
+    return Source(embeddings, columns, column, levels_of(schema))
+
+
+def levels_of(schema: pa.Schema) -> list[str]:
+    """The columns that are label levels, where the file says so."""
     written = (schema.metadata or {}).get(LEVELS, b"").decode(errors="replace").split("\n")
-    return Source(embeddings, columns, column, [level for level in written if level in columns])
+    return [level for level in written if level in schema.names]
 
 
 def open_parquet(path: Path) -> pa.parquet.ParquetFile:
@@ -101,14 +107,26 @@ def write_embeddings(
             given, who reads it decides.
         model: the hash of the model that made them, kept as "trivet.model" in the metadata of the file.
     """
+    metadata = {} if model is None else {EMBEDDED: model}
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(table_of(embeddings, ids, columns, levels=levels, metadata=metadata), sink)
+    write_whole(path, sink.getvalue().to_pybytes())
+
+
+def table_of(
+    embeddings: npt.NDArray[Any],
+    ids: Sequence[str],
+    columns: Mapping[str, Sequence[str] | npt.NDArray[Any]],
+    *,
+    levels: Iterable[str],
+    metadata: Mapping[str, str],
+) -> pa.Table:
+    """The table that `write_embeddings` writes, which may be without rows, with more metadata."""
     flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float32).reshape(-1))
     arrays: dict[str, pa.Array] = {"id": pa.array(ids, pa.string())}
-    arrays |= {name: pa.array(values) for name, values in columns.items()}
-    arrays["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
-    sink = pa.BufferOutputStream()
-    metadata = ({} if model is None else {EMBEDDED: model}) | {LEVELS: "\n".join(levels)}
-    pa.parquet.write_table(pa.table(arrays).replace_schema_metadata(metadata), sink)
-    write_whole(path, sink.getvalue().to_pybytes())
+    arrays |= {name: pa.array(values, None if len(values) else pa.string()) for name, values in columns.items()}
+    arrays[EMBEDDING] = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    return pa.table(arrays).replace_schema_metadata({**metadata, LEVELS.decode(): "\n".join(levels)})
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -124,7 +142,7 @@ def is_readable(kind: pa.DataType) -> bool:
     return bool(is_text(kind) or numeric or dated or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
-def _batches(path: Path, file: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def batches(path: Path, file: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The first row and the rows of parts of the file, as many in all as its footer says."""
     start = 0
     with whole(path, "parquet"):
@@ -146,25 +164,33 @@ def _fill_lists(path: Path, file: pa.parquet.ParquetFile, name: str) -> npt.NDAr
     count = file.metadata.num_rows
     dtype = _dtype(file.schema_arrow.field(name).type.value_type)
     embeddings: npt.NDArray[Any] = np.empty((count, 0), dtype)
-    for start, batch in _batches(path, file, [name]):
+    for start, batch in batches(path, file, [name]):
         lists = batch.column(name)
-        _check_no_null(path, name, start, lists)
-        lengths = pc.list_value_length(lists).to_numpy()
         if start == 0:
-            check_embeddings(path, (count, int(lengths[0])), dtype)
-            embeddings = np.empty((count, lengths[0]), dtype)
-        dimension = embeddings.shape[1]
-        wrong = np.flatnonzero(lengths != dimension)
-        if len(wrong):
-            raise ValueError(
-                f"the embeddings of {path} must have the same length: row {start + wrong[0]} has {lengths[wrong[0]]} "
-                f"values, row 0 has {dimension}; embed all rows with one model."
-            )
-        values = lists.flatten()
-        _check_no_null(path, name, start, values, per_row=dimension)
-        embeddings[start : start + len(batch)] = values.to_numpy().reshape(-1, dimension)
+            shape = (count, len(lists[0]) if lists[0].is_valid else 1)
+            check_embeddings(path, shape, dtype)
+            embeddings = np.empty(shape, dtype)
+        embeddings[start : start + len(batch)] = rows_of_lists(path, name, start, lists, embeddings.shape[1])
     check_embeddings(path, embeddings.shape, dtype)
     return embeddings
+
+
+def rows_of_lists(path: Path, name: str, start: int, lists: pa.Array, dimension: int) -> npt.NDArray[Any]:
+    """The lists `(B,)` from row `start` on as rows `(B, dimension)`; ValueError unless all are there and have this
+    length.
+    """
+    _check_no_null(path, name, start, lists)
+    lengths = pc.list_value_length(lists).to_numpy()
+    wrong = np.flatnonzero(lengths != dimension)
+    if len(wrong):
+        raise ValueError(
+            f"the embeddings of {path} must have the same length: row {start + wrong[0]} has {lengths[wrong[0]]} "
+            f"values, row 0 has {dimension}; embed all rows with one model."
+        )
+    values = lists.flatten()
+    _check_no_null(path, name, start, values, per_row=dimension)
+    rows: npt.NDArray[Any] = values.to_numpy().reshape(-1, dimension)
+    return rows
 
 
 def _fill_columns(path: Path, file: pa.parquet.ParquetFile, names: list[str]) -> npt.NDArray[Any]:
@@ -172,7 +198,7 @@ def _fill_columns(path: Path, file: pa.parquet.ParquetFile, names: list[str]) ->
     for dtype in dtypes:
         check_embeddings(path, (file.metadata.num_rows, len(names)), dtype)
     embeddings = np.empty((file.metadata.num_rows, len(names)), np.result_type(*dtypes))
-    for start, batch in _batches(path, file, names):
+    for start, batch in batches(path, file, names):
         for place, name in enumerate(names):
             values = batch.column(name)
             _check_no_null(path, name, start, values)

@@ -1,4 +1,4 @@
-"""Reads embeddings from any source: npz, npy with csv, parquet, or a run folder."""
+"""Reads embeddings from any source: npz, npy with csv, parquet, a folder of shards, or a run folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 from trivet.config import nearest
 from trivet.documents import read_json
+from trivet.outputs import SHARDS, sharded
 from trivet.progress import work
 from trivet.tables.arrays import read_npy, read_npz
 from trivet.tables.parquet import read_parquet
+from trivet.tables.shards import read_shards
 from trivet.tables.vectors import Vectors, select_rows
 
 
@@ -30,6 +32,8 @@ def read_vectors(
       written; an empty field is a missing value, and so is "nan" in a column of numbers.
     * `.parquet`: the embeddings are a list column of one of the names above, else floating-point columns with one
       prefix, numbered from 0 or 1 (e0, e1, ...); all others that are not nested or binary are columns.
+    * a folder of shards, as `trivet embed` writes it: the embeddings are mapped where its `vectors.npy` is there, else
+      held in memory; all else is as in a parquet file.
     * the folder of a run: its `embeddings/SPLIT.parquet`.
 
     The column "id" names the rows, "split" their split, "camera" ("cam", "camid") their camera; "is_query",
@@ -55,6 +59,9 @@ def read_vectors(
     """
     if table is not None and path.suffix.lower() != ".npy":
         raise ValueError(f"only an .npy file takes a separate table: got {path} and the table {table}; leave it out.")
+    if sharded(path):
+        with work(f"reading {path.name}"):
+            return select_rows(path, read_shards(path), levels, split, text=text, others=others)
     if path.is_dir():
         file = _run_file(path, split)
         with work(f"reading {file.name}"):
@@ -92,8 +99,8 @@ def _run_file(path: Path, split: str | None) -> Path:
     """The file of the embeddings of a split of a run."""
     if not (path / "config.toml").is_file():
         raise ValueError(
-            f"a folder of embeddings must be a run, with a config.toml: {path} has none; give the folder "
-            "`trivet train` made, or a .npz, .npy or .parquet file."
+            f"a folder of embeddings must be a run, with a config.toml, or of shards, with a {SHARDS}: {path} has "
+            "neither; give the folder `trivet train` or `trivet embed` made, or a .npz, .npy or .parquet file."
         )
     files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
     if not files:

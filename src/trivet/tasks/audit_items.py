@@ -18,6 +18,7 @@ from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Integers
 from trivet.label_noise import estimate_noise
 from trivet.models import Embedder, encoder_vectors, ngram_vectors, tokenize_of
+from trivet.outputs import of_run
 from trivet.progress import report, reporter
 from trivet.tables import Vectors, read_texts, read_vectors
 from trivet.training.config import RunConfig
@@ -110,7 +111,7 @@ def items_of(path: Path, request: Request) -> Items:
     Raises:
         ValueError: if the file or the run cannot be used, or what is asked does not fit.
     """
-    return _of_run(path, request) if path.is_dir() else _of_file(path, request)
+    return _of_run(path, request) if of_run(path) else _of_file(path, request)
 
 
 def _of_file(path: Path, request: Request) -> Items:

@@ -19,6 +19,7 @@ from trivet.data.shown import as_json, called
 from trivet.evaluation import neighbours
 from trivet.evaluation.inputs import as_points, spans
 from trivet.geometry.arrays import Floats, Integers
+from trivet.outputs import of_run
 from trivet.progress import steps, work
 from trivet.records import DiagnosisRecord, RunRecord, complete
 from trivet.tables import class_numbers
@@ -61,7 +62,7 @@ def diagnose_paths(
     results, sections, kinds = [], [], set[str]()
     for path, subject in steps(found, "diagnosis"):
         section, diagnosis = summary(subject, seed=request.seed)
-        if path.is_dir():
+        if of_run(path):
             _name_causes(section, RunFolder(path).record())
         results.append(section)
         kinds |= {verdict.kind for verdict in diagnosis.verdicts}
@@ -74,7 +75,7 @@ def diagnose_paths(
     )
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        run = RunFolder(paths[0]).record() if len(paths) == 1 and paths[0].is_dir() else None
+        run = RunFolder(paths[0]).record() if len(paths) == 1 and of_run(paths[0]) else None
         page = {"sections": sections, "warnings": warnings, "history": run and run["history"], "command": command}
         about = {"created": created, "trivet": trivet.__version__}
         write_diagnosis_report(complete(DiagnosisRecord, page | about), report)

@@ -7,13 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from trivet.data import DATA_SETS, load, load_file, load_images, settings_for
+from trivet.data import (
+    DATA_SETS,
+    Inputs,
+    in_memory,
+    labelled_images,
+    list_images,
+    load,
+    load_file,
+    load_images,
+    settings_for,
+)
 from trivet.models import TextEmbedder
+from trivet.outputs import in_shards, sharded
 from trivet.plugins import absolute, is_reference
-from trivet.progress import reporter
+from trivet.progress import reporter, work
 from trivet.tables import write_embeddings
+from trivet.tasks.embed_shards import Job, check_folder, embed_shards, fingerprint
 from trivet.tasks.index import model_hash
-from trivet.training.embedding import embed, kept_columns
+from trivet.training.embedding import check_embedded, embed, kept_columns
 from trivet.training.run_folder import (
     RunFolder,
     Which,
@@ -22,23 +34,40 @@ from trivet.training.run_folder import (
 
 
 def embed_data(
-    path: Path, data: str, output: Path, *, which: Which | None = None, data_root: Path | None = None
+    path: Path,
+    data: str,
+    output: Path,
+    *,
+    which: Which | None = None,
+    rows_per_shard: int | None = None,
+    force: bool = False,
+    data_root: Path | None = None,
 ) -> dict[str, Any]:
     """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
 
-    Writes a parquet file. A data set has a column `split` besides its label levels; a folder has the levels its nesting
-    gives, if any, and a file its columns.
+    Writes a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
+    label levels; a folder has the levels its nesting gives, if any, and a file its columns.
 
     Args:
+        output: a file; or a folder, as a name without an ending is, and what is one.
         which: the model of the last step, or the best; the one that was measured, if not given.
+        rows_per_shard: of a folder; None for 65,536, or that of the shards that are there.
+        force: replace other shards that the folder holds.
 
     Raises:
         ValueError, OSError: if the run, the data or the output cannot be used.
     """
+    into_folder = in_shards(output)
+    if into_folder:
+        check_folder(output)
+    elif rows_per_shard is not None:
+        raise ValueError(f"--shard-rows is for a folder of shards: {output} is a file; name a folder, or leave it out.")
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run, which)
     tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
+    source: Path | None = Path(data)
+    unread = False
     names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
     reading = reporter("reading images")
 
@@ -47,9 +76,9 @@ def embed_data(
         settings = config.data if same or tokenize else settings_for(data, model.input_shape)
         if settings.name != absolute(data):
             raise ValueError(f"a network of texts takes texts: got the data set {data}; give a file of texts.")
-        splits = load(settings, data_root, reading, tokenize=tokenize)
+        splits, source = load(settings, data_root, reading, tokenize=tokenize), None
         parts = {"train": splits.train, **splits.evaluation}
-    elif Path(data).is_file():
+    elif Path(data).is_file() or sharded(Path(data)):
         part = load_file(config.data, Path(data), data_root, tokenize=tokenize)
         if part.inputs.shape != model.input_shape:
             raise ValueError(
@@ -60,22 +89,40 @@ def embed_data(
     elif Path(data).is_dir():
         if tokenize is not None:
             raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
-        parts = {"": load_images(Path(data), config.data.frame(model.input_shape), reading)}
+        frame = config.data.frame(model.input_shape)
+        unread = into_folder  # then an image is read when its shard is written
+        parts = {
+            "": labelled_images(Path(data), *list_images(Path(data), frame))
+            if unread
+            else load_images(Path(data), frame, reading)
+        }
     else:
         raise ValueError(
             f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
             "none of these; check the path."
         )
+    if into_folder and source is not None and source.resolve() == output.resolve():
+        raise ValueError(f"--output must not name what is read: got {output}; choose another name.")
+    if into_folder:
+        # The first image may be unreadable.
+        blank: Inputs | None = in_memory(np.zeros((1, *model.input_shape), np.uint8)) if unread else None
+        first = blank or next(iter(parts.values())).inputs.subset(np.arange(1))
+        job = Job(
+            model=model,
+            model_hash=model_hash(run, which),
+            parts=parts,
+            data=data,
+            inputs=fingerprint(parts, source),
+            dimension=embed(model, first).shape[1],
+            unread=unread,
+        )
+        with work("embedding"):
+            made = embed_shards(job, output, rows_per_shard=rows_per_shard, force=force)
+        return {"run": str(path), "output": str(output), "dimension": job.dimension, **made}
     embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
     ids = tuple(id for part in parts.values() for id in part.ids)
     rows = np.concatenate(embeddings)
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if len(broken):
-        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
-        raise ValueError(
-            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
-            "check these inputs, or train again with a lower learning rate."
-        )
+    check_embedded(rows, ids)
     columns = kept_columns(list(parts.values()))
     if "" not in parts:
         columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])

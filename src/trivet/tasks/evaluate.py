@@ -24,7 +24,7 @@ from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
 from trivet.neighbours.approximate import retrieve_approximately
-from trivet.outputs import PER_CLASS
+from trivet.outputs import PER_CLASS, of_run
 from trivet.progress import steps
 from trivet.records import ComparisonRecord, complete
 from trivet.reports import write_evaluation_report
@@ -68,7 +68,7 @@ class Request:
     nmi_plus: int = 10
     folds: int = 0
     sample: int = 0
-    approximate: Literal["hnsw", "ivf"] | None = None
+    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None = None
     resamples: int = 1000
     seed: int = 0
     distributed: bool = False
@@ -463,7 +463,7 @@ def _rejection(measured: Rejection, request: Request) -> dict[str, Any]:
 
 
 def _distance_of(path: Path) -> Metric:
-    return RunFolder.open(path).config().evaluation.distance if path.is_dir() else "cosine"
+    return RunFolder.open(path).config().evaluation.distance if of_run(path) else "cosine"
 
 
 def _scoped(sets: _Sets, request: Request) -> _Sets:

@@ -17,13 +17,14 @@ import trivet
 from trivet.evaluation.inputs import Metric
 from trivet.files import whole_folder, write_whole
 from trivet.models.store import WEIGHTS
-from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
-from trivet.outputs import EMBEDDED
+from trivet.neighbours.index import DESCRIPTION, ROWS, VECTORS, Index, build_index
+from trivet.outputs import EMBEDDED, of_run, sharded
 from trivet.tables import Vectors, read_vectors
+from trivet.tables.shards import read_manifest
 from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
 
 ITEMS = "items.parquet"
-NAMES = frozenset((VECTORS, DESCRIPTION, ITEMS))
+NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
 ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
 
 
@@ -33,23 +34,25 @@ def make_index(
     *,
     run: Path | None = None,
     distance: Metric | None = None,
-    kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto",
+    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
+    recall: float | None = None,
     seed: int = 0,
     split: str | None = None,
     table: Path | None = None,
     text_model: str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Index a file of embeddings, or the embeddings of all evaluation splits of a run; returns what it is, see
+    """Index a file or folder of embeddings, or those of all evaluation splits of a run; returns what it is, see
     `description`.
 
     Args:
-        source: a file that `read_vectors` reads, or a run folder.
+        source: what `read_vectors` reads.
         output: the folder to make: `index.faiss`, `index.json`, `items.parquet` (row by row: id, split where there is
             one, a text column for each label level).
         run: of a file: the run folder whose model made the embeddings, and will embed image queries.
         distance: by default that of the run's evaluation, and "cosine" for a file of no run.
         split: index the items of this split only.
+        kind, recall, seed: as in `build_index`.
         table: as in `read_vectors`.
         text_model: of a file: the sentence-transformers model, by name or folder, that made the embeddings.
 
@@ -63,7 +66,7 @@ def make_index(
         "source": str(source.resolve()),
     }
     splits: list[str] | None = None
-    maker = RunFolder.open(source if run is None else run) if run is not None or source.is_dir() else None
+    maker = RunFolder.open(source if run is None else run) if run is not None or of_run(source) else None
     distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
     if maker is not None:
         about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
@@ -71,7 +74,7 @@ def make_index(
             raise ValueError(
                 f"--text-model is for a file of text embeddings: {maker.path} is a run of images; leave it out."
             )
-    if source.is_dir():
+    if of_run(source):
         if run is not None:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
@@ -92,7 +95,7 @@ def make_index(
     items = _items(splits, parts)
     embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
     with whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
-        index = build_index(embeddings, distance=distance, kind=kind, seed=seed, about=about)
+        index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=about)
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_whole(folder / ITEMS, sink.getvalue().to_pybytes())
@@ -101,8 +104,8 @@ def make_index(
 
 
 def description(index: Index) -> dict[str, Any]:
-    """What `index.json` says, less the format, the centre and the scale."""
-    return {**asdict(index.info), "about": dict(index.about)}
+    """What `index.json` says, less the format, the centre and the scale; and the bytes of an item in memory."""
+    return {**asdict(index.info), "bytes_per_item": index.bytes_per_item, "about": dict(index.about)}
 
 
 def _splits(run: RunFolder) -> list[str]:
@@ -124,12 +127,20 @@ def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
             f"the model of --run must have made the embeddings: that of {run.path} gives {own} dimensions, "
             f"{source} has {dimension}; name the run that trivet embed was given."
         )
-    metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
-    if metadata.get(EMBEDDED.encode(), model_hash(run).encode()) != model_hash(run).encode():
+    if _model_of(source) not in (None, model_hash(run)):
         raise ValueError(
             f"the model of --run must have made the embeddings: {source} was made by another than that of "
             f"{run.path}, or before it was trained anew; embed the items again with trivet embed."
         )
+
+
+def _model_of(source: Path) -> str | None:
+    """The hash of the model that made a file of embeddings, where it says so."""
+    if sharded(source):
+        return read_manifest(source)["model"]
+    metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
+    model = metadata.get(EMBEDDED.encode())
+    return None if model is None else model.decode(errors="replace")
 
 
 def _absolute(model: str) -> str:

@@ -23,6 +23,7 @@ from trivet.files import recover
 from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
 from trivet.models.texts import load_encoder
 from trivet.neighbours.index import DESCRIPTION, Index
+from trivet.outputs import sharded
 from trivet.records import SearchRecord, complete
 from trivet.reports.sheet import write_sheet
 from trivet.tables import read_vectors
@@ -94,15 +95,20 @@ class IndexFolder:
     all of them. Every search raises ValueError, in one sentence, if the query cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, recall: float | None = None) -> None:
         """Open the folder that `make_index` made.
 
+        Args:
+            recall: as in `Index.with_recall`; None for what the index was made for.
+
         Raises:
-            ValueError: if it holds no index, a broken one, or one of a newer format.
+            ValueError: if it holds no index, a broken one, or one of a newer format; or does not reach that recall.
         """
         recover(path)
         self.path = path
         self.index = Index.load(path)
+        if recall is not None:
+            self.index = self.index.with_recall(recall)
         about = self.index.about
         try:
             check_types(About, about)
@@ -226,7 +232,7 @@ class IndexFolder:
             ValueError: if it is none of these or two of them, or cannot be used.
         """
         path = Path(query)
-        is_file, is_id = path.is_file(), self.row_of(query) is not None
+        is_file, is_id = path.is_file() or sharded(path), self.row_of(query) is not None
         if is_file and is_id:
             raise ValueError(
                 f"a query must be unambiguous: {query!r} is the id of an item and also a file; use --id {query} for "
@@ -239,7 +245,9 @@ class IndexFolder:
                 f"a query must be the id of an item, such as {self._some_ids()}, or a file: {query!r} is neither; use "
                 "--text for words."
             )
-        return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES else self.search_image)(path, k)
+        return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES or sharded(path) else self.search_image)(
+            path, k
+        )
 
     def _model(self, what: str) -> Embedder:
         """The model of the run, which must still be the one that made the index."""
@@ -379,6 +387,7 @@ def search_folder(
     id: str | None = None,
     text: str | None = None,
     k: int = 10,
+    recall: float | None = None,
     sheet: Path | None = None,
     data_root: Path | None = None,
     command: str = "",
@@ -392,7 +401,7 @@ def search_folder(
     if sum(value is not None for value in (query, id, text)) != 1:
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     check_count(k, name="--k")
-    folder = IndexFolder(path)
+    folder = IndexFolder(path, recall=recall)
     if id is not None:
         answers = folder.search_id(id, k)
     elif text is not None:
@@ -406,6 +415,7 @@ def search_folder(
         "index": str(path),
         "k": k,
         "distance": folder.index.info.distance,
+        "recall": folder.index.info.recall,
         "queries": [
             {
                 "query": query.name,

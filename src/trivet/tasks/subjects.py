@@ -16,6 +16,7 @@ from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
 from trivet.models import tokenize_of
+from trivet.outputs import of_run
 from trivet.progress import report, reporter
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tasks.measure import run_references
@@ -93,7 +94,7 @@ def subjects(path: Path, request: Request) -> list[Subject]:
     Raises:
         ValueError: if the file, the run or the reference cannot be used, or what is asked does not fit it.
     """
-    if path.is_dir():
+    if of_run(path):
         return _of_run(path, request)
     vectors = _read(path, request, request.split)
     level = request.level or next(iter(vectors.labels))
@@ -221,7 +222,7 @@ def _with_reference_files(subject: Subject, vectors: Vectors, request: Request) 
 
 def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """The rows of the items of the subject, and what must be said of how they were found."""
-    split = subject.split if path.is_dir() else None
+    split = subject.split if of_run(path) else None
     try:
         other = read_vectors(path, levels=[subject.level], split=split)
     except ValueError:  # without that level, or broken

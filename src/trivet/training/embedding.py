@@ -30,6 +30,17 @@ def embed(model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] 
     return np.concatenate(parts)
 
 
+def check_embedded(embeddings: np.ndarray, ids: Sequence[str]) -> None:
+    """Raise ValueError that names the items whose embeddings `(N, d)` are not finite."""
+    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if len(broken):
+        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            "check these inputs, or train again with a lower learning rate."
+        )
+
+
 def raw_inputs(inputs: Inputs) -> np.ndarray:
     """The images themselves, in [0, 1], as rows `(N, C * H * W)` float32: what any embedding has to beat.
 
@@ -49,31 +60,39 @@ def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
     }
 
 
-def kept_columns(parts: Sequence[Dataset]) -> dict[str, np.ndarray]:
+def kept_columns(parts: Sequence[Dataset], spans: Sequence[slice] | None = None) -> dict[str, np.ndarray]:
     """Column -> the value `(N,)` of each item of all parts: class names, other columns, queries and gallery.
 
     Where one part has queries and a gallery, an item of a part without is neither.
+
+    Args:
+        spans: of each part, the items that are meant; all, if not given.
     """
+    spans = [slice(None)] * len(parts) if spans is None else spans
     columns: dict[str, list[Any]] = {}
     for level in parts[0].labels:
-        columns[level] = [name for part in parts for name in label_names(part)[level]]
+        columns[level] = [
+            part.names[level][label]
+            for part, span in zip(parts, spans, strict=True)
+            for label in part.labels[level][span].tolist()
+        ]
     for name in parts[0].columns:
-        columns[name] = [value for part in parts for value in part.columns[name]]
+        columns[name] = [value for part, span in zip(parts, spans, strict=True) for value in part.columns[name][span]]
     if any(part.protocol is not None for part in parts):
         for key in ("query", "gallery", "junk"):
             columns[f"is_{key}"] = [
                 value
-                for part in parts
-                for value in (np.zeros(len(part), bool) if part.protocol is None else getattr(part.protocol, key))
+                for part, span in zip(parts, spans, strict=True)
+                for value in (np.zeros(len(part), bool) if part.protocol is None else getattr(part.protocol, key))[span]
             ]
     if any(part.protocol is not None and part.protocol.cameras is not None for part in parts):
         columns["camera"] = [
             value
-            for part in parts
+            for part, span in zip(parts, spans, strict=True)
             for value in (
                 np.full(len(part), -1)
                 if part.protocol is None or part.protocol.cameras is None
                 else part.protocol.cameras
-            )
+            )[span]
         ]
     return {name: np.array(values) for name, values in columns.items()}
