@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from trivet.records.sweep import SweepRecord, SweepTrial
 
 MOST = 20  # trials in the table
-INSIDE = tuple(f"{folder}/{name}" for folder in ("trial-*/*", "best") for name in RUN_FOLDER) + (
-    *(f"{folder}/{name}" for folder in ("trial-*/*", "best") for name in ("*.toml", "*.csv", "*.json", "*.html")),
-)
+OF_A_RUN = (*RUN_FOLDER, "*.toml", "*.csv", "*.json", "*.html")
+INSIDE = tuple(f"{folder}/{name}" for folder in ("trial-*/*", "best") for name in OF_A_RUN)
 
 
 def sweep(
@@ -74,7 +73,9 @@ def sweep(
         settings, place = task.begin(Sweep.read(config, set or ()), folder, say=told)
     record = task.work(settings, place, data_root=data_root, command=command_line(), say=told)
     if json:
-        print_json({name: part for name, part in record.items() if name != "best_settings"} | _files(record, place.folder))
+        print_json(
+            {name: part for name, part in record.items() if name != "best_settings"} | _files(record, place.folder)
+        )
     else:
         print_sweep(record, place.folder)
     return _ended(record, place.folder)
@@ -125,7 +126,9 @@ def _files(record: SweepRecord, folder: Path) -> dict[str, str]:
     """What lies in the folder."""
     names = {"best_settings": "best.toml", "best_run": "best", "report": "sweep.html"}
     return {"sweep": str(folder)} | {
-        name: str(folder / file) for name, file in names.items() if record["status"] != "waiting" and (folder / file).exists()
+        name: str(folder / file)
+        for name, file in names.items()
+        if record["status"] != "waiting" and (folder / file).exists()
     }
 
 

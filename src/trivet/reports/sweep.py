@@ -49,7 +49,11 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
         "history": history is not None,
     }
     write_page(
-        "sweep.html", path, context, {"parallel": parallel, "history": history}, script=("dots.js", "plots.js", "sweep.js")
+        "sweep.html",
+        path,
+        context,
+        {"parallel": parallel, "history": history},
+        script=("dots.js", "plots.js", "sweep.js"),
     )
 
 
@@ -117,7 +121,9 @@ def _parallel(
     low, high = min(values), max(values)
     spread = high - low or 1.0
     axes = [{"name": one["name"], "ticks": _ticks(one)} for one in vary]
-    axes.append({"name": measure, "ticks": [[0.0, percent(low)], [1.0, percent(high)]] if high > low else [[0.5, percent(low)]]})
+    axes.append(
+        {"name": measure, "ticks": [[0.0, percent(low)], [1.0, percent(high)]] if high > low else [[0.5, percent(low)]]}
+    )
     lines = []
     for trial, value in reversed(list(zip(trials, values, strict=True))):
         height = (value - low) / spread if high > low else 0.5

@@ -1,7 +1,7 @@
 """`trivet sweep`: tries settings, chooses the best by items that are not tested, and tests that one once.
 
-Every worker does the same: it claims a trial of the study, trains its runs and tells what they came to, until all trials
-are told. The first one that then finds the folder free trains the best settings, tests them and writes the result.
+Every worker does the same: it claims a trial of the study, trains its runs and tells what they came to, until all
+trials are told. The first one that then finds the folder free trains the best settings, tests them and writes the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trivet.models import TextNetworkConfig
 from trivet.progress import reporter, shown
 from trivet.records import RunRecord, SweepRecord
 from trivet.reports import write_sweep_report
-from trivet.tasks.sweep_record import make_record
+from trivet.tasks.sweep_record import RECORD, SETTINGS, make_record, run_path
 from trivet.tasks.sweep_settings import Sweep, without_password
 from trivet.tasks.sweep_study import Attempt, Outcome, Study, TakenOverError, described, open_study, within_reach
 from trivet.tasks.train import resume, train
@@ -31,8 +31,8 @@ from trivet.training.config import RunConfig, resolved
 from trivet.training.guard import said
 from trivet.training.run_folder import CONFIG, RunFolder
 
-SETTINGS, STUDY, BEST_SETTINGS, BEST = "sweep.toml", "study.db", "best.toml", "best"
-RECORD, PAGE = "sweep.json", "sweep.html"
+STUDY, BEST_SETTINGS, BEST, PAGE = "study.db", "best.toml", "best", "sweep.html"
+TAKEN_OVER = "taken over by another worker"  # why a run ended whose trial was closed meanwhile
 COLLAPSED: tuple[EventKind, ...] = ("network-collapse", "class-collapse")
 WARM = 0.25  # of the steps of a run, before which it is not compared with the median
 POLL = 1.0  # seconds between looks at a study where all trials are taken
@@ -103,8 +103,8 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Plac
         file = path / SETTINGS
         if not file.is_file():
             raise ValueError(
-                f"a sweep to join must hold {SETTINGS}: {path} does not; give the folder that trivet sweep made, or the "
-                "address of its storage."
+                f"a sweep to join must hold {SETTINGS}: {path} does not; give the folder that trivet sweep made, or "
+                "the address of its storage."
             )
         sweep = Sweep.read(file)
         return sweep, replace(_place(path, sweep.config.storage, sweep.config.name), folder=folder or path)
@@ -125,8 +125,8 @@ def work(
 ) -> SweepRecord:
     """Work on the trials of a sweep until all are told, then write the result; returns its record.
 
-    Its status is "finished"; "interrupted" where this worker was asked to end; "waiting" where another worker writes the
-    result, or the sweep began in another folder; and "failed" where no trial has a value.
+    Its status is "finished"; "interrupted" where this worker was asked to end; "waiting" where another worker writes
+    the result, or the sweep began in another folder; and "failed" where no trial has a value.
 
     Args:
         data_root: where data sets lie, see `trivet.data.find_root`.
@@ -320,14 +320,6 @@ class Worker:
         )
 
 
-TAKEN_OVER = "taken over by another worker"
-
-
-def run_path(place: int, seed: int, fold: int | None) -> Path:
-    """Where a run of a trial lies in the folder of a sweep."""
-    return Path(f"trial-{place}") / (f"seed-{seed}" if fold is None else f"fold-{fold}-seed-{seed}")
-
-
 def best_of(outcomes: Sequence[Outcome]) -> Outcome | None:
     """The complete trial with the highest value, of equal ones the first; None if there is none."""
     complete = [one for one in outcomes if one.value is not None]
@@ -354,7 +346,7 @@ def _check_same(text: str, other: str, where: str) -> None:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             found |= _flat(value, f"{before}{key}.")
@@ -433,5 +425,7 @@ def _told(one: Outcome, study: Study, sweep: Sweep) -> str:
         return f"{head} {one.state}: {one.why}"
     best = best_of(outcomes)
     assert best is not None
-    beside = "the best so far" if best.place == one.place else f"best {100 * (best.value or 0):.1f} %, trial {best.place}"
+    beside = (
+        "the best so far" if best.place == one.place else f"best {100 * (best.value or 0):.1f} %, trial {best.place}"
+    )
     return f"{head}: {sweep.measure} {100 * one.value:.1f} % ({beside})"

@@ -5,15 +5,60 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import trivet
+from trivet.documents import check_types, read_json
 from trivet.evaluation.intervals import across_folds
 from trivet.records import RunRecord, SweepRecord, complete
 from trivet.reports.run import result_lines
 from trivet.tasks.sweep_settings import Range, Sweep, Varied
 from trivet.tasks.sweep_study import Outcome
 from trivet.wording import counted
+
+SETTINGS, RECORD = "sweep.toml", "sweep.json"  # in the folder of a sweep
+COMPARED = 4  # trials that stand for a sweep among compared runs
+
+
+def run_path(place: int, seed: int, fold: int | None) -> Path:
+    """Where a run of a trial lies in the folder of a sweep."""
+    return Path(f"trial-{place}") / (f"seed-{seed}" if fold is None else f"fold-{fold}-seed-{seed}")
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a folder is that of a sweep."""
+    return (path / SETTINGS).is_file()
+
+
+def best_runs(path: Path, *, most: int) -> list[Path]:
+    """The folders of the runs of the best trials of a sweep, best first: of four, or fewer if they have many runs.
+
+    Raises:
+        ValueError: if it has no result yet, or one that cannot be read, or its runs lie elsewhere.
+    """
+    try:
+        values = read_json(path / RECORD, "the record of a sweep")
+        check_types(SweepRecord, values)
+        record = complete(SweepRecord, values)
+    except FileNotFoundError:
+        raise ValueError(
+            f"a compared sweep must have a result: {path} has none; go on with trivet sweep --join {path}."
+        ) from None
+    except ValueError as error:
+        raise ValueError(
+            f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join {path}."
+        ) from None
+    each = len(record["seeds"]) * max(1, len(record["folds"]))
+    trials = [one for one in record["trials"] if one["value"] is not None][: max(1, min(COMPARED, most // each))]
+    runs = [path / run_path(one["number"], run["seed"] or 0, run["fold"]) for one in trials for run in one["runs"]]
+    lacking = next((run for run in runs if not run.is_dir()), None)
+    if lacking is not None:
+        raise ValueError(
+            f"a compared sweep must hold the runs of its best trials: {lacking} is not there; copy it from the machine "
+            "whose worker made it."
+        )
+    return runs
 
 
 def make_record(
@@ -132,11 +177,17 @@ def _notes(sweep: Sweep, ranked: Sequence[Outcome], best: Outcome | None, status
         notes.append(f"No trial has a value: of {counted(len(ranked), 'trial')} {ended}. The first says: {why}.")
     if best is None:
         return notes
+    starts = [run["start"] for run in best.runs if run["start"] is not None]
+    if starts and best.value is not None and best.value <= sum(starts) / len(starts):
+        notes.append(
+            "No trial is better on validation than its network before training: vary something else, such as the loss "
+            "or the network, or begin from a pretrained one."
+        )
     complete_ones = sum(one.value is not None for one in ranked)
     if complete_ones > 1:
         notes.append(
-            f"The best of {complete_ones} trials is the luckiest, too: its value on validation flatters, that on the test "
-            "classes does not."
+            f"The best of {complete_ones} trials is the luckiest, too: its value on validation flatters, that on the "
+            "test classes does not."
         )
     level = sum(bool(_level(one, best)) for one in ranked)
     if level:

@@ -90,7 +90,7 @@ class SweepConfig(Config):
 
     vary: dict[str, SkipValidation[Varied]] = Field(
         min_length=1,
-        description='What varies, in a section [sweep.vary]: loss.margin = [0.1, 0.2] for choices, which may be whole '
+        description="What varies, in a section [sweep.vary]: loss.margin = [0.1, 0.2] for choices, which may be whole "
         'sections such as loss = [{name = "triplet"}, {name = "n-pair"}], or training.learning_rate = {low = 1e-4, '
         "high = 1e-2, log = true} for a range, also with step = 2.",
     )

@@ -333,8 +333,9 @@ def within_reach(url: str) -> Iterator[None]:
         cause = error if isinstance(error, errors.SQLAlchemyError) else error.__cause__
         reason = str(getattr(cause, "orig", None) or cause or error).strip().splitlines()[0].rstrip(".")
         raise ValueError(
-            f"the storage of a sweep must be within reach: {without_password(url)} is not ({without_password(reason)}); "
-            "start the database, or check the address and PGPASSWORD, then go on with trivet sweep --join."
+            f"the storage of a sweep must be within reach: {without_password(url)} is not "
+            f"({without_password(reason)}); start the database, or check the address and PGPASSWORD, "
+            "then go on with trivet sweep --join."
         ) from None
 
 
@@ -444,9 +445,7 @@ def _state(trials: Sequence[Any]) -> State | None:
 
 
 def _deaths(trials: Sequence[Any]) -> int:
-    return sum(
-        trial.state.name == "FAIL" and not {FAILED, STOPPED} & trial.user_attrs.keys() for trial in trials
-    )
+    return sum(trial.state.name == "FAIL" and not {FAILED, STOPPED} & trial.user_attrs.keys() for trial in trials)
 
 
 def _outcome(place: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> Outcome:
@@ -483,4 +482,3 @@ def _optuna() -> Any:
     optuna = load("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # what it says, Trivet says
     return optuna
-

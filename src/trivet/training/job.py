@@ -29,8 +29,8 @@ from trivet.training.run_folder import NOISE, RunFolder, write_noise
 
 Status = Literal["finished", "interrupted", "stopped"]
 Watch = Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]
-"""Called before the last step, after one that had a look or an event, with the looks of `Choosing` so far and the events
-of this step; a reason to stop ends the training."""
+"""Called after each step that had a look or an event, but the last one, with the looks of `Choosing` so far and the
+events of this step; a reason to stop ends the training."""
 
 log = logging.getLogger("trivet")
 
