@@ -207,13 +207,28 @@ def _set(values: dict[str, Any], override: str) -> None:
         value = text.strip()
     except ValueError as error:
         raise ValueError(f"--set {path.strip()} must have a TOML value: {error}.") from None
-    *sections, key = path.strip().split(".")
-    if len(sections) > DEEPEST:
-        raise ValueError(f"--set needs section.key=value: got {len(sections)} sections.")
+    if path.count(".") > DEEPEST:
+        raise ValueError(f"--set needs section.key=value: got {path.count('.')} sections.")
+    try:
+        put(values, path.strip(), value)
+    except ValueError as error:
+        raise ValueError(f"--set {override}: {error}") from None
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set one setting of nested sections, which are made as needed.
+
+    Args:
+        path: "section.key".
+
+    Raises:
+        ValueError: if what should be a section is a value.
+    """
+    *sections, key = path.split(".")
     for section in sections:
         inner = values.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise ValueError(f"--set {override}: {section!r} is a value, not a section.")
+            raise ValueError(f"{section!r} is a value, not a section.")
         values = inner
     values[key] = value
 

@@ -15,6 +15,8 @@ EXTRAS = {  # module -> extra; all others are of the extra `train`
     "onnxruntime": "export",
     "onnxscript": "export",
     "optuna": "sweep",
+    "sqlalchemy": "sweep",
+    "psycopg": "sweep",
     "tensorboard": "loggers",
     "mlflow": "loggers",
     "wandb": "loggers",

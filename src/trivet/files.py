@@ -40,6 +40,10 @@ log = logging.getLogger("trivet")
 _handles: set[int] = set()  # of the files that this process has locked
 
 
+class InUseError(ValueError):
+    """Another process is writing what this one was to write."""
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that a reader finds the old content or the new, never a part."""
     with whole_file(path) as partial:
@@ -391,10 +395,10 @@ def _alive(process: int) -> bool:
 
 @contextmanager
 def _locked(path: Path, in_use: str) -> Iterator[None]:
-    """Hold a lock file, which is made if needed; ValueError `in_use` if another process holds it."""
+    """Hold a lock file, which is made if needed; InUseError `in_use` if another process holds it."""
     handle = _lock(path)
     if handle is None:
-        raise ValueError(in_use)
+        raise InUseError(in_use)
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from trivet.records.monitor import Repair
 from trivet.records.run import RunRecord, read_run
 from trivet.records.search import SearchRecord
 from trivet.records.simulation import SimulationRecord
+from trivet.records.sweep import SweepRecord
 
 __all__ = [
     "AuditRecord",
@@ -28,6 +29,7 @@ __all__ = [
     "RunRecord",
     "SearchRecord",
     "SimulationRecord",
+    "SweepRecord",
     "complete",
     "read_run",
 ]

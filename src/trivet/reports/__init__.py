@@ -9,6 +9,7 @@ from trivet.reports.forecast import write_forecast_report
 from trivet.reports.run import write_run_report
 from trivet.reports.sheet import write_sheet
 from trivet.reports.simulation import write_simulation_report
+from trivet.reports.sweep import write_sweep_report
 
 __all__ = [
     "write_audit_report",
@@ -20,4 +21,5 @@ __all__ = [
     "write_run_report",
     "write_sheet",
     "write_simulation_report",
+    "write_sweep_report",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from trivet.records import RunRecord
 from trivet.tasks.folds import is_cross_validation
+from trivet.tasks.sweep_record import best_runs, is_sweep
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import CONFIG, RunFolder
 
@@ -52,7 +53,7 @@ class Side:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """The runs in these folders; of a cross-validation, those of its folds.
+    """The runs in these folders; of a cross-validation, those of its folds, and of a sweep those of its best trials.
 
     Raises:
         ValueError: if a folder holds no run or is given twice, a run has written nothing that can be compared, or there
@@ -91,6 +92,8 @@ def _folders(path: Path) -> list[Path]:
         raise ValueError(
             f"compare takes the folders of runs: {path} is a file; compare files with trivet evaluate FILE FILE."
         )
+    if is_sweep(path):
+        return best_runs(path, most=MOST)
     if not is_cross_validation(path):
         return [path]
     folds = [item for item in path.glob("fold-*") if item.name.removeprefix("fold-").isdecimal()]

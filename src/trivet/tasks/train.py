@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from trivet.data import Splits
 from trivet.evaluation import standard
 from trivet.files import write_whole
 from trivet.models import save
@@ -18,7 +19,7 @@ from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, of_length, resolved
-from trivet.training.job import Job, Status
+from trivet.training.job import Job, Status, Watch
 from trivet.training.loggers import check_installed
 from trivet.training.narrow import check_width
 from trivet.training.parts import Parts, check_before_data
@@ -43,6 +44,8 @@ def train(
     force: bool = False,
     command: str = "",
     progress: bool = False,
+    splits: Splits | None = None,
+    watch: Watch | None = None,
 ) -> RunRecord:
     """Train, evaluate and report; returns the record, which is also written to the run folder.
 
@@ -56,6 +59,8 @@ def train(
         data_root: where data sets lie, see `trivet.data.find_root`.
         command: what was typed, for the record.
         progress: show progress on standard error.
+        splits: the data, where they are read already.
+        watch: may end the training, see `trivet.training.job.Watch`; a run that it ends is not evaluated.
 
     Raises:
         ValueError: if the settings, the data or the run folder cannot be used.
@@ -65,8 +70,9 @@ def train(
     check_before_data(config)
     check_installed(config.training.loggers)
     with shown("training", show=progress):
-        splits = load_splits(config, data_root, reporter("reading images"))
-        say(splits.found)
+        if splits is None:
+            splits = load_splits(config, data_root, reporter("reading images"))
+            say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
         for note in filter(None, (check_width(parts), parts.piece_note)):
             log.warning(note)
@@ -77,7 +83,7 @@ def train(
             if decisions is not None:
                 write_whole(path / DECISIONS, decisions)
             try:
-                job = Job(run, parts, report, command)
+                job = Job(run, parts, report, command, watch=watch)
             except ValueError:  # before the first step, as by a logger that cannot be reached
                 run.discard()
                 raise
@@ -85,7 +91,7 @@ def train(
                 status = job.fit()
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
-                return _finish(job, status, data_root)
+                return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
 
 
 def resume(
@@ -96,6 +102,8 @@ def resume(
     data_root: Path | None = None,
     command: str = "",
     progress: bool = False,
+    splits: Splits | None = None,
+    watch: Watch | None = None,
 ) -> RunRecord:
     """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
 
@@ -103,6 +111,7 @@ def resume(
         repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
             what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
         changes: "training.steps=value" or "training.epochs=value": the run is to be so long, see `of_length`.
+        splits, watch: as in `train`.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
@@ -112,19 +121,21 @@ def resume(
     check_before_data(config)
     check_installed(config.training.loggers)
     with shown("training", show=progress):
-        splits = load_splits(config, data_root, reporter("reading images"))
-        say(splits.found)
+        if splits is None:
+            splits = load_splits(config, data_root, reporter("reading images"))
+            say(splits.found)
         parts = Parts(config, splits)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
-            job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair)
+            job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair, watch=watch)
             if changes:
                 run.change(changes)
             with job.journal.loggers:
-                return _finish(job, job.fit(), data_root)
+                status = job.fit()
+                return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
 
 
-def _finish(job: Job, status: Status, data_root: Path | None) -> RunRecord:
+def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
     """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
     run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
     train, settings = parts.splits.train, parts.settings
@@ -134,7 +145,7 @@ def _finish(job: Job, status: Status, data_root: Path | None) -> RunRecord:
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
         write_whole(run.path / CLEANING, write_decisions(rows).encode())
     job.journal.write(step=job.task.step)
-    if status != "interrupted":
+    if status != "interrupted" and evaluate:
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
@@ -145,9 +156,10 @@ def _finish(job: Job, status: Status, data_root: Path | None) -> RunRecord:
             return whole
         except KeyboardInterrupt:  # a second one ends at once
             pass
-    whole = run.write_record(record | {"status": "interrupted"})
+    ended: Status = "interrupted" if evaluate else status
+    whole = run.write_record(record | {"status": ended})
     write_run_report(whole, run.path / REPORT)
-    loggers.end("interrupted")
+    loggers.end(ended)
     return whole
 
 

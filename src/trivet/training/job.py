@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from trivet.collapse.monitor import Event
 from trivet.progress import work
@@ -28,6 +28,10 @@ from trivet.training.parts import Parts
 from trivet.training.run_folder import NOISE, RunFolder, write_noise
 
 Status = Literal["finished", "interrupted", "stopped"]
+Watch = Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]
+"""Called after each step that had a look or an event, but the last one, with the looks of `Choosing` so far and the
+events of this step; a reason to stop ends the training."""
+
 log = logging.getLogger("trivet")
 
 
@@ -37,6 +41,7 @@ class Job:
     Args:
         checkpoint: the file to go on from.
         repair: ask for a repair of the first event that the monitor saw, to be made before training goes on.
+        watch: may end the training; see `Watch`.
 
     Attributes:
         untrained: the network before its first step.
@@ -56,8 +61,9 @@ class Job:
         *,
         checkpoint: Path | None = None,
         repair: bool = False,
+        watch: Watch | None = None,
     ) -> None:
-        self.run, self.parts = run, parts
+        self.run, self.parts, self._watch = run, parts, watch
         self._stopping = False
         self._fingerprint = fingerprint(parts.config, parts.splits)
         write_noise(run.path / NOISE, parts.splits)
@@ -205,6 +211,8 @@ class Job:
         recall = None
         if step % parts.settings.evaluation.every == 0 or step == training.num_steps:
             recall = parts.choosing.look(step, parts.measured)
+        if step != training.num_steps and (recall is not None or self.task.events):
+            self._ask_to_go_on()
         ended = parts.choosing.ended is not None
         if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step) or ended:
             self.task.should_stop = True
@@ -212,6 +220,11 @@ class Job:
         if step % training.checkpoint_every == 0 and step != training.num_steps:
             self.checkpoint()
             self.journal.write()
+
+    def _ask_to_go_on(self) -> None:
+        why = None if self._watch is None else self._watch(self.parts.choosing.looks, self.task.events)
+        if why is not None and not self._stopping:
+            self._stopping, self.journal.stopped_by = True, why
 
     def _meet(self, events: Sequence[Event]) -> None:
         """Say each event and do what the guard is for; training goes on unless it asks for more."""

@@ -174,6 +174,10 @@ class RunFolder:
         """Checkpoints, oldest first."""
         return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
 
+    def forget_checkpoints(self) -> None:
+        """Remove what the run would go on from."""
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+
 
 class Metrics:
     """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty.

@@ -1,0 +1,162 @@
+"""A sweep in PostgreSQL whose workers are killed: is every trial told once, and is what was taken up again the same?
+
+    nice -n 5 .venv/bin/python benchmarks/scale_swp.py     # about two minutes of two cores
+
+Four workers share a study of 40 trials of a tiny head in a server of its own on 127.0.0.1. Three of them get SIGKILL in
+the middle of a trial. The trials that they had are trained once more from their first step, without a worker that dies,
+and what they came to is compared. Results go to benchmarks/results/scale_swp.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trivet.documents import parse_toml
+from trivet.tasks.sweep import begin, work
+from trivet.tasks.sweep_settings import Sweep, without_password
+from trivet.tasks.sweep_study import FAILED, PLACE, SURPLUS, open_study
+from trivet.tasks.train import train
+from trivet.training.choosing import load_splits
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from postgresql import PASSWORD, QUOTED, postgresql
+
+WORKERS, TRIALS, KILLED = 4, 40, 3
+RESULTS = Path(__file__).parent / "results" / "scale_swp.json"
+SETTINGS = """
+[data]
+name = "vectors"
+path = "{folder}/x.npz"
+folds = 3
+[batch]
+num_classes = 3
+samples_per_class = 4
+[model]
+name = "linear"
+embedding_dim = 6
+[loss]
+name = "triplet"
+[training]
+steps = 200
+checkpoint_every = 20
+accelerator = "cpu"
+[evaluation]
+every = 20
+map_points = 10
+[sweep]
+trials = {trials}
+heartbeat = 1
+name = "killed"
+storage = "{storage}"
+[sweep.vary]
+loss.margin = {{low = 0.05, high = 0.5}}
+training.learning_rate = {{low = 1e-4, high = 1e-1, log = true}}
+"""
+
+
+def vectors(path: Path) -> None:
+    """96 vectors of 12 classes; what tells these apart lies in the first six of twelve directions."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 8)
+    known = rng.normal(size=(12, 6))[labels] + 0.7 * rng.normal(size=(96, 6))
+    found = np.concatenate([known, 3 * rng.normal(size=(96, 6))], axis=1).astype(np.float32)
+    np.savez(path, embeddings=found, kind=np.array([f"k{label:02d}" for label in labels]))
+
+
+def fork_worker(sweep: Sweep, place: object, log: Path) -> int:
+    """A worker as a process; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(handle, 2)
+    try:
+        work(sweep, place, say=lambda text: os.write(handle, f"{text}\n".encode()))  # type: ignore[arg-type]
+        os._exit(0)
+    except BaseException as error:
+        os.write(handle, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="trivet-sweep-") as name, postgresql() as address:
+        folder = Path(name)
+        vectors(folder / "x.npz")
+        storage = address.replace("trivet@", f"trivet:{QUOTED}@")
+        text = SETTINGS.format(folder=folder, trials=TRIALS, storage=storage)
+        sweep, place = begin(Sweep.parse(parse_toml(text), source="benchmark"), folder / "sweep")
+        assert PASSWORD not in (folder / "sweep" / "sweep.toml").read_text()
+        began = time.perf_counter()
+        workers = [fork_worker(sweep, place, folder / "log") for _ in range(WORKERS)]
+        study = open_study(place.url, sweep.config, place.name, make=False)
+        rng, victims, killed = np.random.default_rng(0), [], []
+        for victim, after in zip(workers[:KILLED], (4, 8, 12), strict=True):
+            while sum(one.state in ("complete", "pruned", "failed") for one in study.outcomes()) < after:
+                time.sleep(0.05)
+            time.sleep(rng.uniform(0, 0.8))
+            before = {one.place for one in study.outcomes() if one.state == "running"}
+            os.kill(victim, signal.SIGKILL)
+            os.waitpid(victim, 0)
+            victims.append(sorted(before))
+            killed.append(round(time.perf_counter() - began, 2))
+        codes = [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers[KILLED:]]
+        seconds = time.perf_counter() - began
+        trials = [t for t in study._study.get_trials(deepcopy=False) if SURPLUS not in t.user_attrs]
+        told = Counter(
+            trial.user_attrs[PLACE]
+            for trial in trials
+            if trial.state.name in ("COMPLETE", "PRUNED") or FAILED in trial.user_attrs
+        )
+        outcomes = study.outcomes()
+        again = [one for one in outcomes if one.attempts > 1]
+        same = [trained_alone(sweep, one, folder) for one in again if one.value is not None]
+        written = (folder / "sweep" / "sweep.json").read_text() + (folder / "log").read_text()
+        result = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "workers": WORKERS,
+            "killed_at_seconds": killed,
+            "trials": TRIALS,
+            "told": len(told),
+            "told_more_than_once": sum(count > 1 for count in told.values()),
+            "states": dict(Counter(one.state for one in outcomes)),
+            "begun_more_than_once": {one.place: one.attempts for one in again},
+            "same_as_never_killed": same,
+            "exit_codes_of_the_others": codes,
+            "password_written": PASSWORD in written or QUOTED in written,
+            "seconds": round(seconds, 1),
+        }
+        print(json.dumps(result, indent=1))
+        print((folder / "log").read_text()[-2000:], without_password(place.url))
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def trained_alone(sweep: Sweep, one: object, folder: Path) -> bool:
+    """Whether the runs of a trial, trained from their first step, come to what was told, to the last bit."""
+    for run in one.runs:  # type: ignore[attr-defined]
+        config = sweep.run(one.values, seed=run["seed"], fold=run["fold"])  # type: ignore[attr-defined]
+        splits = load_splits(config, None)
+        splits = replace(splits, evaluation={"validation": splits.evaluation["validation"]})
+        record = train(config, folder / f"alone-{one.place}", splits=splits)  # type: ignore[attr-defined]
+        looks = record["choosing"]["looks"] if record["choosing"] else []
+        if looks[-1]["value"] != run["value"]:
+            return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

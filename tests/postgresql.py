@@ -1,0 +1,80 @@
+"""A PostgreSQL server of one's own, as Debian's package installs it, on 127.0.0.1 and in a folder that is removed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PASSWORD = "a:b@c/d"  # with signs that an address must quote
+QUOTED = "a%3Ab%40c%2Fd"
+
+
+class UnavailableError(RuntimeError):
+    """No server can be started here."""
+
+
+def programs() -> Path | None:
+    """The folder of `initdb` and `pg_ctl`; None where there is none."""
+    found = shutil.which("pg_ctl")
+    known = [Path(found).parent] if found else []
+    known += [Path(path).parent for path in sorted(glob.glob("/usr/lib/postgresql/*/bin/pg_ctl"), reverse=True)]
+    return next((path for path in known if (path / "initdb").exists()), None)
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """The address of a server that runs inside the block, without a password: that is `PASSWORD`, of the user trivet.
+
+    Raises:
+        UnavailableError: if it cannot be started.
+    """
+    place = programs()
+    if place is None:
+        raise UnavailableError("PostgreSQL is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="trivet-postgresql-"))
+    secret = folder / "password"
+    secret.write_text(PASSWORD)
+    before: list[str] = []
+    if os.geteuid() == 0:  # the server refuses to run as root
+        if shutil.which("setpriv") is None:
+            raise UnavailableError("a server cannot be started as root without setpriv")
+        before = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        for path in (folder, secret):
+            shutil.chown(path, "postgres", "postgres")
+    data, port = folder / "data", _free_port()
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    control = [*before, str(place / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log")]
+    try:
+        make = [str(place / "initdb"), "-D", str(data), "-U", "trivet", "-A", "scram-sha-256", "-N", "-E", "UTF8"]
+        _run([*before, *make, f"--pwfile={secret}", "--locale=C"], folder)
+        _run([*control, "-o", options, "start"], folder)
+        try:
+            yield f"postgresql://trivet@127.0.0.1:{port}/postgres"
+        finally:
+            _run([*control, "-m", "immediate", "stop"], folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(str(error)) from None
+    if done.returncode:
+        raise UnavailableError(done.stdout.decode(errors="replace"))
