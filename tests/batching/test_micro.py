@@ -91,7 +91,7 @@ def test_a_piece_is_embedded_again_under_the_same_autocast(half: torch.dtype, li
         scaler.scale(value).backward()
         scaler.unscale_(torch.optim.SGD(one.parameters()))
     assert error(gradient(its), gradient(model)) < limit
-    assert seen == [half] * 2 * 7
+    assert seen == [half] * (7 + 6)  # the last piece is not thrown away
 
 
 def test_dropout_leaves_out_the_same_both_times() -> None:
@@ -172,7 +172,7 @@ def test_inputs_of_several_tensors_are_cut_alike(inputs: Any) -> None:
     model.seen.clear()
     micro_batches(model, loss, inputs, LABELS, size=SIZE).backward()
     assert error(gradient(model), expected) < 1e-5
-    assert model.seen == [4, 4, 4, 4, 4, 3, 3, 3, 3, 4, 4, 4, 4, 4]
+    assert model.seen == [4, 4, 4, 4, 4, 3, 3, 3, 4, 4, 4, 4, 4]  # the last one is not thrown away
 
 
 def test_embeddings_come_in_the_order_of_the_items() -> None:
@@ -250,13 +250,13 @@ def step(count):
 
 step(64)
 before = held("VmRSS")
-step(2048)
+step(1024)
 print(held("VmHWM") - before)
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux tells of a process")
 def test_the_activations_of_one_piece_are_held() -> None:
-    """Those of the whole batch are 170 MiB."""
+    """Those of the whole batch are 90 MiB."""
     found = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     assert 0 < float(found.stdout) < 40

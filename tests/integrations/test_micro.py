@@ -76,7 +76,7 @@ def test_lightning_trains_the_same_network(precision: Any) -> None:
     (whole, once), (pieces, twice) = found
     moved = (whole - weights(Points(SIZE))).norm()
     assert (pieces - whole).norm() < {"32-true": 1e-5, "bf16-mixed": 2e-2}[precision] * moved
-    assert (once, twice) == ([BATCH] * STEPS, [4] * 6 * STEPS)
+    assert (once, twice) == ([BATCH] * STEPS, [4] * 5 * STEPS)
     assert monitor.series["step"] == [0, 1, 2]
 
 
@@ -139,7 +139,7 @@ def test_the_trainer_of_transformers_trains_the_same_network(tmp_path: Path) -> 
     (whole, once), (pieces, twice) = found
     moved = (whole - weights(Reader(SIZE))).norm()
     assert (pieces - whole).norm() < 1e-4 * moved
-    assert (once, twice) == ([BATCH] * STEPS, [4] * 6 * STEPS)
+    assert (once, twice) == ([BATCH] * STEPS, [4] * 5 * STEPS)
 
 
 class Sentences(nn.Module):

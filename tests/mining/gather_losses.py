@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import trivet
 from mining.crew import PATIENCE, Crew, check, check_of_two, message
-from trivet.batching import CrossBatchMemory
+from trivet.batching import CrossBatchMemory, embed_in_pieces
 from trivet.mining import (
     DistanceWeighted,
     EasyPositive,
@@ -660,24 +660,24 @@ def losses_that_cannot_be_computed_say_so_everywhere(crew: Crew) -> None:
 class Training(nn.Module):
     """A model with its loss, as DistributedDataParallel takes them."""
 
-    def __init__(self, group: dist.ProcessGroup | None, block_size: int | None) -> None:
+    def __init__(self, group: dist.ProcessGroup | None, block_size: int | None, micro: int | None = None) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
         seed = SEED if group is None else SEED + dist.get_rank(group)
         self.loss = margin_per_class(block_size=block_size, generator=torch.Generator().manual_seed(seed))
-        self.group = group
+        self.group, self.micro = group, micro
         self.double()
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        value: Tensor = self.loss(self.model(inputs), labels, gather=self.group or False)
+        value: Tensor = self.loss(embed_in_pieces(self.model, inputs, self.micro), labels, gather=self.group or False)
         return value
 
 
 @check_of_two
 def parallel_training_is_training_on_one_process(crew: Crew) -> None:
-    for block_size in (None, 5):  # of 5 rows: some processes have one block, others two
-        one, many = (Training(group, block_size) for group in (None, crew.group))
+    for block_size, micro in ((None, None), (5, None), (None, 2)):  # of 5 rows: some processes have two blocks
+        one, many = Training(None, block_size), Training(crew.group, block_size, micro)
         start = copy.deepcopy(one.state_dict())
         # A bucket for each parameter: their sums alternate with those of the loss.
         parallel = nn.parallel.DistributedDataParallel(many, process_group=crew.group, bucket_cap_mb=1e-6)

@@ -56,8 +56,8 @@ def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
     """Embeddings `(N, d)` with a graph that holds the activations of one piece of the batch at a time.
 
     The batch is cut into the fewest pieces of at most `size` items, of nearly equal length. Each is embedded and its
-    activations are thrown away; on the way back it is embedded again, with the same random numbers and under the same
-    autocast, and its gradient taken at once, before the next piece.
+    activations are thrown away, but for the last piece; on the way back it is embedded again, with the same random
+    numbers and under the same autocast, and its gradient taken at once, before the next piece.
 
     Random numbers, as for dropout, are drawn piece after piece: both times the same, but not those of one pass over the
     whole batch. Batch norm in training mode normalises each piece over itself; of P pieces each takes every P-th item,
@@ -91,16 +91,13 @@ def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
         return embeddings
 
     number = math.ceil(count / size)
+    parts = [[tensor[start::number] for tensor in _tensors(inputs)] for start in range(number)]
     pieces = [
         # The tensors are arguments of their own, as it is by them that `checkpoint` knows whose random state to keep.
-        checkpoint(
-            embed,
-            *(tensor[start::number] for tensor in _tensors(inputs)),
-            use_reentrant=False,
-            context_fn=lambda: (nullcontext(), again),
-        )
-        for start in range(number)
+        checkpoint(embed, *tensors, use_reentrant=False, context_fn=lambda: (nullcontext(), again))
+        for tensors in parts[:-1]
     ]
+    pieces.append(embed(*parts[-1]))  # the way back begins with it, and is done with it before another comes
     full = count // number  # rows that all pieces have
     in_order = torch.stack([piece[:full] for piece in pieces], dim=1).flatten(0, 1)
     return torch.cat([in_order, *(piece[full:] for piece in pieces)])
