@@ -253,7 +253,9 @@ def test_what_another_left_undone_meanwhile_is_taken_up(
     run: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many, write = tmp_path / "many", embed_shards.write_shard
-    many.mkdir()
+    embed_data(run, str(vectors), many, rows_per_shard=ROWS)
+    for item in (*many.glob("part-*.parquet"), many / module.VECTORS):
+        item.unlink()
     other = ExitStack()
     other.enter_context(embed_shards.claimed(many / "part-00001.parquet"))
 
