@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -216,9 +217,11 @@ def test_killed_processes_leave_whole_shards_and_others_go_on(
             process.join()
         for part in many.glob("part-*.parquet") if many.exists() else ():
             assert pq.read_table(part).num_rows == 50
-    for item in log.iterdir():
-        item.unlink()
+    for item in (*log.iterdir(), *(part for number in range(20) if (part := module.part_path(many, number)).exists())):
+        if item.parent == log or int(item.name[5:10]) % 2:  # so that there is work left
+            item.unlink()
     left = 20 - len(list(many.glob("part-*.parquet")))
+    assert left >= 10
     crew = in_processes([work] * 3)
     for process in crew:
         process.join()
@@ -244,6 +247,26 @@ def test_while_another_writes_a_shard_the_rest_is_written(run: Path, vectors: Pa
             read_vectors(many)
     assert embed_data(run, str(vectors), many)["shards"]["written"] == 1
     assert isinstance(read_vectors(many).embeddings, np.memmap)
+
+
+def test_what_another_left_undone_meanwhile_is_taken_up(
+    run: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, write = tmp_path / "many", embed_shards.write_shard
+    embed_data(run, str(vectors), many, rows_per_shard=ROWS)
+    for item in (*many.glob("part-*.parquet"), many / module.VECTORS):
+        item.unlink()
+    other = ExitStack()
+    other.enter_context(embed_shards.claimed(many / "part-00001.parquet"))
+
+    def ends(folder: Path, manifest: Any, number: int, *rest: Any) -> None:
+        if number == 2:
+            other.close()
+        write(folder, manifest, number, *rest)
+
+    monkeypatch.setattr(embed_shards, "write_shard", ends)
+    done = embed_data(run, str(vectors), many, rows_per_shard=ROWS)["shards"]
+    assert (done["written"], done["missing"]) == (4, 0)
 
 
 def test_other_embeddings_are_refused(run: Path, vectors: Path, tmp_path: Path) -> None:
@@ -317,7 +340,10 @@ def test_what_is_broken_is_said_in_one_sentence(run: Path, vectors: Path, tmp_pa
     assert "must be a shard that trivet embed wrote" in broken(
         lambda folder: pq.write_table(table.replace_schema_metadata({}), folder / part)
     )
-    assert "1000 x 6 numbers in float32" in broken(lambda folder: np.save(folder / module.VECTORS, np.eye(6)))
+    for array in (np.eye(6, dtype=np.float32), np.ones((ITEMS, 6))):
+        assert "1000 x 6 numbers in float32" in broken(
+            lambda folder, array=array: np.save(folder / module.VECTORS, array)
+        )
     for values, sentence in (
         ({"format": 2}, "format 1 or older: got format 2"),
         ({"items": 0}, "counts less than one"),

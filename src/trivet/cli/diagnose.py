@@ -29,8 +29,8 @@ def diagnose(
     embeddings: Annotated[
         list[Path],
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several are shown side by "
-            "side.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; "
+            "several are shown side by side.",
             show_default=False,
             callback=exists,
         ),

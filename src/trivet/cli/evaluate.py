@@ -29,7 +29,8 @@ def evaluate(
         list[Path] | None,
         typer.Argument(
             help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several "
-            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it holds.",
+            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it "
+            "holds.",
             show_default=False,
             callback=exists,
         ),
