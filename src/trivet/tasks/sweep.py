@@ -86,7 +86,7 @@ class Data:
             with shown("reading the data"):
                 splits = load_splits(config, self.root, reporter("reading images"))
             split = chosen_by(splits)
-            if split is None:
+            if split is None or len(splits.evaluation) < 2:
                 raise ValueError(
                     f"a sweep must choose by items that are not tested: there is only {', '.join(splits.evaluation)}; "
                     "set data.folds = 4, which holds out a quarter of the training classes, or give the data a split "
