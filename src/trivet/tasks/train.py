@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, of_length, resolved
 from trivet.training.job import Job, Status, Watch
 from trivet.training.loggers import check_installed
+from trivet.training.narrow import check_width
 from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
@@ -30,6 +32,8 @@ from trivet.training.run_folder import (
     REPORT,
     RunFolder,
 )
+
+log = logging.getLogger("trivet")
 
 
 def train(
@@ -70,6 +74,8 @@ def train(
             splits = load_splits(config, data_root, reporter("reading images"))
             say(splits.found)
         parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
+        if note := check_width(parts):
+            log.warning(note)
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
         run = RunFolder(path)
