@@ -25,9 +25,9 @@ import numpy as np
 import torch
 
 from trivet.documents import parse_toml
-from trivet.tasks.sweep import begin, work
-from trivet.tasks.sweep_settings import Sweep, without_password
-from trivet.tasks.sweep_study import FAILED, PLACE, SURPLUS, open_study
+from trivet.tasks.sweep import Data, Place, begin, work
+from trivet.tasks.sweep_settings import Sweep
+from trivet.tasks.sweep_study import FAILED, PLACE, SURPLUS, TOLD, Outcome, open_study
 from trivet.tasks.train import train
 from trivet.training.choosing import load_splits
 
@@ -59,6 +59,7 @@ map_points = 10
 [sweep]
 trials = {trials}
 heartbeat = 1
+pruning = false
 name = "killed"
 storage = "{storage}"
 [sweep.vary]
@@ -76,7 +77,7 @@ def vectors(path: Path) -> None:
     np.savez(path, embeddings=found, kind=np.array([f"k{label:02d}" for label in labels]))
 
 
-def fork_worker(sweep: Sweep, place: object, log: Path) -> int:
+def fork_worker(sweep: Sweep, place: Place, data: Data, log: Path) -> int:
     """A worker as a process; returns its id."""
     child = os.fork()
     if child:
@@ -84,7 +85,7 @@ def fork_worker(sweep: Sweep, place: object, log: Path) -> int:
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 2)
     try:
-        work(sweep, place, say=lambda text: os.write(handle, f"{text}\n".encode()))  # type: ignore[arg-type]
+        work(sweep, place, data, say=lambda text: os.write(handle, f"{text}\n".encode()) and None)
         os._exit(0)
     except BaseException as error:
         os.write(handle, f"{type(error).__name__}: {error}\n".encode())
@@ -98,20 +99,24 @@ def main() -> None:
         vectors(folder / "x.npz")
         storage = address.replace("trivet@", f"trivet:{QUOTED}@")
         text = SETTINGS.format(folder=folder, trials=TRIALS, storage=storage)
-        sweep, place = begin(Sweep.parse(parse_toml(text), source="benchmark"), folder / "sweep")
+        sweep = Sweep.parse(parse_toml(text), source="benchmark")
+        data = Data(sweep)
+        sweep, place = begin(sweep, folder / "sweep", data)
         assert PASSWORD not in (folder / "sweep" / "sweep.toml").read_text()
         began = time.perf_counter()
-        workers = [fork_worker(sweep, place, folder / "log") for _ in range(WORKERS)]
+        workers = [fork_worker(sweep, place, data, folder / "log") for _ in range(WORKERS)]
         study = open_study(place.url, sweep.config, place.name, make=False)
-        rng, victims, killed = np.random.default_rng(0), [], []
+        rng, killed = np.random.default_rng(0), []
         for victim, after in zip(workers[:KILLED], (4, 8, 12), strict=True):
-            while sum(one.state in ("complete", "pruned", "failed") for one in study.outcomes()) < after:
+            while sum(one.state in TOLD for one in study.outcomes()) < after:
                 time.sleep(0.05)
-            time.sleep(rng.uniform(0, 0.8))
-            before = {one.place for one in study.outcomes() if one.state == "running"}
+            time.sleep(rng.uniform(0, 0.5))
+            while sum(one.state == "running" for one in study.outcomes()) < WORKERS - len(
+                killed
+            ):  # it has a trial, too
+                time.sleep(0.01)
             os.kill(victim, signal.SIGKILL)
             os.waitpid(victim, 0)
-            victims.append(sorted(before))
             killed.append(round(time.perf_counter() - began, 2))
         codes = [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers[KILLED:]]
         seconds = time.perf_counter() - began
@@ -141,17 +146,16 @@ def main() -> None:
             "seconds": round(seconds, 1),
         }
         print(json.dumps(result, indent=1))
-        print((folder / "log").read_text()[-2000:], without_password(place.url))
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def trained_alone(sweep: Sweep, one: object, folder: Path) -> bool:
+def trained_alone(sweep: Sweep, one: Outcome, folder: Path) -> bool:
     """Whether the runs of a trial, trained from their first step, come to what was told, to the last bit."""
-    for run in one.runs:  # type: ignore[attr-defined]
-        config = sweep.run(one.values, seed=run["seed"], fold=run["fold"])  # type: ignore[attr-defined]
+    for run in one.runs:
+        config = sweep.run(one.values, seed=run["seed"], fold=run["fold"])
         splits = load_splits(config, None)
         splits = replace(splits, evaluation={"validation": splits.evaluation["validation"]})
-        record = train(config, folder / f"alone-{one.place}", splits=splits)  # type: ignore[attr-defined]
+        record = train(config, folder / f"alone-{one.place}", splits=splits)
         looks = record["choosing"]["looks"] if record["choosing"] else []
         if looks[-1]["value"] != run["value"]:
             return False

@@ -18,6 +18,7 @@ from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
 from trivet.rows import RowLoss
+from trivet.tasks.sweep_settings import SweepConfig
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
@@ -42,6 +43,11 @@ LOSS = """## [loss]
 `name` chooses the loss: one of those below, or one of your own, see [strategies.md](strategies.md#your-own).
 Other keys are the arguments of its constructor. These are shared; what they do is described in
 [strategies.md](strategies.md):
+"""
+
+SWEEP = """## [sweep]
+
+For `trivet sweep` only, see [sweeps.md](sweeps.md).
 """
 
 TEXTS = "A pretrained network of texts has these too, see [texts.md](texts.md)."
@@ -80,6 +86,8 @@ def kind(field: FieldInfo) -> str:
     for name, word in names.items():
         if text == name:
             return word
+    if text.startswith("dict["):
+        return "section"
     if "tuple" in text:
         return "list"
     if "dict" in text:
@@ -123,6 +131,7 @@ def settings() -> str:
         if name == "model":
             parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
     parts.append(losses())
+    parts.append(f"{SWEEP}\n{table(SweepConfig)}\n")
     return "\n".join(parts)
 
 

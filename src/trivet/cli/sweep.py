@@ -62,6 +62,7 @@ def sweep(
         if "://" not in join:
             refuse(context, f"{join} is the folder of one sweep", "study")
         settings, place = task.join(join, output, study)
+        data = task.Data(settings, data_root)
     else:
         if config is None:
             raise ValueError(
@@ -70,8 +71,10 @@ def sweep(
         refuse(context, "a new sweep is named by sweep.name", "study")
         folder = output or Path("sweeps") / config.stem
         check_folder(context, folder, INSIDE, kept=("sweep.toml",))
-        settings, place = task.begin(Sweep.read(config, set or ()), folder, say=told)
-    record = task.work(settings, place, data_root=data_root, command=command_line(), say=told)
+        settings = Sweep.read(config, set or ())
+        data = task.Data(settings, data_root)
+        settings, place = task.begin(settings, folder, data, say=told)
+    record = task.work(settings, place, data, command=command_line(), say=told)
     if json:
         print_json(
             {name: part for name, part in record.items() if name != "best_settings"} | _files(record, place.folder)

@@ -1,7 +1,7 @@
 """`trivet sweep`: tries settings, chooses the best by items that are not tested, and tests that one once.
 
 Every worker does the same: it claims a trial of the study, trains its runs and tells what they came to, until all
-trials are told. The first one that then finds the folder free trains the best settings, tests them and writes the result.
+trials are told. The first that then finds the folder free trains the best settings, tests them and writes the result.
 """
 
 from __future__ import annotations
@@ -55,14 +55,56 @@ class Place:
     name: str
 
 
-def begin(sweep: Sweep, folder: Path, *, say: Say = print) -> tuple[Sweep, Place]:
+class Data:
+    """The data of a sweep, read once; of each run only what trials are compared by is measured.
+
+    Args:
+        root: where data sets lie, see `trivet.data.find_root`.
+    """
+
+    def __init__(self, sweep: Sweep, root: Path | None = None) -> None:
+        self._sweep, self.root = sweep, root
+        self._known: dict[str, Splits] = {}
+
+    def check(self) -> None:
+        """Check that each value fits the data, before the first trial.
+
+        Raises:
+            ValueError: if one does not, the data cannot be used, or there is nothing to choose by.
+        """
+        self._sweep.check_data(self.of(self._sweep.run(self._sweep.first, fold=self._sweep.folds[0])))
+
+    def of(self, config: RunConfig) -> Splits:
+        """The data of a run."""
+        config = resolved(config)
+        read = [config.data.model_dump(mode="json")]
+        read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
+        key = json.dumps(read, sort_keys=True)
+        if key not in self._known:
+            if len(self._known) > len(self._sweep.folds):  # how items are shown varies, too
+                self._known.clear()
+            with shown("reading the data"):
+                splits = load_splits(config, self.root, reporter("reading images"))
+            split = chosen_by(splits)
+            if split is None or len(splits.evaluation) < 2:
+                raise ValueError(
+                    f"a sweep must choose by items that are not tested: there is only {', '.join(splits.evaluation)}; "
+                    "set data.folds = 4, which holds out a quarter of the training classes, or give the data a split "
+                    "val."
+                )
+            self._known[key] = replace(splits, evaluation={split: splits.evaluation[split]})
+        return self._known[key]
+
+
+def begin(sweep: Sweep, folder: Path, data: Data, *, say: Say = print) -> tuple[Sweep, Place]:
     """Make the folder and the study of a sweep, or find those that the same settings made before.
 
     Returns:
         The settings as they are in the folder, and where the study is.
 
     Raises:
-        ValueError: if the folder holds something else, or the storage a study of this name with other settings.
+        ValueError: as `Data.check`, and if the folder holds something else, or the storage a study of this name with
+            other settings.
     """
     text = sweep.to_toml()
     place = _place(folder, sweep.config.storage, sweep.config.name)
@@ -71,9 +113,10 @@ def begin(sweep: Sweep, folder: Path, *, say: Say = print) -> tuple[Sweep, Place
         _check_same(text, file.read_text(encoding="utf-8"), str(folder))
     elif folder.exists() and any(not item.name.startswith((".", STUDY)) for item in folder.iterdir()):
         raise ValueError(f"the folder of a sweep must be new: {folder} holds something else; choose another --output.")
-    folder.mkdir(parents=True, exist_ok=True)
-    study = open_study(place.url, sweep.config, place.name, make=True)
-    with within_reach(place.url):
+    data.check()
+    if sweep.config.storage is None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with within_reach(place.url), open_study(place.url, sweep.config, place.name, make=True) as study:
         if "sweep" in study.whole:
             _check_same(text, study.whole["sweep"], f"the study {place.name} in {without_password(place.url)}")
         elif study.outcomes():
@@ -120,42 +163,37 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Plac
     )
 
 
-def work(
-    sweep: Sweep, place: Place, *, data_root: Path | None = None, command: str = "", say: Say = print
-) -> SweepRecord:
+def work(sweep: Sweep, place: Place, data: Data, *, command: str = "", say: Say = print) -> SweepRecord:
     """Work on the trials of a sweep until all are told, then write the result; returns its record.
 
     Its status is "finished"; "interrupted" where this worker was asked to end; "waiting" where another worker writes
     the result, or the sweep began in another folder; and "failed" where no trial has a value.
 
     Args:
-        data_root: where data sets lie, see `trivet.data.find_root`.
         command: what was typed, for the records.
         say: called with a sentence for each trial that is told.
 
     Raises:
-        ValueError: if the data cannot be used, have nothing to choose by, or the storage is out of reach.
+        ValueError: as `Data.check`, and if the storage is out of reach.
         OSError: if a folder cannot be written.
     """
-    worker = Worker(sweep, place, data_root=data_root, command=without_password(command), say=say)
-    with within_reach(place.url):
-        return worker.work()
+    with within_reach(place.url), open_study(place.url, sweep.config, place.name, make=False) as study:
+        return Worker(sweep, place, study, data, command=without_password(command), say=say).work()
 
 
 class Worker:
     """What one process does for a sweep; see `work`."""
 
-    def __init__(self, sweep: Sweep, place: Place, *, data_root: Path | None, command: str, say: Say) -> None:
+    def __init__(self, sweep: Sweep, place: Place, study: Study, data: Data, *, command: str, say: Say) -> None:
         self._sweep, self._folder, self._url = sweep, place.folder, place.url
-        self._data_root, self._command, self._say = data_root, command, say
-        self._study = open_study(place.url, sweep.config, place.name, make=False)
+        self._data, self._command, self._say = data, command, say
+        self._study = study
         self._grid = _grid(sweep)
-        self._data: dict[str, Splits] = {}
 
     def work(self) -> SweepRecord:
         status: Literal["finished", "interrupted"] = "finished"
         try:
-            self._check_data()
+            self._data.check()
             while not self._study.over():
                 self._study.revive()
                 attempt = self._study.claim(self._grid)
@@ -167,32 +205,6 @@ class Worker:
         except KeyboardInterrupt:
             status = "interrupted"
         return self._conclude(status)
-
-    def _check_data(self) -> None:
-        """Read the data, and check that each value fits them: before the first trial."""
-        first = self._sweep.run(self._sweep.first, fold=self._sweep.folds[0])
-        self._sweep.check_data(self._splits(first))
-
-    def _splits(self, config: RunConfig) -> Splits:
-        """The data of a run, of which only what trials are compared by is measured."""
-        config = resolved(config)
-        read = [config.data.model_dump(mode="json")]
-        read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
-        key = json.dumps(read, sort_keys=True)
-        if key not in self._data:
-            if len(self._data) > len(self._sweep.folds):  # how items are shown varies, too
-                self._data.clear()
-            with shown("reading the data"):
-                splits = load_splits(config, self._data_root, reporter("reading images"))
-            split = chosen_by(splits)
-            if split is None:
-                raise ValueError(
-                    f"a sweep must choose by items that are not tested: there is only {', '.join(splits.evaluation)}; "
-                    "set data.folds = 4, which holds out a quarter of the training classes, or give the data a split "
-                    "val."
-                )
-            self._data[key] = replace(splits, evaluation={split: splits.evaluation[split]})
-        return self._data[key]
 
     def _try(self, attempt: Attempt) -> None:
         """Train the runs of a trial, and tell what they came to."""
@@ -249,17 +261,17 @@ class Worker:
     def _train(self, config: RunConfig, path: Path, attempt: Attempt, number: int) -> RunRecord:
         """The record of a run: finished before, gone on with, or begun."""
         watch = _watch(config, attempt, number, pruning=self._sweep.config.pruning)
-        splits = self._splits(config)
+        splits = self._data.of(config)
         run, whole = RunFolder(path), resolved(config).to_toml()
         while True:
             try:
                 if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != whole:
-                    return train(config, path, force=True, data_root=self._data_root, command=self._command,
+                    return train(config, path, force=True, data_root=self._data.root, command=self._command,
                                  progress=True, splits=splits, watch=watch)  # fmt: skip
                 record = run.record()
                 if record is not None and record["status"] == "finished":
                     return record
-                return resume(path, data_root=self._data_root, command=self._command, progress=True, splits=splits,
+                return resume(path, data_root=self._data.root, command=self._command, progress=True, splits=splits,
                               watch=watch)  # fmt: skip
             except InUseError:  # a worker that was taken for dead is not; it ends at its next look
                 time.sleep(POLL)
@@ -301,11 +313,11 @@ class Worker:
         path = self._folder / BEST
         if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != config.to_toml():
             self._say(f"training the best settings, {BEST_SETTINGS}, to test them")
-            return train(config, path, force=True, data_root=self._data_root, command=self._command, progress=True)
+            return train(config, path, force=True, data_root=self._data.root, command=self._command, progress=True)
         record = RunFolder(path).record()
         if record is not None and record["status"] in ("finished", "stopped"):
             return record
-        return resume(path, data_root=self._data_root, command=self._command, progress=True)
+        return resume(path, data_root=self._data.root, command=self._command, progress=True)
 
     def _record(self, status: str, tested: RunRecord | None) -> SweepRecord:
         return make_record(

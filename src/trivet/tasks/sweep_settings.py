@@ -239,6 +239,7 @@ class Sweep:
                 f"{source}: [sweep]: folds must be at most data.folds: got {self.config.folds} of {folds or 'none'}; "
                 f"set data.folds = {max(4, self.config.folds)}."
             )
+        self._check_measure(source)
         networks = []
         for said, values in self._single():
             try:
@@ -248,6 +249,15 @@ class Sweep:
                     check_before_data(config)
             except ValueError as error:
                 raise ValueError(f"{source}: {said} {str(error).removeprefix('a trial: ')}") from None
+
+    def _check_measure(self, source: str) -> None:
+        k = self.settings(self.first).get("evaluation", {}).get("k", RunConfig.model_fields["evaluation"].default.k)
+        if isinstance(k, list | tuple) and all(isinstance(one, int) for one in k):  # else that is said of them
+            known = [name for name in standard(k) if name not in CLUSTERING]
+            try:
+                check_name(self.measure, known, name="sweep.measure")
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}") from None
 
     def check_data(self, splits: Splits) -> None:
         """Check that batches can be made of these data with each value.
@@ -265,9 +275,10 @@ class Sweep:
                 raise ValueError(f"{said} {error}") from None
 
     def _single(self) -> Iterator[tuple[str, dict[str, Value]]]:
-        """Where the checks are: each value of a setting once, and the first of all others."""
+        """What is checked, and the settings of it: the first value of each setting, then each value of one."""
+        yield "sweep.vary: with the first value of each:", self.first
         for key, varied in self.config.vary.items():
-            for value in tried(varied):
+            for value in tried(varied)[1:]:
                 yield f"sweep.vary: with {key} = {_text(value)}:", self.first | {key: value}
 
     @property
@@ -330,10 +341,7 @@ class Sweep:
             whole["seed"] = seed
         if fold is not None:
             put(whole, "data.fold", fold)
-        config = RunConfig.parse(whole, source="a trial")
-        known = [name for name in standard(config.evaluation.k) if name not in CLUSTERING]
-        check_name(self.measure, known, name="sweep.measure")
-        return config
+        return RunConfig.parse(whole, source="a trial")
 
     def best(self, values: Mapping[str, Value]) -> RunConfig:
         """The settings to train with: on all training classes, unless a step is to be chosen by some of them."""

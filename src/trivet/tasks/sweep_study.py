@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from trivet.extras import load
 from trivet.tasks.sweep_settings import Range, SweepConfig, Value, Varied, without_password
@@ -66,7 +66,7 @@ class Outcome:
 
 
 class Study:
-    """A study in a database.
+    """A study in a database. After `with` its connections are closed.
 
     Args:
         storage, study: of optuna.
@@ -79,6 +79,12 @@ class Study:
         self._storage, self._study, self._lock = storage, study, lock
         self.config = config
         self.whole: dict[str, Any] = dict(study.user_attrs.get(WHOLE, {}))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _close(self._storage)
 
     @property
     def name(self) -> str:
@@ -314,13 +320,15 @@ def described(url: str, name: str | None) -> dict[str, Any]:
     Raises:
         ValueError: as `open_study`, and if the study is none of a sweep.
     """
-    _, study = _opened(url, name, SweepConfig.model_fields["heartbeat"].default, make=False)
-    if WHOLE not in study.user_attrs:
+    storage, study = _opened(url, name, SweepConfig.model_fields["heartbeat"].default, make=False)
+    found, name = study.user_attrs.get(WHOLE), study.study_name
+    _close(storage)
+    if found is None:
         raise ValueError(
-            f"a study to join must be one that trivet sweep began: {study.study_name} in {without_password(url)} is "
+            f"a study to join must be one that trivet sweep began: {name} in {without_password(url)} is "
             "none; give another --study."
         )
-    return {**study.user_attrs[WHOLE], "name": study.study_name}
+    return {**found, "name": name}
 
 
 @contextmanager
@@ -344,11 +352,20 @@ def _opened(url: str, name: str | None, heartbeat: int, *, make: bool) -> tuple[
     optuna = _optuna()
     with within_reach(url):
         storage = _storage(url, heartbeat, make=make)
-        if make:
-            study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-        else:
-            study = optuna.load_study(study_name=_known(storage, name, url), storage=storage)
+        try:
+            if make:
+                study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+            else:
+                study = optuna.load_study(study_name=_known(storage, name, url), storage=storage)
+        except BaseException:
+            _close(storage)
+            raise
     return storage, study
+
+
+def _close(storage: Any) -> None:
+    storage.remove_session()
+    storage.engine.dispose()
 
 
 def _known(storage: Any, name: str | None, url: str) -> str:

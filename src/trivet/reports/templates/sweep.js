@@ -3,6 +3,11 @@
   "use strict";
   const { axis, label, layout, draw } = Plots;
   const { parallel, history } = Page.data;
+  // The name of a setting under that of its section.
+  const lines = (name) => {
+    const at = name.lastIndexOf(".") + 1;
+    return at ? `${label(name.slice(0, at), 16)}<br>${label(name.slice(at), 16)}` : label(name, 16);
+  };
   if (parallel) {
     const last = parallel.axes.length - 1;
     const traces = parallel.lines.map(({ trial, value, best, height, y, texts }) => ({
@@ -14,7 +19,7 @@
     const annotations = parallel.axes.flatMap(({ ticks }, k) => ticks.map(([y, text]) => ({
       x: k, y, text: label(text, 18), showarrow: false, xanchor: k === last ? "right" : "left", xshift: k === last ? -8 : 8, yshift: 8, font: { size: 11, color: "#5b6675" },
     })));
-    const names = { tickmode: "array", tickvals: parallel.axes.map((_, k) => k), ticktext: parallel.axes.map(({ name }) => label(name, 30)), range: [-0.15, last + 0.15], showgrid: false };
+    const names = { tickmode: "array", tickangle: 0, tickvals: parallel.axes.map((_, k) => k), ticktext: parallel.axes.map(({ name }) => lines(name)), range: [-0.15, last + 0.15], showgrid: false };
     draw(document.getElementById("parallel-plot"), traces, layout({
       xaxis: axis("", names), yaxis: axis("", { visible: false, range: [-0.06, 1.12] }), shapes, annotations, showlegend: false, hovermode: "closest",
     }));
