@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from trivet.batching import BatchPlan
@@ -23,10 +26,15 @@ from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.signals import ending_signals
 from trivet.training.average import decay_at, update_average
+from trivet.training.batch_norm import WholeBatchNorm, normalises_batches
 from trivet.training.config import TrainingConfig
 from trivet.training.optimizer import make_optimizer, move_optimizer
 from trivet.training.precision import Precision, device_of
 from trivet.training.schedule import rate_factor
+from trivet.training.world import World, lost_peers
+
+AGAIN = 2.0  # seconds within which a second signal is the first one once more: from a terminal, and from a launcher
+RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
 
 
 class Batches(IterableDataset[tuple[Tensor, ...]]):
@@ -34,6 +42,8 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
 
     Args:
         fine: a level inside the classes of `level`; its labels then follow as a third tensor.
+        world: the processes that share each batch: this one makes its part of the images, the same ones as one process
+            would make, and the labels of all.
     """
 
     def __init__(
@@ -47,8 +57,10 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         start: int,
         steps: int,
         fine: str | None = None,
+        world: World | None = None,
     ) -> None:
         self.dataset, self.batches, self.augment = dataset, batches, augment
+        self._part = (lambda count: slice(0, count)) if world is None else world.part
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
 
@@ -57,11 +69,12 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
+            part = self._part(len(index))
             if self.augment is None:
-                images = self.dataset.inputs.batch(index)
+                images = self.dataset.inputs.batch(index[part])
             else:
                 generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
-                images = self.augment(self.dataset.inputs, index, generator)
+                images = self.augment(self.dataset.inputs, index, generator)[part]
             yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
 
 
@@ -89,6 +102,7 @@ class Task:
         monitor: sees each batch; None for none.
         average: a copy of the model that becomes the moving average of its weights; None for none.
         since: the step at which the optimiser began, from which the warm-up counts.
+        world: the processes that train together; None for this one alone.
     """
 
     def __init__(
@@ -102,6 +116,7 @@ class Task:
         monitor: CollapseMonitor | None = None,
         average: Embedder | None = None,
         since: int = 0,
+        world: World | None = None,
     ) -> None:
         self.model, self.loss, self.config, self.seed = model, loss, config, seed
         self.after_step, self.monitor, self.average, self.since = after_step, monitor, average, since
@@ -111,6 +126,8 @@ class Task:
         self.device = device_of(config.accelerator)
         self.precision = Precision(config.precision, self.device)
         self.optimizer = make_optimizer(model, loss, config)
+        self.world = world
+        self._spread: nn.Module | None = None
 
     @property
     def value(self) -> float:
@@ -129,18 +146,11 @@ class Task:
         """
         inputs, labels, *fine = batch
         self.begin_step()
-        with self.precision.autocast():
-            embeddings: Tensor = self.model(inputs)
-        try:
-            value: Tensor = self.loss(embeddings, labels)
-        except ValueError as error:
-            if torch.isfinite(embeddings).all():
-                raise
-            raise NotFiniteError(*error.args) from None
+        value, embeddings = (self.evaluate if self._spread is None else self._spread)(inputs, labels)
         self._value = value.detach()
         if self.monitor is not None:
             self.events = self.monitor.update(
-                embeddings.detach(),
+                embeddings,
                 labels,
                 self._value,
                 fine=fine[0] if fine else None,
@@ -154,10 +164,38 @@ class Task:
         self.step += 1
         self.after_step()
 
+    def evaluate(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and its embeddings `(N, d)` without a graph.
+
+        Args:
+            inputs: `(N, ...)`, or of several processes the part of this one.
+            labels: `(N,)`.
+
+        Raises:
+            NotFiniteError: if the loss refuses embeddings that are not finite.
+        """
+        with self.precision.autocast(), self._whole_batch_norm():
+            embeddings: Tensor = self.model(inputs)
+        if self.world is not None:
+            embeddings = self.world.whole(embeddings.float(), len(labels))
+        try:
+            value: Tensor = self.loss(embeddings, labels)
+        except ValueError as error:
+            if torch.isfinite(embeddings).all():
+                raise
+            raise NotFiniteError(*error.args) from None
+        return value, embeddings.detach()
+
+    def _whole_batch_norm(self) -> AbstractContextManager[object]:
+        """The context in which batch norm is over the batch of all processes."""
+        together = self.world is not None and normalises_batches(self.model)
+        return WholeBatchNorm() if together else nullcontext()
+
     def begin_step(self) -> None:
         """Seed the step, set its learning rates, and forget the last gradient."""
         # Dropout and the like draw from the global generator: seeded by the step, they are the same after a resume.
-        seed = step_seed(self.seed, self.step, 2)
+        stream = 2 if self.world is None or self.world.main else RANK_STREAM + self.world.rank
+        seed = step_seed(self.seed, self.step, stream)
         if self.device.type == "cpu":
             torch.default_generator.manual_seed(seed)  # seeding all devices takes a tenth of a small network's step
         else:
@@ -168,11 +206,19 @@ class Task:
         self.optimizer.zero_grad()
 
     def move(self, device: torch.device) -> None:
-        """Bring all that is trained to a device."""
+        """Bring all that is trained to a device; gradients are not added up there yet."""
+        self._spread = None
         for module in (self.model, self.loss, self.average):
             if module is not None:
                 module.to(device)
         move_optimizer(self.optimizer, device)
+
+    def spread(self) -> None:
+        """Let the gradients of all processes be added up from now on, and begin with the weights of the main one."""
+        if self.world is not None:
+            self._spread = DistributedDataParallel(
+                _Evaluation(self), broadcast_buffers=False, find_unused_parameters=True
+            )
 
     def _active(self) -> float:
         assert self.loss.last is not None
@@ -192,29 +238,47 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
     on_gpu = task.device.type == "cuda"
     loader = DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=on_gpu)
     task.should_stop = False
-    with _Signals(task) as signals:
+    with _Signals(task) as signals, lost_peers() if task.world is not None else nullcontext():
         task.move(task.device)
+        task.spread()
         try:
+            stop = signals.stop()
             for batch in loader:
-                if not task.should_stop:  # a signal before the first step
+                if task.world is None:
+                    stop = signals.stop()  # one may have come while the batch was made
+                if not stop:
                     task.train_on([part.to(task.device, non_blocking=on_gpu) for part in batch])
-                if task.should_stop:
+                    stop = signals.stop()
+                if stop:
                     break
         finally:
             task.move(torch.device("cpu"))
     return not signals.came
 
 
+class _Evaluation(nn.Module):
+    """What `Task.evaluate` does, as a module with all that learns."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.model, self.loss = task.model, task.loss
+        self._evaluate = task.evaluate
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return self._evaluate(inputs, labels)
+
+
 class _Signals:
     """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress.
 
     Attributes:
-        came: whether one has come.
+        came: whether one has come, to this process or to another.
     """
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self.came = False
+        self._since = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -226,7 +290,16 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def stop(self) -> bool:
+        """Whether to end here; every process must ask, and all get the same answer."""
+        task = self._task
+        if task.world is not None:
+            task.should_stop, self.came = task.world.agree(task.should_stop, self.came)
+        return task.should_stop
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.came:
+        if self.came and (self._task.world is None or time.monotonic() - self._since > AGAIN):
             raise KeyboardInterrupt
+        if not self.came:
+            self._since = time.monotonic()
         self.came = self._task.should_stop = True
