@@ -53,7 +53,9 @@ def member_of(environment: Mapping[str, str]) -> Member | None:
                     f"started, but {name} is not set; start them with torchrun, or set training.devices."
                 )
         rank = _number(environment, "RANK")
-        return Member(rank, size, _number(environment, "LOCAL_RANK", rank), _number(environment, "LOCAL_WORLD_SIZE", size))
+        return Member(
+            rank, size, _number(environment, "LOCAL_RANK", rank), _number(environment, "LOCAL_WORLD_SIZE", size)
+        )
     for names, least in ((COUNTS, 2), (RANKS, 1)):
         for name in names:
             if _number(environment, name) >= least:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import shutil
 import os
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,8 @@ def resume(
             nodes: where it goes on; see `of_length`.
 
     Raises:
-        ValueError, OSError, LostError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
+        ValueError, OSError, LostError: as `train`; also if the folder holds no run, or a repair is asked for that
+            cannot be made.
     """
     run = RunFolder.open(path) if _first() else RunFolder(path)
     config = of_length(run.given(), changes)

@@ -80,8 +80,8 @@ class TrainingConfig(Config):
     devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
         description="How many processes train together, each on a GPU of its own, or on the CPU, where there is none; "
-        "auto: one for each GPU. Each has its part of every batch, and the network becomes that of one process with all "
-        "of it. Those of torchrun need no such number.",
+        "auto: one for each GPU. Each has its part of every batch, and the network becomes that of one process with "
+        "all of it. Those of torchrun need no such number.",
     )
     nodes: int = Field(
         1, ge=1, description="Machines, with as many devices each; several need torchrun, started on each of them."

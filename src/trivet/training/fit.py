@@ -8,10 +8,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -216,9 +217,9 @@ class Task:
     def spread(self) -> None:
         """Let the gradients of all processes be added up from now on, and begin with the weights of the main one."""
         if self.world is not None:
-            self._spread = DistributedDataParallel(
-                _Evaluation(self), broadcast_buffers=False, find_unused_parameters=True
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of a new name for what is not to be done
+                self._spread = DistributedDataParallel(_Evaluation(self), broadcast_buffers=False)
 
     def _active(self) -> float:
         assert self.loss.last is not None
@@ -257,29 +258,53 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
 
 
 class _Evaluation(nn.Module):
-    """What `Task.evaluate` does, as a module with all that learns."""
+    """What `Task.evaluate` does, as a module with all that learns.
+
+    DistributedDataParallel waits for the gradient of every parameter, and looks for those without one, on request, in
+    every step. They are looked for in the first one here, and get one that the optimiser does not see.
+    """
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.model, self.loss = task.model, task.loss
-        self._evaluate = task.evaluate
+        self._evaluate, self._optimizer = task.evaluate, task.optimizer
+        self._unused: list[nn.Parameter] | None = None
 
     def forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return self._evaluate(inputs, labels)
+        value, embeddings = self._evaluate(inputs, labels)
+        if self._unused is None:
+            used = _reached(value)
+            self._unused = [one for one in self.parameters() if one.requires_grad and id(one) not in used]
+            if self._unused:
+                self._optimizer.register_step_pre_hook(self._forget)
+        for parameter in self._unused:
+            value = value + 0 * parameter.sum()
+        return value, embeddings
+
+    def _forget(self, *_: object) -> None:
+        for parameter in self._unused or ():
+            parameter.grad = None
+
+
+def _reached(value: Tensor) -> set[int]:
+    """The ids of the parameters that a value depends on."""
+    found, seen, left = set(), set(), [value.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.add(id(getattr(node, "variable", None)))
+            left += [after for after, _ in node.next_functions]
+    return found
 
 
 class _Signals:
-    """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress.
-
-    Attributes:
-        came: whether one has come, to this process or to another.
-    """
+    """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self.came = False
-        self._since = 0.0
-        self._before: dict[int, Any] = {}
+        self._own: float | None = None  # when one came to this process
+        self._others = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -290,16 +315,21 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def came(self) -> bool:
+        """Whether one has come, to this process or, as far as is known, to another."""
+        return self._others or self._own is not None
+
     def stop(self) -> bool:
         """Whether to end here; every process must ask, and all get the same answer."""
         task = self._task
-        if task.world is not None:
-            task.should_stop, self.came = task.world.agree(task.should_stop, self.came)
-        return task.should_stop
+        if task.world is None:
+            return self.came or task.should_stop
+        stop, self._others = task.world.agree(self.came or task.should_stop, self.came)
+        return stop
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.came and (self._task.world is None or time.monotonic() - self._since > AGAIN):
+        if self._own is None:
+            self._own = time.monotonic()
+        elif self._task.world is None or time.monotonic() - self._own > AGAIN:
             raise KeyboardInterrupt
-        if not self.came:
-            self._since = time.monotonic()
-        self.came = self._task.should_stop = True

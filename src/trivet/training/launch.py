@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as processes
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
 from trivet.signals import LostError, Member, ending_signals, member_of
 from trivet.terminal import prepare
@@ -31,7 +31,7 @@ ADDRESS = "127.0.0.1"
 GRACE = 10  # seconds until processes that another has left are asked to end, and as many until they are made to
 FIRST = 3.0  # seconds without a sign of life, where it is known that some process is gone, or has failed
 log = logging.getLogger("trivet")
-_parents: list[dist.Store] = []  # where a process that was started here leaves a note for the one that started it
+_parents: list[TCPStore] = []  # where a process that was started here leaves a note for the one that started it
 
 
 def processes_to_start(config: RunConfig) -> int:
@@ -70,8 +70,8 @@ def processes_to_start(config: RunConfig) -> int:
         )
     if config.batch.batch_size < size:
         raise ValueError(
-            f"a batch must have an item for each process: got {config.batch.batch_size} items for {size} processes; use "
-            "fewer, or a larger batch."
+            f"a batch must have an item for each process: got {config.batch.batch_size} items for {size} processes; "
+            "use fewer, or a larger batch."
         )
     return devices if member is None else 1
 
@@ -88,10 +88,10 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
         LostError: if one was killed, or has lost another.
         ValueError, OSError, KeyboardInterrupt: as the main process, or else another, raised it.
     """
-    store = dist.TCPStore(ADDRESS, 0, is_master=True, wait_for_workers=False)
+    store = TCPStore(ADDRESS, 0, is_master=True, wait_for_workers=False)
     threads = max(1, (os.cpu_count() or 1) // size)
     with _environment({"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": _loopback()}):
-        begun = processes.start_processes(
+        begun = start_processes(  # type: ignore[no-untyped-call]
             _process, (size, store.port, action), nprocs=size, join=False, start_method="spawn"
         )
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends processes is said here
@@ -99,7 +99,7 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
         try:
             while not begun.join(grace_period=GRACE):
                 pass
-        except (processes.ProcessExitedException, processes.ProcessRaisedException):
+        except (ProcessExitedException, ProcessRaisedException):
             pass
     notes = {rank: json.loads(store.get(f"{rank}")) for rank in range(size) if store.check([f"{rank}"])}
     killed = {rank: -process.exitcode for rank, process in enumerate(begun.processes) if (process.exitcode or 0) < 0}
@@ -126,7 +126,7 @@ def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> 
     for number in ending_signals():
         signal.signal(number, _interrupt)
     prepare()
-    _parents.append(dist.TCPStore(ADDRESS, port, is_master=False))
+    _parents.append(TCPStore(ADDRESS, port, is_master=False))
     try:
         action()
     except SystemExit:

@@ -1,4 +1,4 @@
-"""The processes that train one network together: how they meet, what they exchange, and how one learns of another's end.
+"""The processes that train one network: how they meet, what they exchange, and how one learns of another's end.
 
 Each process embeds its part of every batch; all see the embeddings of the whole of it. The main process, of rank 0,
 decides and writes. torch.distributed carries what they exchange: between GPUs by NCCL, all else by Gloo.
@@ -11,9 +11,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -85,7 +86,7 @@ class World:
         parts = parts_of(count, self.size)
         all_rows = gather_rows(own.detach(), [part.stop - part.start for part in parts])
         if own.requires_grad:
-            own.register_hook(lambda gradient: gradient * self.size)
+            own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
         mine = parts[self.rank]
         return torch.cat([all_rows[: mine.start], own, all_rows[mine.stop :]])
 
@@ -169,7 +170,7 @@ def parts_of(count: int, size: int) -> list[slice]:
             "or a larger batch."
         )
     bounds = [rank * count // size for rank in range(size + 1)]
-    return [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+    return [slice(*pair) for pair in pairwise(bounds)]
 
 
 def noted(error: BaseException) -> dict[str, Any]:
@@ -271,18 +272,18 @@ def join(member: Member, device: torch.device, act: Callable[[str], None]) -> Wo
     if device.type == "cuda":
         torch.cuda.set_device(member.local_rank)
     try:
-        store, rank, size = next(iter(dist.rendezvous("env://", timeout=MEETING)))
+        met = dist.rendezvous("env://", timeout=MEETING)  # type: ignore[attr-defined]
+        store, rank, size = next(iter(met))
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        group = dist.PrefixStore("group", store)
+        group = dist.PrefixStore("group", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=ENDLESS)
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"all {member.size} processes must meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: "
             f"{' '.join(str(error).split())[:300].rstrip('.')}; start all of them by one torchrun."
         ) from None
-    world = World(rank, size, dist.PrefixStore("trivet", store))
-    world.watch = Watch(rank, size, dist.PrefixStore("trivet", store.clone()), act)
+    notes, own_notes = (dist.PrefixStore("trivet", one) for one in (store, store.clone()))  # type: ignore[attr-defined]
+    world = World(rank, size, notes)
+    world.watch = Watch(rank, size, own_notes, act)
     world.agree(False)
     return world
-
-
