@@ -39,18 +39,17 @@ from trivet.training.run_folder import RunFolder
 LOSSES: dict[str, dict[str, Any]] = {
     "triplet": {"name": "triplet", "margin": 0.2, "negatives": "semihard"},
     "margin": {"name": "margin", "margin": 0.2, "negatives": "distance-weighted"},
-    "multi-similarity": {"name": "multi-similarity", "threshold": 0.5},
+    "multi-similarity": {"name": "multi-similarity"},
 }
 POSITIVES = ("random", "easy")
 RECALL = "recall@1"
+OfLoss = dict[str, dict[str, float]]  # loss -> settings that depend on how near the items of the data lie
 
 
-def settings(file: Path, changes: list[str], loss: str, positives: str, seed: int, beta: float) -> RunConfig:
+def settings(file: Path, changes: list[str], loss: str, positives: str, seed: int, of_loss: OfLoss) -> RunConfig:
     """The settings of one run."""
     values = tomllib.loads(file.read_text())
-    values |= {"loss": LOSSES[loss] | {"positives": positives}, "seed": seed}
-    if loss == "margin":
-        values["loss"]["beta"] = beta
+    values |= {"loss": LOSSES[loss] | of_loss.get(loss, {}) | {"positives": positives}, "seed": seed}
     values.pop("choosing", None)
     values["data"].pop("folds", None)
     return resolved(RunConfig.parse(overridden(values, changes), source=str(file)))
@@ -118,8 +117,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
     parser.add_argument("--beta", type=float, default=1.2, help="of the margin loss at the start")
+    parser.add_argument("--threshold", type=float, default=0.5, help="of the multi-similarity loss")
     parser.add_argument("--kill", action="store_true", help="also kill and resume")
     given = parser.parse_args()
+    of_loss: OfLoss = {"margin": {"beta": given.beta}, "multi-similarity": {"threshold": given.threshold}}
     found: dict[str, Any] = {"settings": given.settings.name, "runs": {}, "killed": {}}
     given.runs.mkdir(parents=True, exist_ok=True)
     output = Path(__file__).parent / "results" / f"fine_tuning_{given.settings.stem}.json"
@@ -127,14 +128,14 @@ def main() -> None:
         for loss in given.losses:
             for positives in POSITIVES:
                 name = f"{loss}-{positives}-{seed}"
-                config = settings(given.settings, given.set, loss, positives, seed, given.beta)
+                config = settings(given.settings, given.set, loss, positives, seed, of_loss)
                 record = trained(config, given.runs / name)
                 found |= {"environment": record["environment"], "created": record["created"]}
                 found["runs"][name] = row(record)
                 output.write_text(json.dumps(found, indent=1) + "\n")
     if given.kill:
         for loss in given.losses:
-            config = settings(given.settings, given.set, loss, "easy", given.seeds[0], given.beta)
+            config = settings(given.settings, given.set, loss, "easy", given.seeds[0], of_loss)
             whole = given.runs / f"{loss}-easy-{given.seeds[0]}"
             told = given.runs / f"{loss}-killed.json"
             if not told.is_file():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trivet.data import Augment, DigitsConfig, FolderConfig, augmentation, in_memory
-from trivet.data.augment import erased, jittered, random_parts, random_places
+from trivet.data.augment import erased, jittered
 from trivet.data.images import Frame
 from trivet.data.inputs import FileInputs
 
@@ -44,7 +44,7 @@ def places(original: Tensor, changed: Tensor, *, reflect: bool, most: tuple[int,
 
 def test_shift_moves_each_image_by_up_to_an_eighth_over_black() -> None:
     images = torch.rand(200, 1, 8, 16, generator=seeded(0)) + 0.1
-    changed = random_places(images, (8, 16), (1, 2), seeded(1))
+    changed = Augment("crop-flip", mirror=False)(in_memory(images.numpy(), white=1), np.arange(200), seeded(1))
     seen = Counter(places(a, b, reflect=False, most=(1, 2)) for a, b in zip(images, changed, strict=True))
     assert len(seen) == 15
     assert max(seen.values()) < 40  # 200 images over 15 places
@@ -77,10 +77,15 @@ def test_what_resize_leaves_is_cut_at_every_place_and_in_the_centre_for_evaluati
     assert (padded == 0).flatten(1).all(1).any()  # nothing but padding, in some
 
 
+def parts_of(image: Tensor, count: int, size: int, generator: torch.Generator) -> Tensor:
+    inputs = in_memory(image.numpy()[None], white=1, size=(size, size))
+    return Augment("random-resized-crop", mirror=False)(inputs, np.zeros(count, int), generator)
+
+
 def test_random_parts_lie_inside_and_are_of_every_size() -> None:
     down, across = torch.meshgrid(torch.arange(60.0), torch.arange(80.0), indexing="ij")
     image = torch.stack([down / 60, across / 80, torch.zeros(60, 80)])  # each colour tells the place
-    parts = random_parts([image] * 300, (12, 12), seeded(4))
+    parts = parts_of(image, 300, 12, seeded(4))
     assert parts.shape == (300, 3, 12, 12)
     heights = (parts[:, 0, -1].mean(1) - parts[:, 0, 0].mean(1)) * 60 * 12 / 11
     widths = (parts[:, 1, :, -1].mean(1) - parts[:, 1, :, 0].mean(1)) * 80 * 12 / 11
@@ -90,7 +95,7 @@ def test_random_parts_lie_inside_and_are_of_every_size() -> None:
     assert ratios.log().abs().max() < math.log(1.42)  # 4/3, with the edges of a few pixels
     assert parts.min() >= 0
     assert parts.max() <= 1
-    assert random_parts([image[:, :, :6]], (4, 4), seeded(0)).shape == (1, 3, 4, 4)  # 10 times as high as wide
+    assert parts_of(image[:, :, :6], 1, 4, seeded(0)).shape == (1, 3, 4, 4)  # 10 times as high as wide
 
 
 def test_colours_are_multiplied_and_greys_stay_grey() -> None:
@@ -143,6 +148,17 @@ def test_only_photographs_are_mirrored() -> None:
         DigitsConfig(augment="flip")
 
 
+class Corner:
+    """Takes the upper left corner, and remembers the shapes that come."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
+        self.shapes.append(image.shape)
+        return image[:, :10, :10]
+
+
 def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path: Path) -> None:
     from PIL import Image
 
@@ -157,9 +173,31 @@ def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path:
         assert not broken
         assert isinstance(inputs, FileInputs)
         assert (inputs.decoded is not None) == (memory_gb == 1)
-        assert inputs.stored(np.array([0]))[0].shape == (3, 12, 24)  # up to twice as wide as it must be
+        corner = Corner()
+        inputs.changed(np.array([0]), corner)
+        assert corner.shapes == [(3, 12, 24)]  # up to twice as wide as it must be
         assert inputs.batch(np.array([0])).shape == (1, 3, 10, 10)
         assert inputs.batch(np.array([0]))[0, :, :, 2:-2].max() < 26
         parts = Augment("random-resized-crop", mirror=False)(inputs, np.zeros(100, int), seeded(0))
         assert parts[:, 0].max() > 128
         assert parts[:, 2].max() > 128
+
+
+@pytest.mark.parametrize("cut", ["none", "flip", "crop-flip", "pad-crop"])
+def test_a_file_is_changed_as_an_image_in_memory(cut: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    pixels = (torch.rand(12, 11, 9, 3, generator=seeded(0)) * 255).to(torch.uint8).numpy()
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    files = FileInputs([tmp_path / f"{i}.png" for i in range(12)], Frame(3, (11, 9)), np.arange(12))
+    kept, _ = files.decode_all(1, None)
+    plain = in_memory(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    augment, index = Augment(cut, mirror=True), np.arange(12)[::-1]
+    expected = augment(plain, index, seeded(3))
+    assert not torch.equal(expected, plain.batch(index))
+    for inputs in (files, kept):
+        changed = augment(inputs, index, seeded(3))
+        assert torch.equal(changed, expected)
+        assert changed.is_contiguous(memory_format=torch.channels_last)  # as decoded: no copy in another order
+        assert inputs.batch(index).is_contiguous()

@@ -94,6 +94,14 @@ def test_a_backbone_gets_the_images_as_it_was_trained() -> None:
     assert (grey.mean.tolist(), grey.std.tolist()) == ([0], [1])
 
 
+@pytest.mark.parametrize("name", ["conv2", "timm:resnet10t"])
+def test_the_order_of_colours_in_memory_changes_no_bit(name: str) -> None:
+    model = build(ModelConfig(name=name), input_shape=(3, 32, 32), seed=0).eval()
+    images = torch.randint(0, 256, (4, 3, 32, 32), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    with torch.no_grad():
+        assert torch.equal(model(images), model(images.contiguous(memory_format=torch.channels_last)))
+
+
 def test_images_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="at least 6 x 6 pixels: got 5 x 9"):
         build(ModelConfig(name="conv2"), (1, 5, 9), seed=0)

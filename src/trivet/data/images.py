@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 from PIL import Image
@@ -14,6 +15,7 @@ from trivet.pictures import FORMATS, Frame, Source, decode_image, open_image
 
 __all__ = [
     "FORMATS",
+    "Decoded",
     "Frame",
     "Progress",
     "Source",
@@ -25,6 +27,13 @@ __all__ = [
 
 Progress = Callable[[int, int], None]
 
+
+class Decoded(Protocol):
+    """Takes decoded images, in any order and from several threads: an array, a list or the like."""
+
+    def __setitem__(self, position: int, image: np.ndarray, /) -> None: ...
+
+
 THREADS = min(16, os.cpu_count() or 1)
 CHUNK = 512  # files queued at once: an interrupted run waits for these only
 
@@ -34,14 +43,15 @@ def decode_files(
     *,
     size: int | tuple[int, int],
     channels: int,
-    into: np.ndarray | list[np.ndarray | None] | None,
+    into: Decoded | None,
     boxes: np.ndarray | None = None,
     whole: bool = False,
     progress: Progress | None = None,
 ) -> dict[int, str]:
-    """Decode every file with threads, file i into `into[i]` if an array `(N, channels, H, W)` uint8 or a list is given.
+    """Decode every file with threads, file i into `into[i]`, as `(channels, H, W)` uint8.
 
     Args:
+        into: takes the images; None only looks whether they can be decoded.
         boxes: `(N, 4)`; see `decode_image`, also for `size` and `whole`.
 
     Returns:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from trivet.data.images import Frame, Progress, Source, decode_files, to_thumbnail
+from trivet.data.images import Decoded, Frame, Progress, Source, decode_files, to_thumbnail
 
-Pixels = TypeVar("Pixels", np.ndarray, Tensor)
+# What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`.
+Change = Callable[[int, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,20 +45,30 @@ class ArrayInputs:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, index: np.ndarray) -> Tensor:
-        return _centre(self.stored(index), self.size).contiguous()
+    @property
+    def stored_shape(self) -> tuple[int, int]:
+        """H' and W', with the edges that a batch lacks."""
+        return self.pixels.shape[2], self.pixels.shape[3]
 
-    def stored(self, index: np.ndarray) -> Tensor:
-        """Images `(B, C, H', W')` with the edges that a batch lacks: bytes, or float32 in [0, 1]."""
-        pixels = self.pixels[self.rows[index]]
-        if pixels.dtype == np.uint8 and self.white == 255:
-            images = torch.from_numpy(pixels)
-        else:
-            images = torch.from_numpy(pixels.astype(np.float32)) / self.white
-        return images.expand(-1, self.channels, -1, -1)
+    def batch(self, index: np.ndarray) -> Tensor:
+        pixels = _centre(self.size, self.pixels[self.rows[index]])
+        images = torch.from_numpy(pixels if self._in_bytes else pixels.astype(np.float32))
+        return (images if self._in_bytes else images / self.white).expand(-1, self.channels, -1, -1).contiguous()
+
+    def changed(self, index: np.ndarray, change: Change) -> Tensor:
+        """Images `(B, C, H, W)`, each made from the one that is stored: bytes, or float32 in [0, 1]."""
+        kind = np.uint8 if self._in_bytes else np.float32
+        images = _room((len(index), *self.shape), kind, like=self.pixels)
+        for position, row in enumerate(self.rows[index].tolist()):
+            images[position] = change(position, self.pixels[row].astype(kind, copy=False))
+        return torch.from_numpy(images) if self._in_bytes else torch.from_numpy(images) / self.white
+
+    @property
+    def _in_bytes(self) -> bool:
+        return self.pixels.dtype == np.uint8 and self.white == 255
 
     def show(self, index: int) -> Image.Image:
-        pixels = _centre(self.pixels[self.rows[index]], self.size)
+        pixels = _centre(self.size, self.pixels[self.rows[index]])
         return to_thumbnail((pixels * (255 / self.white)).round().astype(np.uint8))
 
     def subset(self, index: np.ndarray) -> ArrayInputs:
@@ -103,19 +114,33 @@ class FileInputs:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, index: np.ndarray) -> Tensor:
-        images = self.stored(index)
-        if isinstance(images, list):
-            return torch.stack([_centre(image, self.frame.size) for image in images])
-        return _centre(images, self.frame.size).contiguous()
+    @property
+    def stored_shape(self) -> tuple[int, int]:
+        """H' and W', with the edges that a batch lacks; whole images have more."""
+        return self.frame.cover
 
-    def stored(self, index: np.ndarray) -> Tensor | list[Tensor]:
-        """Images `(B, C, H', W')` of bytes with the edges that a batch lacks; a list of whole ones."""
-        images = self._decode(index)
-        return [torch.from_numpy(one) for one in images] if isinstance(images, list) else torch.from_numpy(images)
+    def batch(self, index: np.ndarray) -> Tensor:
+        return self.changed(index, lambda _, image: _centre(self.frame.size, image)).contiguous()
+
+    def changed(self, index: np.ndarray, change: Change) -> Tensor:
+        """Images `(B, C, H, W)` of bytes, each made from the decoded one by the thread that decodes it."""
+        rows = self.rows[index]
+        changed = _Changed(change, _room((len(index), *self.shape), np.uint8))
+        if self.decoded is not None:
+            for position, row in enumerate(rows.tolist()):
+                image = self.decoded[row]
+                assert image is not None
+                changed[position] = image
+            return torch.from_numpy(changed.images)
+        for position, reason in self._decode_into(index, changed, None).items():
+            raise ValueError(
+                f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
+                f"({reason}); restore the file and resume the run."
+            )
+        return torch.from_numpy(changed.images)
 
     def show(self, index: int) -> Image.Image:
-        return to_thumbnail(_centre(self._decode(np.array([index]))[0], self.frame.size))
+        return to_thumbnail(self.batch(np.array([index]))[0].numpy())
 
     def subset(self, index: np.ndarray) -> FileInputs:
         return replace(self, rows=self.rows[index])
@@ -130,27 +155,14 @@ class FileInputs:
             broken = self._decode_into(everything, kept, progress)
             return (self if kept.full else replace(self, rows=everything, decoded=list(kept))), broken
         shape = (len(self), self.frame.channels, *self.frame.cover)
-        pixels = None if math.prod(shape) > room else np.empty(shape, np.uint8)
+        pixels = None if math.prod(shape) > room else _room(shape, np.uint8)
         broken = self._decode_into(everything, pixels, progress)
         return self if pixels is None else in_memory(pixels, size=self.frame.size), broken
-
-    def _decode(self, index: np.ndarray) -> np.ndarray | list[np.ndarray]:
-        rows = self.rows[index]
-        if self.decoded is not None:
-            return [image for row in rows.tolist() if (image := self.decoded[row]) is not None]
-        shape = (len(index), self.frame.channels, *self.frame.cover)
-        pixels: np.ndarray | list[np.ndarray | None] = [None] * len(index) if self.whole else np.empty(shape, np.uint8)
-        for position, reason in self._decode_into(index, pixels, None).items():
-            raise ValueError(
-                f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
-                f"({reason}); restore the file and resume the run."
-            )
-        return pixels if isinstance(pixels, np.ndarray) else [image for image in pixels if image is not None]
 
     def _decode_into(
         self,
         index: np.ndarray,
-        pixels: np.ndarray | list[np.ndarray | None] | None,
+        into: Decoded | None,
         progress: Progress | None,
     ) -> dict[int, str]:
         rows = self.rows[index]
@@ -158,7 +170,7 @@ class FileInputs:
             [self.sources[row] for row in rows.tolist()],
             size=self.frame.cover,
             channels=self.frame.channels,
-            into=pixels,
+            into=into,
             boxes=None if self.boxes is None else self.boxes[rows],
             whole=self.whole,
             progress=progress,
@@ -184,7 +196,28 @@ class _Kept(list["np.ndarray | None"]):
                 super().__setitem__(position, image)
 
 
-def _centre(images: Pixels, size: tuple[int, ...]) -> Pixels:
+class _Changed:
+    """Images `(B, C, H, W)` that are changed as they come."""
+
+    def __init__(self, change: Change, images: np.ndarray) -> None:
+        self.change, self.images = change, images
+
+    def __setitem__(self, position: int, image: np.ndarray, /) -> None:
+        self.images[position] = self.change(position, image)
+
+
+def _room(shape: tuple[int, ...], dtype: type[np.generic], *, like: np.ndarray | None = None) -> np.ndarray:
+    """Room for images `(N, C, H, W)`: the colours of a pixel lie side by side, as in a decoded image and in `like`.
+
+    Copied into another order, an image takes ten times as long.
+    """
+    if like is not None and like.strides[1] >= like.strides[3]:
+        return np.empty(shape, dtype)
+    count, channels, height, width = shape
+    return np.empty((count, height, width, channels), dtype).transpose(0, 3, 1, 2)
+
+
+def _centre(size: tuple[int, ...], images: np.ndarray) -> np.ndarray:
     """The centre `(..., H, W)` of images `(..., H', W')`."""
     height, width = size
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2

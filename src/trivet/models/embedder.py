@@ -113,10 +113,10 @@ class Embedder(nn.Module):
                 "prepare them as in training."
             )
         first = (-1, *[1] * (len(self.input_shape) - 1))  # the channels of an image
-        inputs = in_unit_range(inputs, self.mean.dtype)
+        # In one order of memory, that of the network: sums round differently in another.
+        order = torch.channels_last if self.channels_last else torch.contiguous_format
+        inputs = in_unit_range(inputs.contiguous(memory_format=order), self.mean.dtype)
         seen = (inputs - self.mean.reshape(first)) / self.std.reshape(first)
-        if self.channels_last:
-            seen = seen.contiguous(memory_format=torch.channels_last)
         embeddings: Tensor = self.body(seen)
         return unit_rows(embeddings) if self.normalize else embeddings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from trivet.training.follower import follow
 from trivet.training.job import Job, Status
 from trivet.training.launch import launch, processes_to_start, together
 from trivet.training.loggers import check_installed
+from trivet.training.narrow import check_width
 from trivet.training.parts import Parts, check_before_data
 from trivet.training.run_folder import (
     CLEANING,
@@ -37,6 +39,8 @@ from trivet.training.run_folder import (
     RunFolder,
 )
 from trivet.training.world import World
+
+log = logging.getLogger("trivet")
 
 
 def train(
@@ -83,6 +87,8 @@ def train(
         parts = Parts(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
             _meet(world, parts)
+        if note := check_width(parts):
+            log.warning(note)
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
         run = RunFolder(path)

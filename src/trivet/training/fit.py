@@ -75,7 +75,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
                 images = self.dataset.inputs.batch(index[part])
             else:
                 generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
-                images = self.augment(self.dataset.inputs, index, generator)[part]
+                images = self.augment(self.dataset.inputs, index, generator, part)
             yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -177,6 +178,9 @@ def together(config: RunConfig, path: Path) -> Iterator[World | None]:
     if member is None:
         yield None
         return
+    if member.rank:  # the main process warns of what all see
+        log.setLevel(logging.ERROR)
+        warnings.simplefilter("ignore")
     world = join(member, device_of(config.training.accelerator), partial(_end_at_once, member, path))
     try:
         yield world

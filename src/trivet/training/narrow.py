@@ -1,0 +1,47 @@
+"""Whether an embedding is too narrow for the classes of a batch."""
+
+from __future__ import annotations
+
+import math
+
+from trivet.losses import ContrastiveLoss, MarginLoss, TripletLoss
+from trivet.rows import RowLoss
+from trivet.theory.packing import most_points
+from trivet.training.parts import Parts
+
+
+def check_width(parts: Parts) -> str | None:
+    """What `too_narrow` says of a run."""
+    settings = parts.settings
+    if not settings.model.normalize or settings.batch.size is not None or parts.model.headless:
+        return None
+    return too_narrow(parts.loss, settings.batch.num_classes, settings.model.embedding_dim)
+
+
+def too_narrow(loss: RowLoss, num_classes: int, dim: int) -> str | None:
+    """Says that not all classes of a batch can lie so far apart as the loss wants them; None if they may.
+
+    Each class takes one point at least, and the points of two classes must be a margin apart for a loss of 0; twice
+    the margin with the margin loss, whose boundary lies a margin above the distances within a class.
+
+    Args:
+        loss: of embeddings of length 1.
+        num_classes: of a batch.
+        dim: length of an embedding.
+    """
+    apart = loss.margin if isinstance(loss, ContrastiveLoss) else 0.0
+    if isinstance(loss, TripletLoss) and not loss.soft:
+        apart = loss.margin
+    if isinstance(loss, MarginLoss):
+        apart = 2 * loss.margin
+    distance = apart if loss.strategy.distance == "euclidean" else math.sqrt(apart)
+    if loss.strategy.distance == "cosine":
+        distance = math.sqrt(2 * apart)
+    most = most_points(dim, min(distance, 2.0))
+    if num_classes <= most:
+        return None
+    return (
+        f"the {num_classes} classes of a batch cannot all lie {apart:g} apart ({loss.strategy.distance}), as the loss "
+        f"wants it: {dim} dimension{'s have' if dim > 1 else ' has'} room for {most:.0f}; raise model.embedding_dim, "
+        "or lower batch.num_classes or loss.margin."
+    )
