@@ -110,7 +110,7 @@ def test_a_schedule_is_that_of_torch(name: str, warmup: int) -> None:
         ({"schedule": "multi-step", "milestones": [5, 10], "steps": 10}, "milestones must lie before the end .* 10 st"),
         ({"schedule": "step", "step_size": 10, "steps": 10}, "step_size must lie before the end"),
         ({"warmup_steps": 800}, "warmup_steps must lie before the end of the training, 800 steps: got 800"),
-        ({"accumulate_grad_batches": 4}, "accumulate_grad_batches is not offered, .* use a larger batch"),
+        ({"accumulate_grad_batches": 4}, "accumulate_grad_batches is not offered, .* set batch.micro"),
         ({"gradient_accumulation": 4}, "gradient_accumulation is not offered"),
         ({"ema": 1.0}, "ema = 1.0 cannot be used"),
     ],

@@ -1,10 +1,11 @@
-"""Which items share a batch, and which past ones it is compared with."""
+"""Which items share a batch, in how many pieces it is embedded, and which past ones it is compared with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from trivet.batching.memory import CrossBatchMemory, References
+from trivet.batching.micro import embed_in_pieces, micro_batches
 from trivet.batching.part import PartBatches
 from trivet.batching.pk import Coverage, PKBatches
 from trivet.batching.shuffled import BatchPlan, ShuffledBatches
@@ -21,6 +22,8 @@ __all__ = [
     "PartBatches",
     "References",
     "ShuffledBatches",
+    "embed_in_pieces",
+    "micro_batches",
 ]
 
 

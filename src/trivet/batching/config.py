@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -32,6 +33,12 @@ class BatchConfig(Config):
         description="Shuffled batches of so many items, with whatever classes they have, in place of num_classes and "
         "samples_per_class. Where there are many classes, most items then meet no positive.",
     )
+    micro: int | None = Field(
+        None,
+        ge=1,
+        description="The most items that are embedded at once: a larger batch is embedded in pieces, twice, in the "
+        "memory of one piece and with the gradient of the whole batch. Default: the whole batch.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -46,6 +53,11 @@ class BatchConfig(Config):
     def batch_size(self) -> int:
         """Items of a whole batch."""
         return self.num_classes * self.samples_per_class if self.size is None else self.size
+
+    @property
+    def piece_size(self) -> int:
+        """Items of the largest piece that is embedded at once, of pieces as `embed_in_pieces` cuts them."""
+        return math.ceil(self.batch_size / math.ceil(self.batch_size / (self.micro or self.batch_size)))
 
     @property
     def needed_classes(self) -> int:

@@ -28,7 +28,7 @@ def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, 
         lost: the trained network beside the reference.
         moved: the reference with its batch-norm statistics replaced by those of the trained network, beside itself.
         restored: the trained network with the statistics it began with, beside itself as it is.
-        batch: items of a training batch.
+        batch: items that were normalised together in training.
     """
     if restored.better:
         found = (

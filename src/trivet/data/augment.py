@@ -42,9 +42,7 @@ class Augment:
     def __init__(self, cut: str, *, mirror: bool, jitter: float = 0.0, erase: float = 0.0) -> None:
         self.cut, self.mirror, self.jitter, self.erase = cut, mirror, jitter, erase
 
-    def __call__(
-        self, inputs: Inputs, index: np.ndarray, generator: Generator, part: slice | None = None
-    ) -> Tensor:
+    def __call__(self, inputs: Inputs, index: np.ndarray, generator: Generator, part: slice | None = None) -> Tensor:
         """Images `(B, C, H, W)` of the items at the positions `index (B,)`, of bytes or float32 in [0, 1] as stored.
 
         Where rectangles are erased, float32.
@@ -214,9 +212,7 @@ def jittered(
     return torch.stack(changed) if changed else images
 
 
-def erased(
-    images: Tensor, share: float, generator: Generator, *, first: int = 0, count: int | None = None
-) -> Tensor:
+def erased(images: Tensor, share: float, generator: Generator, *, first: int = 0, count: int | None = None) -> Tensor:
     """Images `(B, C, H, W)` in [0, 1], a share of them with a rectangle of noise.
 
     Args:

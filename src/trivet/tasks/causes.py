@@ -122,7 +122,7 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
         (hits(model, before), hits(model, after)),
     )
     moved, restored = (compare(*pair, labels, reference=lost.reference, level=level) for pair in pairs)
-    return moved_statistics(lost, moved, restored, batch=config.batch.batch_size)
+    return moved_statistics(lost, moved, restored, batch=config.batch.piece_size)
 
 
 def _statistics(network: nn.Module) -> dict[str, Tensor]:

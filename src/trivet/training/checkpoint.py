@@ -272,6 +272,8 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
         settings.pop("choosing")
     elif config.choosing.level is None:
         del settings["choosing"]["level"]
+    if config.batch.micro is None:
+        del settings["batch"]["micro"]
     if training.weight_decay:
         settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]

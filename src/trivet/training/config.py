@@ -116,8 +116,8 @@ class TrainingConfig(Config):
         for key in ACCUMULATE:
             if key in values:
                 raise ValueError(
-                    f"{key} is not offered, as the pairs of several small batches are not those of a large one: use a "
-                    "larger batch, by batch.num_classes or batch.samples_per_class."
+                    f"{key} is not offered, as the pairs of several small batches are not those of a large one: set "
+                    "batch.micro, the items that are embedded at once, and use a larger batch."
                 )
         given = [key for key in LENGTH if values.get(key) is not None]
         if len(given) == 2:

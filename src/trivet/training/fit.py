@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from trivet.batching import BatchPlan
+from trivet.batching import BatchPlan, embed_in_pieces
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
@@ -104,6 +104,7 @@ class Task:
         average: a copy of the model that becomes the moving average of its weights; None for none.
         since: the step at which the optimiser began, from which the warm-up counts.
         world: the processes that train together; None for this one alone.
+        micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
     """
 
     def __init__(
@@ -118,8 +119,9 @@ class Task:
         average: Embedder | None = None,
         since: int = 0,
         world: World | None = None,
+        micro: int | None = None,
     ) -> None:
-        self.model, self.loss, self.config, self.seed = model, loss, config, seed
+        self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
         self.after_step, self.monitor, self.average, self.since = after_step, monitor, average, since
         self.step = since
         self.events: list[Event] = []
@@ -175,8 +177,8 @@ class Task:
         Raises:
             NotFiniteError: if the loss refuses embeddings that are not finite.
         """
-        with self.precision.autocast(), self._whole_batch_norm():
-            embeddings: Tensor = self.model(inputs)
+        with self.precision.autocast(), self._whole_batch_norm(len(labels)):
+            embeddings = embed_in_pieces(self.model, inputs, self.micro)
         if self.world is not None:
             embeddings = self.world.whole(embeddings.float(), len(labels))
         try:
@@ -187,9 +189,10 @@ class Task:
             raise NotFiniteError(*error.args) from None
         return value, embeddings.detach()
 
-    def _whole_batch_norm(self) -> AbstractContextManager[object]:
-        """The context in which batch norm is over the batch of all processes."""
-        together = self.world is not None and normalises_batches(self.model)
+    def _whole_batch_norm(self, count: int) -> AbstractContextManager[object]:
+        """The context in which batch norm is over the batch of all processes; pieces of it are normalised alone."""
+        in_pieces = self.micro is not None and count > self.micro
+        together = self.world is not None and not in_pieces and normalises_batches(self.model)
         return WholeBatchNorm() if together else nullcontext()
 
     def begin_step(self) -> None:

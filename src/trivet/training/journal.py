@@ -58,7 +58,7 @@ class Journal:
         )
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
-        self.record["warnings"] += parts.model.notes
+        self.record["warnings"] += parts.notes
         self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
         self.record["model"] = {"parameters": parts.model.num_parameters}
         self.cover()

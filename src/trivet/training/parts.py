@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from trivet.arguments import check_name, nearest
 from trivet.batching import BatchPlan, PartBatches, PKBatches, ShuffledBatches
@@ -121,6 +122,7 @@ def first_task(
         after_step=after_step,
         monitor=monitor,
         average=copy.deepcopy(model) if config.training.ema is not None else None,
+        micro=config.batch.micro,
     )
     fine = None if monitor is None else finer_level(items, level)
     batches = make_batches(config, items, level)
@@ -210,6 +212,24 @@ class Parts:
         """The network that is looked at, chosen and saved: the average of the weights, where there is one."""
         return self.model if self.average is None else self.average
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the network, and of the pieces that it gets, in sentences."""
+        return (*self.model.notes, *filter(None, [self.piece_note]))
+
+    @property
+    def piece_note(self) -> str:
+        """What batch norm is computed over where a batch is embedded in pieces; empty where it is not."""
+        batch = self.config.batch
+        norms = [part for part in self.model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        if batch.piece_size == batch.batch_size or not any(part.training for part in norms):
+            return ""
+        return (
+            f"Batch norm normalises each piece of {batch.piece_size} items over itself (batch.micro = {batch.micro}), "
+            f"not the whole batch of {batch.batch_size}. The gradient is that of the whole batch for a network without "
+            'batch norm, or a backbone with model.batch_norm = "frozen".'
+        )
+
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
         train, level = self.splits.train, self.splits.level
@@ -250,6 +270,7 @@ class Parts:
             average=self.average,
             since=self.guard.since,
             world=self.world,
+            micro=self.settings.batch.micro,
         )
         if main:
             self.picks.watch(self.loss, lambda: task.step, self._truth)
