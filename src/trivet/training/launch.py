@@ -196,14 +196,16 @@ def _end(world: World, error: BaseException, path: Path) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)  # it ends already
     assert world.watch is not None
     world.watch.stop()
-    if isinstance(error, LostError):
-        reason = world.watch.why(FIRST)
-        error = LostError(_sentence(reason or f"another process is gone ({error})", path)).with_traceback(None)
-        note_failed(path)
-    else:
+    lost = isinstance(error, LostError)
+    if not lost:
         world.fail(error)
-        if not world.main and isinstance(error, ValueError):
-            error = ValueError(_sentence(f"process {world.rank} of {world.size} failed: {error}", path))
+    # A launcher asks all to end where one is gone, which may come first.
+    reason = world.watch.why(FIRST) if lost or isinstance(error, KeyboardInterrupt) else None
+    if lost or reason is not None:
+        error = LostError(_sentence(reason or f"another process is gone ({error})", path))
+        note_failed(path)
+    elif not world.main and isinstance(error, ValueError):
+        error = ValueError(_sentence(f"process {world.rank} of {world.size} failed: {error}", path))
     if _parents:
         _leave_note(world.rank, error)
         raise SystemExit(1)

@@ -204,6 +204,7 @@ class Watch:
         self._rank, self._store, self._act = rank, store, act
         self._others = [other for other in range(size) if other != rank]
         self._seen: dict[int, tuple[bytes, float]] = {}
+        self._stopped: set[int] = set()  # those that were asked to end, as this one probably is
         self._over = threading.Event()
         self._beats = 0
         self._beat()
@@ -222,7 +223,7 @@ class Watch:
     def why(self, patience: float) -> str | None:
         """What has become of a process that is not there any more; None if all are, after waiting for a while."""
         until = time.monotonic() + patience + 2 * BEAT
-        while time.monotonic() < until:
+        while time.monotonic() < until and len(self._stopped) < len(self._others):
             if (reason := self._lost(patience)) is not None:
                 return reason
             time.sleep(BEAT / 4)
@@ -246,6 +247,9 @@ class Watch:
             for other in self._others:
                 if self._store.check([f"failed/{other}"]):
                     note = json.loads(self._store.get(f"failed/{other}"))
+                    if note["kind"] == KeyboardInterrupt.__name__:
+                        self._stopped.add(other)
+                        continue
                     said = note["text"] if note["user"] else f"{note['kind']} {note['text']}".strip()
                     return f"process {other} failed: {said.rstrip('.')}"
                 now = time.monotonic()
