@@ -1,14 +1,35 @@
-"""The signals by which a terminal, a user or a cluster asks a command to end, and whether it is one process alone."""
+"""The signals by which a terminal, a user or a cluster asks a command to end, and of how many processes it is one."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from typing import NamedTuple
 
 # How launchers tell each process how many there are, and which of them it is. SLURM_NTASKS is no such number: it is
 # set for a script that starts one process as well.
 COUNTS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+MEETING = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+class LostError(RuntimeError):
+    """Another process, with which this one worked together, is gone."""
+
+
+class Member(NamedTuple):
+    """A process among several that torchrun, or Trivet, has started.
+
+    Attributes:
+        rank: which of all of them it is, from 0.
+        size: how many there are.
+        local_rank, local_size: the same, of those on this machine.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
 
 
 def ending_signals() -> list[signal.Signals]:
@@ -17,17 +38,35 @@ def ending_signals() -> list[signal.Signals]:
     return [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
 
 
-def check_alone(environment: Mapping[str, str]) -> None:
-    """Check that a launcher such as torchrun has not started this program several times.
+def member_of(environment: Mapping[str, str]) -> Member | None:
+    """Which of several processes this is; None if it is alone.
 
     Raises:
-        ValueError: if it has.
+        ValueError: if they were started so that they cannot meet.
     """
+    size = _number(environment, "WORLD_SIZE")
+    if size >= 2:
+        for name in MEETING:
+            if not environment.get(name):
+                raise ValueError(
+                    f"processes that train together must know where to meet: WORLD_SIZE={size} says that several were "
+                    f"started, but {name} is not set; start them with torchrun, or set training.devices."
+                )
+        rank = _number(environment, "RANK")
+        return Member(
+            rank, size, _number(environment, "LOCAL_RANK", rank), _number(environment, "LOCAL_WORLD_SIZE", size)
+        )
     for names, least in ((COUNTS, 2), (RANKS, 1)):
         for name in names:
-            value = environment.get(name, "")
-            if value.isdecimal() and int(value) >= least:
+            if _number(environment, name) >= least:
                 raise ValueError(
-                    f"trivet train is one process on one device: {name}={value} says that several were started; start "
-                    f"it once, without torchrun, mpirun or srun, or unset {name}."
+                    "processes that train together must be started by torchrun, or by training.devices: "
+                    f"{name}={environment[name]} says that something else has started several; use one of these, or "
+                    f"unset {name}."
                 )
+    return None
+
+
+def _number(environment: Mapping[str, str], name: str, missing: int = 0) -> int:
+    value = environment.get(name, "")
+    return int(value) if value.isdecimal() else missing

@@ -204,15 +204,25 @@ def test_an_unexpected_fault_is_exit_code_1(
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE=2", "RANK=1", "LOCAL_RANK=3", "SLURM_PROCID=1", "WORLD_SIZE=1"])
-def test_several_processes_are_refused(
+def test_processes_that_cannot_meet_are_refused(
     variable: str, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(*variable.split("="))
     change = () if variable != "WORLD_SIZE=1" else ("--set", "data.root=gone", "--set", "data.name=folder")
     code, out, err = call("train", "small.toml", *change, capsys=capsys, monkeypatch=monkeypatch)
     assert (code, out, err.count("\n"), Path("runs").exists()) == (2, "", 1, False)
-    assert ("one process" in err) == (variable != "WORLD_SIZE=1")  # one of one is alone
+    assert ("torchrun" in err) == (variable != "WORLD_SIZE=1")  # one of one is alone
     assert ("gone does not exist" in err) == (variable == "WORLD_SIZE=1")
+
+
+def test_a_cross_validation_is_started_once(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = call("train", "small.toml", "--folds", "2", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, out, Path("runs").exists()) == (2, "", False)
+    assert "start it once, without torchrun, and set training.devices" in err
 
 
 def test_a_cross_validation_is_resumed_as_a_whole(

@@ -131,6 +131,8 @@ def test_the_change_follows_from_the_generator_alone(cut: str) -> None:
     assert torch.equal(augment(inputs, index, seeded(5)), augment(inputs, index, seeded(5)))
     assert not torch.equal(augment(inputs, index, seeded(5)), augment(inputs, index, seeded(6)))
     assert augment(inputs, index[:0], seeded(5)).shape == (0, 3, 9, 9)
+    for part in (slice(0, 7), slice(7, 16)):  # as several processes make them
+        assert torch.equal(augment(inputs, index, seeded(5), part), augment(inputs, index, seeded(5))[part])
 
 
 def test_only_photographs_are_mirrored() -> None:

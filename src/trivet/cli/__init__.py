@@ -10,7 +10,7 @@ from types import FrameType
 
 from trivet.cli.stopped import Named
 from trivet.extras import missing
-from trivet.signals import ending_signals
+from trivet.signals import LostError, ending_signals
 from trivet.terminal import message, prepare
 
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
@@ -81,6 +81,8 @@ def _explained(error: Exception) -> tuple[str, int]:
             "permissions or choose another place (files written before are kept)."
         ), 2
     text = str(error)
+    if isinstance(error, LostError):
+        return text, 1
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in text):
         return f"what is asked must fit into memory, and does not: {text}; ask for less, or give smaller files.", 2
     if isinstance(error, OverflowError):

@@ -14,7 +14,7 @@ from trivet.cli.output import command_line, echo, print_json
 from trivet.cli.run import print_folds, print_run, run_summary
 from trivet.outputs import RUN_FOLDER
 from trivet.progress import shown
-from trivet.signals import check_alone
+from trivet.signals import member_of
 
 if TYPE_CHECKING:
     from trivet.training.config import RunConfig
@@ -90,7 +90,8 @@ def train(
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
-    check_alone(os.environ)
+    if folds is not None and member_of(os.environ) is not None:
+        raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
@@ -102,6 +103,8 @@ def train(
 
         folder = resume
         if several.is_cross_validation(folder):
+            if member_of(os.environ) is not None:
+                raise ValueError(f"{folder} holds several runs: resume it once, without torchrun.")
             refuse(context, f"--repair and --set are for one run: name one of those in {folder}", "repair", "set")
             result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
             return _folds_ended(result, folder, json=json)

@@ -42,20 +42,31 @@ class Augment:
     def __init__(self, cut: str, *, mirror: bool, jitter: float = 0.0, erase: float = 0.0) -> None:
         self.cut, self.mirror, self.jitter, self.erase = cut, mirror, jitter, erase
 
-    def __call__(self, inputs: Inputs, index: np.ndarray, generator: Generator) -> Tensor:
+    def __call__(self, inputs: Inputs, index: np.ndarray, generator: Generator, part: slice | None = None) -> Tensor:
         """Images `(B, C, H, W)` of the items at the positions `index (B,)`, of bytes or float32 in [0, 1] as stored.
 
         Where rectangles are erased, float32.
+
+        Args:
+            part: the consecutive images of the batch that are made, and changed as they are among all; None for all.
         """
-        change = self._change(inputs, len(index), generator)
+        first = 0 if part is None else part.start
+        own = index if part is None else index[part]
+        whole = self._change(inputs, len(index), generator)
+
+        def change(position: int, image: np.ndarray) -> np.ndarray:
+            return whole(first + position, image)
+
         if isinstance(inputs, ArrayInputs | FileInputs):
-            images = inputs.changed(index, change)
+            images = inputs.changed(own, change)
         else:  # of code outside Trivet, which has what is in a batch
-            stored = inputs.batch(index).numpy()
+            stored = inputs.batch(own).numpy()
             images = torch.from_numpy(np.stack([change(i, image) for i, image in enumerate(stored)]))
         if self.jitter:
-            images = jittered(images, self.jitter, generator)
-        return erased(in_unit_range(images), self.erase, generator) if self.erase else images
+            images = jittered(images, self.jitter, generator, first=first, count=len(index))
+        if not self.erase:
+            return images
+        return erased(in_unit_range(images), self.erase, generator, first=first, count=len(index))
 
     def _change(self, inputs: Inputs, count: int, generator: Generator) -> Change:
         """How each image of a batch is cut, and whether it is mirrored: drawn before any of them is read."""
@@ -179,12 +190,19 @@ def mirrored(cut: Change, count: int, generator: Generator) -> Change:
     return change
 
 
-def jittered(images: Tensor, jitter: float, generator: Generator) -> Tensor:
-    """Images `(B, C, H, W)` of bytes or in [0, 1], of another brightness, contrast and saturation each."""
+def jittered(
+    images: Tensor, jitter: float, generator: Generator, *, first: int = 0, count: int | None = None
+) -> Tensor:
+    """Images `(B, C, H, W)` of bytes or in [0, 1], of another brightness, contrast and saturation each.
+
+    Args:
+        first, count: the images are those from `first` on of a batch of `count`; by default they are all of it.
+    """
     from torchvision.transforms.v2 import functional as of_images  # here: it takes seconds to load
 
     changes = (of_images.adjust_brightness, of_images.adjust_contrast, of_images.adjust_saturation)
-    factors = 1 + jitter * (2 * torch.rand(len(images), len(changes), generator=generator) - 1)
+    drawn = torch.rand(len(images) if count is None else count, len(changes), generator=generator)
+    factors = 1 + jitter * (2 * drawn[first : first + len(images)] - 1)
     changed = []
     for image, own in zip(images, factors.tolist(), strict=True):
         for change, factor in zip(changes, own, strict=True):
@@ -194,10 +212,15 @@ def jittered(images: Tensor, jitter: float, generator: Generator) -> Tensor:
     return torch.stack(changed) if changed else images
 
 
-def erased(images: Tensor, share: float, generator: Generator) -> Tensor:
-    """Images `(B, C, H, W)` in [0, 1], a share of them with a rectangle of noise."""
+def erased(images: Tensor, share: float, generator: Generator, *, first: int = 0, count: int | None = None) -> Tensor:
+    """Images `(B, C, H, W)` in [0, 1], a share of them with a rectangle of noise.
+
+    Args:
+        first, count: as of `jittered`.
+    """
     images = images.clone()
-    for i in torch.nonzero(torch.rand(len(images), generator=generator) < share)[:, 0].tolist():
+    drawn = torch.rand(len(images) if count is None else count, generator=generator)
+    for i in torch.nonzero(drawn < share)[:, 0].tolist():
         height, width = images.shape[2:]
         for area, ratio, down, across in torch.rand(TRIES, 4, generator=generator).tolist():
             cut = height * width * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * area)
@@ -205,6 +228,8 @@ def erased(images: Tensor, share: float, generator: Generator) -> Tensor:
             h, w = round(math.sqrt(cut * tall)), round(math.sqrt(cut / tall))
             if 0 < h < height and 0 < w < width:
                 top, left = int(down * (height - h + 1)), int(across * (width - w + 1))
-                images[i, :, top : top + h, left : left + w] = torch.rand(images.shape[1], h, w, generator=generator)
+                noise = torch.rand(images.shape[1], h, w, generator=generator)
+                if first <= i < first + len(images):
+                    images[i - first, :, top : top + h, left : left + w] = noise
                 break
     return images

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from trivet.data import Splits
 from trivet.evaluation import standard
@@ -15,11 +18,15 @@ from trivet.models import save
 from trivet.progress import report, reporter, say, shown
 from trivet.records import RunRecord
 from trivet.reports import write_run_report
+from trivet.signals import member_of
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
+from trivet.training.checkpoint import fingerprint
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, of_length, resolved
+from trivet.training.follower import follow
 from trivet.training.job import Job, Status, Watch
+from trivet.training.launch import launch, processes_to_start, together
 from trivet.training.loggers import check_installed
 from trivet.training.narrow import check_width
 from trivet.training.parts import Parts, check_before_data
@@ -32,6 +39,7 @@ from trivet.training.run_folder import (
     REPORT,
     RunFolder,
 )
+from trivet.training.world import World
 
 log = logging.getLogger("trivet")
 
@@ -54,6 +62,9 @@ def train(
     and all that a finished run has. What the guard saw and did is logged as warnings of the logger "trivet", at once,
     and in the record.
 
+    With `training.devices` above 1 this starts as many processes, waits for them and returns the record that they have
+    written. Among those of torchrun the one of rank 0 writes and returns; the others end with SystemExit.
+
     Args:
         path: the run folder; it must be new unless `force` is set.
         data_root: where data sets lie, see `trivet.data.find_root`.
@@ -65,15 +76,23 @@ def train(
     Raises:
         ValueError: if the settings, the data or the run folder cannot be used.
         OSError: if the run folder cannot be written; what was written before stays.
+        LostError: if one of several processes was killed, or is out of reach.
     """
     config = resolved(config)
     check_before_data(config)
     check_installed(config.training.loggers)
-    with shown("training", show=progress):
+    size = processes_to_start(config)
+    if size > 1:
+        values = config.model_dump(mode="json", exclude_none=True)
+        options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
+        return _launched(partial(_train_again, values, path, **options), size, path)
+    with together(config, path) as world, shown("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
             say(splits.found)
-        parts = Parts(config, splits)  # before the folder is made: settings may not fit the data
+        parts = Parts(config, splits, world)  # before the folder is made: settings may not fit the data
+        if world is not None:
+            _meet(world, parts)
         for note in filter(None, (check_width(parts), parts.piece_note)):
             log.warning(note)
         # Before, too: it may lie in the run that is replaced.
@@ -88,10 +107,15 @@ def train(
                 run.discard()
                 raise
             with job.journal.loggers:
-                status = job.fit()
+                status = _fitted(job)
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
                 return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
+
+
+def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
+    """`train` in another process, which gets no settings but as JSON."""
+    train(RunConfig.parse(values, source="the settings"), path, **options)
 
 
 def resume(
@@ -110,29 +134,69 @@ def resume(
     Args:
         repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
             what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
-        changes: "training.steps=value" or "training.epochs=value": the run is to be so long, see `of_length`.
+        changes: "training.steps=value" or "training.epochs=value": the run is to be so long; or the same of devices and
+            nodes: where it goes on; see `of_length`.
         splits, watch: as in `train`.
 
     Raises:
-        ValueError, OSError: as `train`; also if the folder holds no run, or a repair is asked for that cannot be made.
+        ValueError, OSError, LostError: as `train`; also if the folder holds no run, or a repair is asked for that
+            cannot be made.
     """
-    run = RunFolder.open(path)
+    run = RunFolder.open(path) if _first() else RunFolder(path)
     config = of_length(run.given(), changes)
     check_before_data(config)
     check_installed(config.training.loggers)
-    with shown("training", show=progress):
+    size = processes_to_start(config)
+    if size > 1:
+        options: dict[str, Any] = {"repair": repair, "changes": changes, "data_root": data_root, "command": command}
+        return _launched(partial(resume, path, progress=progress, **options), size, path)
+    with together(config, path) as world, shown("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
             say(splits.found)
-        parts = Parts(config, splits)
+        parts = Parts(config, splits, world)
+        if world is not None:
+            _meet(world, parts)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
             job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair, watch=watch)
             if changes:
                 run.change(changes)
             with job.journal.loggers:
-                status = job.fit()
+                status = _fitted(job)
                 return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
+
+
+def _launched(action: Any, size: int, path: Path) -> RunRecord:
+    """The record that several processes have written."""
+    launch(action, size, path)
+    record = RunFolder(path).record()
+    assert record is not None, f"the processes have left no record in {path}"
+    return record
+
+
+def _first() -> bool:
+    """Whether this process is alone, or the main one."""
+    member = member_of(os.environ)
+    return member is None or member.rank == 0
+
+
+def _meet(world: World, parts: Parts) -> None:
+    """Check that all processes have the same task, and end here in all but the main one."""
+    told = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
+    world.same(told, what="settings and data")
+    if not world.main:
+        follow(parts, world)
+        world.leave()
+        raise SystemExit(0)
+
+
+def _fitted(job: Job) -> Status:
+    """Train; what follows the main process does alone."""
+    status = job.fit()
+    if job.parts.world is not None:
+        job.parts.world.leave()
+    return status
 
 
 def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:

@@ -63,10 +63,7 @@ def save_checkpoint(
         best: the weights of the best step so far, where one is chosen.
         average: of the weights of the model, where there is one.
     """
-    state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
-    state["best"] = dict(best)
-    state["average"] = {} if average is None else average.state_dict()
-    tensors = {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(state)}
+    tensors = state_of(model, loss, optimizer, average) | _copied({"best": dict(best)})
     *done, guard, cleaning, picks, choosing, precision = progress
     states = {"guard": json.dumps(dict(guard)), "cleaning": json.dumps(dict(cleaning)), "picks": json.dumps(picks)}
     states |= {"choosing": json.dumps(dict(choosing)), "precision": json.dumps(dict(precision))}
@@ -78,6 +75,26 @@ def save_checkpoint(
     for old in files:
         if old not in kept and step_of(old):
             old.unlink()
+
+
+def state_of(
+    model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer, average: nn.Module | None
+) -> dict[str, Tensor]:
+    """All tensors that training changes, by name, on the CPU."""
+    state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
+    state["average"] = {} if average is None else average.state_dict()
+    return _copied(state)
+
+
+def put_state(
+    tensors: Mapping[str, Tensor],
+    model: nn.Module,
+    loss: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: nn.Module | None,
+) -> None:
+    """Put back what `state_of` gave."""
+    _restore(_unflatten(tensors), model, loss, optimizer, average)
 
 
 def step_of(path: Path) -> int:
@@ -105,6 +122,17 @@ def load_checkpoint(
             f"{path} was written with other settings or data than the run folder now has; restore config.toml and the "
             "data to continue, or start a new run."
         )
+    _restore(state, model, loss, optimizer, average)
+    return progress
+
+
+def _restore(
+    state: Mapping[str, Any],
+    model: nn.Module,
+    loss: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: nn.Module | None,
+) -> None:
     model.load_state_dict(state["model"])
     loss.load_state_dict(state["loss"])
     if average is not None:
@@ -112,7 +140,6 @@ def load_checkpoint(
     groups = optimizer.state_dict()["param_groups"]
     slots = {int(number): values for number, values in state.get("optimizer", {}).items()}
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
-    return progress
 
 
 def read_progress(path: Path) -> Progress:
@@ -199,6 +226,10 @@ def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
     return metadata, progress, state
 
 
+def _copied(tree: Mapping[Any, Any]) -> dict[str, Tensor]:
+    return {key: value.detach().cpu().clone().contiguous() for key, value in _flatten(tree)}
+
+
 def _flatten(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     for key, value in tree.items():
         if isinstance(value, Tensor):
@@ -227,7 +258,7 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
     """
     training, fields = config.training, type(config.training).model_fields
     changes_nothing = set() if training.schedule in TO_THE_END else {"steps"}
-    changes_nothing |= {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri"}
+    changes_nothing |= {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices", "nodes"}
     changes_nothing |= {name for name in ADDED if getattr(training, name) == fields[name].default}
     left_out: dict[str, Any] = {
         "evaluation": True,

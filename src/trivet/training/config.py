@@ -26,6 +26,7 @@ LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 GuardAction = Literal["warn", "stop", "repair"]
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
+PLACE = ("devices", "nodes")  # where a run trains, which changes nothing of its result
 ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_steps", "accumulate_grad_batches")
 
 
@@ -76,7 +77,18 @@ class TrainingConfig(Config):
         "saved. Default: no average.",
     )
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto uses a GPU if there is one.")
-    workers: int = Field(0, ge=0, le=64, description="Processes that prepare batches; 0: the main process.")
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1,
+        description="How many processes train together, each on a GPU of its own, or on the CPU, where there is none; "
+        "auto: one for each GPU. Each has its part of every batch, and the network becomes that of one process with "
+        "all of it. Those of torchrun need no such number.",
+    )
+    nodes: int = Field(
+        1, ge=1, description="Machines, with as many devices each; several need torchrun, started on each of them."
+    )
+    workers: int = Field(
+        0, ge=0, le=64, description="Processes that prepare batches; 0: the main process. Of several devices, for each."
+    )
     log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv.")
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints; the last two are kept.")
     loggers: tuple[LoggerName, ...] = Field(
@@ -241,21 +253,22 @@ def name_of(override: str) -> str:
 
 
 def of_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
-    """The settings of a run that is to go on, with another number of steps or epochs.
+    """The settings of a run that is to go on, with another number of steps or epochs, or of devices.
 
     Args:
-        changes: "training.steps=value" or "training.epochs=value".
+        changes: "training.steps=value", or the same of epochs, devices or nodes.
 
     Raises:
         ValueError: if other settings are to change, or if the steps made so far would have been others.
     """
     for change in changes:
-        if name_of(change) not in (f"training.{key}" for key in LENGTH):
+        if name_of(change) not in (f"training.{key}" for key in (*LENGTH, *PLACE)):
             raise ValueError(
-                "--resume takes the settings of the run, of which --set may change training.steps or training.epochs "
-                f"only: got {name_of(change)}; start a new run for other settings."
+                "--resume takes the settings of the run, of which --set may change training.steps or training.epochs, "
+                f"training.devices and training.nodes only: got {name_of(change)}; start a new run for other settings."
             )
-    if changes and config.training.schedule in TO_THE_END:
+    longer = any(name_of(change) in (f"training.{key}" for key in LENGTH) for change in changes)
+    if longer and config.training.schedule in TO_THE_END:
         raise ValueError(
             f"the length of a run with the schedule {config.training.schedule} must stay, as its learning rates follow "
             "from it from the first step on: start a new run, or resume this one without --set."

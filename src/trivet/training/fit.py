@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from trivet.batching import BatchPlan, embed_in_pieces
@@ -23,10 +27,15 @@ from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.signals import ending_signals
 from trivet.training.average import decay_at, update_average
+from trivet.training.batch_norm import WholeBatchNorm, normalises_batches
 from trivet.training.config import TrainingConfig
 from trivet.training.optimizer import make_optimizer, move_optimizer
 from trivet.training.precision import Precision, device_of
 from trivet.training.schedule import rate_factor
+from trivet.training.world import World, lost_peers
+
+AGAIN = 2.0  # seconds within which a second signal is the first one once more: from a terminal, and from a launcher
+RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
 
 
 class Batches(IterableDataset[tuple[Tensor, ...]]):
@@ -34,6 +43,8 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
 
     Args:
         fine: a level inside the classes of `level`; its labels then follow as a third tensor.
+        world: the processes that share each batch: this one makes its part of the images, the same ones as one process
+            would make, and the labels of all.
     """
 
     def __init__(
@@ -47,8 +58,10 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         start: int,
         steps: int,
         fine: str | None = None,
+        world: World | None = None,
     ) -> None:
         self.dataset, self.batches, self.augment = dataset, batches, augment
+        self._part = (lambda count: slice(0, count)) if world is None else world.part
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
 
@@ -57,11 +70,12 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
+            part = self._part(len(index))
             if self.augment is None:
-                images = self.dataset.inputs.batch(index)
+                images = self.dataset.inputs.batch(index[part])
             else:
                 generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
-                images = self.augment(self.dataset.inputs, index, generator)
+                images = self.augment(self.dataset.inputs, index, generator, part)
             yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
 
 
@@ -89,6 +103,7 @@ class Task:
         monitor: sees each batch; None for none.
         average: a copy of the model that becomes the moving average of its weights; None for none.
         since: the step at which the optimiser began, from which the warm-up counts.
+        world: the processes that train together; None for this one alone.
         micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
     """
 
@@ -103,6 +118,7 @@ class Task:
         monitor: CollapseMonitor | None = None,
         average: Embedder | None = None,
         since: int = 0,
+        world: World | None = None,
         micro: int | None = None,
     ) -> None:
         self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
@@ -113,6 +129,8 @@ class Task:
         self.device = device_of(config.accelerator)
         self.precision = Precision(config.precision, self.device)
         self.optimizer = make_optimizer(model, loss, config)
+        self.world = world
+        self._spread: nn.Module | None = None
 
     @property
     def value(self) -> float:
@@ -131,18 +149,11 @@ class Task:
         """
         inputs, labels, *fine = batch
         self.begin_step()
-        with self.precision.autocast():
-            embeddings = embed_in_pieces(self.model, inputs, self.micro)
-        try:
-            value: Tensor = self.loss(embeddings, labels)
-        except ValueError as error:
-            if torch.isfinite(embeddings).all():
-                raise
-            raise NotFiniteError(*error.args) from None
+        value, embeddings = (self.evaluate if self._spread is None else self._spread)(inputs, labels)
         self._value = value.detach()
         if self.monitor is not None:
             self.events = self.monitor.update(
-                embeddings.detach(),
+                embeddings,
                 labels,
                 self._value,
                 fine=fine[0] if fine else None,
@@ -156,10 +167,39 @@ class Task:
         self.step += 1
         self.after_step()
 
+    def evaluate(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and its embeddings `(N, d)` without a graph.
+
+        Args:
+            inputs: `(N, ...)`, or of several processes the part of this one.
+            labels: `(N,)`.
+
+        Raises:
+            NotFiniteError: if the loss refuses embeddings that are not finite.
+        """
+        with self.precision.autocast(), self._whole_batch_norm(len(labels)):
+            embeddings = embed_in_pieces(self.model, inputs, self.micro)
+        if self.world is not None:
+            embeddings = self.world.whole(embeddings.float(), len(labels))
+        try:
+            value: Tensor = self.loss(embeddings, labels)
+        except ValueError as error:
+            if torch.isfinite(embeddings).all():
+                raise
+            raise NotFiniteError(*error.args) from None
+        return value, embeddings.detach()
+
+    def _whole_batch_norm(self, count: int) -> AbstractContextManager[object]:
+        """The context in which batch norm is over the batch of all processes; pieces of it are normalised alone."""
+        in_pieces = self.micro is not None and count > self.micro
+        together = self.world is not None and not in_pieces and normalises_batches(self.model)
+        return WholeBatchNorm() if together else nullcontext()
+
     def begin_step(self) -> None:
         """Seed the step, set its learning rates, and forget the last gradient."""
         # Dropout and the like draw from the global generator: seeded by the step, they are the same after a resume.
-        seed = step_seed(self.seed, self.step, 2)
+        stream = 2 if self.world is None or self.world.main else RANK_STREAM + self.world.rank
+        seed = step_seed(self.seed, self.step, stream)
         if self.device.type == "cpu":
             torch.default_generator.manual_seed(seed)  # seeding all devices takes a tenth of a small network's step
         else:
@@ -170,11 +210,19 @@ class Task:
         self.optimizer.zero_grad()
 
     def move(self, device: torch.device) -> None:
-        """Bring all that is trained to a device."""
+        """Bring all that is trained to a device; gradients are not added up there yet."""
+        self._spread = None
         for module in (self.model, self.loss, self.average):
             if module is not None:
                 module.to(device)
         move_optimizer(self.optimizer, device)
+
+    def spread(self) -> None:
+        """Let the gradients of all processes be added up from now on, and begin with the weights of the main one."""
+        if self.world is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of a new name for what is not to be done
+                self._spread = DistributedDataParallel(_Evaluation(self), broadcast_buffers=False)
 
     def _active(self) -> float:
         assert self.loss.last is not None
@@ -194,30 +242,72 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
     on_gpu = task.device.type == "cuda"
     loader = DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=on_gpu)
     task.should_stop = False
-    with _Signals(task) as signals:
+    with _Signals(task) as signals, lost_peers() if task.world is not None else nullcontext():
         task.move(task.device)
+        task.spread()
         try:
+            stop = signals.stop()
             for batch in loader:
-                if not task.should_stop:  # a signal before the first step
+                if task.world is None:
+                    stop = signals.stop()  # one may have come while the batch was made
+                if not stop:
                     task.train_on([part.to(task.device, non_blocking=on_gpu) for part in batch])
-                if task.should_stop:
+                    stop = signals.stop()
+                if stop:
                     break
         finally:
             task.move(torch.device("cpu"))
     return not signals.came
 
 
-class _Signals:
-    """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress.
+class _Evaluation(nn.Module):
+    """What `Task.evaluate` does, as a module with all that learns.
 
-    Attributes:
-        came: whether one has come.
+    DistributedDataParallel waits for the gradient of every parameter, and looks for those without one, on request, in
+    every step. They are looked for in the first one here, and get one that the optimiser does not see.
     """
 
     def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.model, self.loss = task.model, task.loss
+        self._evaluate, self._optimizer = task.evaluate, task.optimizer
+        self._unused: list[nn.Parameter] | None = None
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        value, embeddings = self._evaluate(inputs, labels)
+        if self._unused is None:
+            used = _reached(value)
+            self._unused = [one for one in self.parameters() if one.requires_grad and id(one) not in used]
+            if self._unused:
+                self._optimizer.register_step_pre_hook(self._forget)
+        for parameter in self._unused:
+            value = value + 0 * parameter.sum()
+        return value, embeddings
+
+    def _forget(self, *_: object) -> None:
+        for parameter in self._unused or ():
+            parameter.grad = None
+
+
+def _reached(value: Tensor) -> set[int]:
+    """The ids of the parameters that a value depends on."""
+    found, seen, left = set(), set(), [value.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.add(id(getattr(node, "variable", None)))
+            left += [after for after, _ in node.next_functions]
+    return found
+
+
+class _Signals:
+    """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress."""
+
+    def __init__(self, task: Task) -> None:
         self._task = task
-        self.came = False
-        self._before: dict[int, Any] = {}
+        self._own: float | None = None  # when one came to this process
+        self._others = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -228,7 +318,21 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def came(self) -> bool:
+        """Whether one has come, to this process or, as far as is known, to another."""
+        return self._others or self._own is not None
+
+    def stop(self) -> bool:
+        """Whether to end here; every process must ask, and all get the same answer."""
+        task = self._task
+        if task.world is None:
+            return self.came or task.should_stop
+        stop, self._others = task.world.agree(self.came or task.should_stop, self.came)
+        return stop
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.came:
+        if self._own is None:
+            self._own = time.monotonic()
+        elif self._task.world is None or time.monotonic() - self._own > AGAIN:
             raise KeyboardInterrupt
-        self.came = self._task.should_stop = True

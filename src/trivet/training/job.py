@@ -18,6 +18,7 @@ from trivet.training.checkpoint import (
     load_weights,
     read_progress,
     save_checkpoint,
+    state_of,
     step_of,
 )
 from trivet.training.embedding import embed
@@ -87,6 +88,8 @@ class Job:
         """Train, with the repairs that are made on the way; returns how it ended."""
         with work(STEP, self.task.step, self.parts.config.training.num_steps):
             going = self._fit_all()
+        if self.parts.world is not None:
+            self.parts.world.tell(None)
         self.checkpoint()
         if self._stopping:
             return "stopped"
@@ -193,6 +196,7 @@ class Job:
     def _fit(self) -> bool:
         """Train to the last step or an event that asks for more; returns False if a signal stopped it before."""
         guard = self.parts.guard
+        self._call_followers()
         try:
             return fit(self.task, self.parts.batches_from(self.task.step), workers=self.parts.settings.training.workers)
         except Exception as error:  # whatever it was, the record says that the run failed; it is raised again
@@ -202,6 +206,14 @@ class Job:
                     return True
             self.journal.write(status="failed")
             raise
+
+    def _call_followers(self) -> None:
+        """Tell the other processes from where they train along, see `follower.follow`."""
+        parts, task = self.parts, self.task
+        if parts.world is not None:
+            states = {"guard": parts.guard.state(), "cleaning": parts.cleaning.state()}
+            parts.world.tell({"step": task.step, "precision": task.precision.state(), **states})
+            parts.world.share(state_of(parts.model, parts.loss, task.optimizer, parts.average))
 
     def _after_step(self) -> None:
         """Meet events, log and leave a checkpoint where the settings say so."""

@@ -29,6 +29,7 @@ from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
 from trivet.training.precision import check_precision, device_of
 from trivet.training.untrained import untrained
+from trivet.training.world import World
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
@@ -191,7 +192,8 @@ class Parts:
         ValueError: if the settings do not fit the data.
     """
 
-    def __init__(self, config: RunConfig, splits: Splits) -> None:
+    def __init__(self, config: RunConfig, splits: Splits, world: World | None = None) -> None:
+        self.world = world
         self.config, self.splits = (config := in_steps(config, splits)), splits
         check_levels(config, splits.train.labels)
         labels = splits.train.labels[splits.level]
@@ -253,19 +255,25 @@ class Parts:
         self.batches = make_batches(self.settings, self.items, level)
 
     def task(self, after_step: Callable[[], None]) -> Task:
-        """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches."""
+        """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches.
+
+        Those of the main process: it sees the whole batch, as all do.
+        """
+        main = self.world is None or self.world.main
         task = Task(
             self.model,
             self.loss,
             self.settings.training,
             seed=self.settings.seed,
             after_step=after_step,
-            monitor=self.guard.monitor,
+            monitor=self.guard.monitor if main else None,
             average=self.average,
             since=self.guard.since,
+            world=self.world,
             micro=self.settings.batch.micro,
         )
-        self.picks.watch(self.loss, lambda: task.step, self._truth)
+        if main:
+            self.picks.watch(self.loss, lambda: task.step, self._truth)
         return task
 
     def batches_from(self, step: int) -> Batches:
@@ -280,6 +288,7 @@ class Parts:
             start=step,
             steps=settings.training.num_steps,
             fine=self.fine,
+            world=self.world,
         )
 
     def _truth(self, step: int) -> Integers | None:
