@@ -157,6 +157,8 @@ def test_the_commands(
     index = ("index", "many", "-o", "found", "--kind", "ivf-pq")
     code, said = call(*index)
     assert (code, said.count("\n"), "needs at least 10000 rows" in said) == (2, 1, True)
+    code, said = call("index", "many", "-o", "found", "--kind", "exact", "--recall", "0.9")
+    assert (code, "leave out --recall" in said) == (2, True)
     monkeypatch.setattr(codes, "LEAST_ROWS", 500)
     code, said = call(*index, "--recall", "0.5")
     assert code == 0
