@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,10 +20,12 @@ import pytest
 import torch
 from PIL import Image
 
+from trivet.cli import main
 from trivet.data.vectors import VectorInputs
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import build
 from trivet.models.store import save
+from trivet.neighbours import codes
 from trivet.tables import Vectors, read_vectors
 from trivet.tables import shards as module
 from trivet.tasks import embed_shards
@@ -127,6 +130,45 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
     with pytest.raises(ValueError, match="--output must not name what is read"):
         embed_data(other, str(many), many, force=True)
     assert read_vectors(tmp_path / "again").ids.tolist() == file.ids.tolist()  # type: ignore[union-attr]
+
+
+def test_the_commands(
+    run: Path, vectors: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out or err
+
+    embed = ("embed", "run", "vectors.npz", "-o", "many")
+    code, said = call(*embed, "--shard-rows", "256")
+    assert (code, said) == (0, "1000 embeddings of dimension 6 in many\n4 of 4 shards written\n")
+    (tmp_path / "many" / "part-00003.parquet").unlink()
+    assert call(*embed)[1].endswith("1 of 4 shards written, 3 were there\n")
+    code, said = call(*embed, "--json")
+    assert json.loads(said)["shards"] == {"count": 4, "rows": 256, "written": 0, "kept": 4, "missing": 0}
+    code, said = call("embed", "run", "vectors.npz", "-o", "run")
+    assert (code, "must not name what is read" in said) == (2, True)
+    index = ("index", "many", "-o", "found", "--kind", "ivf-pq")
+    code, said = call(*index)
+    assert (code, said.count("\n"), "needs at least 10000 rows" in said) == (2, 1, True)
+    code, said = call("index", "many", "-o", "found", "--kind", "exact", "--recall", "0.9")
+    assert (code, "leave out --recall" in said) == (2, True)
+    monkeypatch.setattr(codes, "LEAST_ROWS", 500)
+    code, said = call(*index, "--recall", "0.5")
+    assert code == 0
+    assert "14 bytes per item in memory, 24 more on disk" in said
+    made = json.loads((tmp_path / "found" / "index.json").read_text())
+    assert f"recall@10 {100 * made['recall']:.1f} % relative to exact search" in said
+    code, said = call("search", "found", "item 5", "--k", "2", "--recall", "0.5", "--json")
+    assert json.loads(said)["recall"] == made["recall"]
+    code, said = call("search", "found", "item 5", "--recall", "2")
+    assert (code, "recall must be a share" in said) == (2, True)
 
 
 def test_no_more_than_a_shard_is_held(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.cli.options import Distance, Json, check_folder, exists
+from trivet.cli.options import Distance, Json, check_folder, exists, refuse
 from trivet.cli.output import echo, print_json
 from trivet.progress import shown
 
@@ -56,6 +56,8 @@ def index(
 ) -> int:
     """Make an index of embeddings, for trivet search."""
     check_folder(context, output)
+    if kind == "exact":
+        refuse(context, "an exact index finds all of the nearest", "recall")
     with shown("index"):
         from trivet.tasks.index import make_index  # here: it loads the training stack
 

@@ -29,8 +29,9 @@ class VectorsConfig(ListedConfig):
 
     name: Literal["vectors"] = "vectors"
     path: Path = Field(
-        description="The vectors: an .npz, a .parquet, or an .npy with a csv file of its rows beside it, relative to "
-        "the current folder. Only an .npy is read as it is needed; the others are held in memory."
+        description="The vectors: an .npz, a .parquet, an .npy with a csv file of its rows beside it, or a folder of "
+        "shards that trivet embed wrote, relative to the current folder. Only an .npy and shards are read as they are "
+        "needed; the others are held in memory."
     )
     table: Path | None = Field(
         None, description="The csv file of the rows of an .npy. Default: the one beside it with the same stem."

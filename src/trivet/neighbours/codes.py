@@ -16,7 +16,8 @@ import numpy.typing as npt
 GROUPS = {256: 8, 32: 4, 16: 2, 1: 1}
 LEAST_ROWS = 10_000  # 39 for each of 256 values, as faiss asks for
 BITS = 8
-CANDIDATES = 20  # for each neighbour that is asked for, at first
+CANDIDATES = 20  # for each of the first neighbours, at first
+MORE = 4  # for each of many
 MOST_CANDIDATES = 640
 
 
@@ -43,6 +44,16 @@ def coded(rows: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.float
     numbers = np.zeros((len(rows), coded_width(dimension)), np.float32)
     numbers[:, :dimension] = rows[:, :dimension]
     return numbers
+
+
+def candidates(k: int, each: int, first: int) -> int:
+    """How many rows are ranked for the k nearest: `each` for each of up to `first` of them, in all at least 4 k.
+
+    Example:
+        >>> [candidates(k, 20, 10) for k in (1, 10, 50, 1000)]
+        [20, 200, 200, 4000]
+    """
+    return max(each * min(k, first), MORE * k)
 
 
 def check_rows(items: int) -> None:

@@ -60,7 +60,7 @@ class IndexInfo:
         kind: "exact" compares with every row; "hnsw" walks a graph of neighbours; "ivf" looks into the nearest lists;
             "ivf-pq" does so in lists of short codes, and ranks what it finds by the rows themselves, which lie on disk.
         parameters: hnsw: M, efConstruction, efSearch; ivf: nlist, nprobe, training_rows; ivf-pq: also bytes, of a code,
-            and candidates, for each neighbour that is asked for; exact: none.
+            and candidates, for each of up to 10 neighbours that are asked for; exact: none.
         seed: of the training rows of ivf and of the rows that recall is measured on.
         recall: recall@`recall_at` of the search against the exact one, 1 for an exact index.
         recall_at: the 10 of recall@10, or N - 1 if that is less.
@@ -237,7 +237,7 @@ class Index:
         """Rows that may be among the k nearest, and one more, `(Q, n)`; -1 where there are fewer."""
         count = k + 1 + SPARE
         if self.info.kind == "ivf-pq":
-            count = max(count, self.info.parameters["candidates"] * k)
+            count = max(count, codes.candidates(k, self.info.parameters["candidates"], NEAREST))
             queries = codes.coded(queries, self.info.dimension)
         _, rows = self.faiss.search(queries, min(count, len(self)))
         found: Integers = rows
@@ -340,7 +340,7 @@ def build_index(
     no farther than the 10th nearest.
 
     ivf-pq, on request only: lists as for ivf, of codes of one byte for 4 dimensions (for 1 below 16, 2 below 32, 8 from
-    256 on), 20 candidates for each neighbour; these are doubled where all lists are not enough. It needs
+    256 on), 20 candidates for each of 10 neighbours; these are doubled where all lists are not enough. It needs
     `code_bytes(d) + 8` bytes a row for the codes. The rows themselves, float32, stay in `embeddings`, or once saved in
     a file that is mapped.
 

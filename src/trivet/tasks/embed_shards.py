@@ -108,7 +108,7 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
         ValueError: if the folder holds something else, or other embeddings, or an embedding is not finite.
         OSError: if it cannot be written.
     """
-    manifest, kept = _manifest(job, rows_per_shard or ROWS_PER_SHARD), [0]
+    manifest = _manifest(job, rows_per_shard or ROWS_PER_SHARD)
 
     def prepare(alone: bool) -> None:
         nonlocal manifest
@@ -123,9 +123,7 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
             _clear(folder)
             write_manifest(folder, manifest)
         lacking = set(missing(folder, manifest))
-        present = [number for number in range(count_shards(manifest)) if number not in lacking]
-        open_shards(folder, manifest, present)
-        kept[0] = len(present)
+        open_shards(folder, manifest, [number for number in range(count_shards(manifest)) if number not in lacking])
 
     written: list[int] = []
     with shared_folder(folder, prepare):
