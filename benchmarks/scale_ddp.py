@@ -123,7 +123,7 @@ def trained(config: RunConfig, splits: Splits, dtype: torch.dtype, world: World 
 def weights(parts: Parts) -> dict[str, Tensor]:
     """Of network and loss, copied."""
     state = parts.model.state_dict() | {f"loss.{name}": value for name, value in parts.loss.state_dict().items()}
-    return {name: value.double() for name, value in state.items() if value.is_floating_point()}
+    return {name: value.double().clone() for name, value in state.items() if value.is_floating_point()}
 
 
 def norm(tensors: dict[str, Tensor]) -> float:
