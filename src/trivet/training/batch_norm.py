@@ -60,7 +60,7 @@ def _batch_norm(
         return normalised
     channels = (1, -1, *[1] * (input.ndim - 2))
     others = [axis for axis in range(input.ndim) if axis != 1]
-    own = input.float()
+    own = input if input.dtype == torch.float64 else input.float()
     own_mean = own.mean(others)
     own_spread = (own - own_mean.reshape(channels)).square().sum(others)
     own_count = own_mean.new_tensor([input.numel() / input.shape[1]])

@@ -180,7 +180,7 @@ class Task:
         with self.precision.autocast(), self._whole_batch_norm(len(labels)):
             embeddings = embed_in_pieces(self.model, inputs, self.micro)
         if self.world is not None:
-            embeddings = self.world.whole(embeddings.float(), len(labels))
+            embeddings = self.world.whole(embeddings, len(labels))
         try:
             value: Tensor = self.loss(embeddings, labels)
         except ValueError as error:

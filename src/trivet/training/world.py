@@ -79,11 +79,14 @@ class World:
     def whole(self, own: Tensor, count: int) -> Tensor:
         """The embeddings `(count, d)` of a batch, of which `own` are this process's; only these have a graph.
 
+        In float32, where they are in half precision.
+
         The loss is computed from all of them by every process. So the gradient of `own` is that of one process with the
         whole batch, and those of the parameters add up to its gradient: they are multiplied by the number of processes
         here, as DistributedDataParallel takes their mean.
         """
         parts = parts_of(count, self.size)
+        own = own if own.dtype == torch.float64 else own.float()
         all_rows = gather_rows(own.detach(), [part.stop - part.start for part in parts])
         if own.requires_grad:
             own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
