@@ -230,6 +230,7 @@ def in_processes(works: list[Callable[[], object]]) -> list[multiprocessing.proc
     return started
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_killed_processes_leave_whole_shards_and_others_go_on(
     run: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
