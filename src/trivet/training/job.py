@@ -202,7 +202,7 @@ class Job:
             raise
 
     def _call_followers(self) -> None:
-        """Tell the other processes from where they train along, see `follower.follow`."""
+        """Tell the other processes from where they train along, see `training.follower`."""
         parts, task = self.parts, self.task
         if parts.world is not None:
             states = {"guard": parts.guard.state(), "cleaning": parts.cleaning.state()}
@@ -215,7 +215,7 @@ class Job:
         self._meet(self.task.events)
         parts.history.look(step, parts.measured)
         recall = None
-        if step % parts.settings.evaluation.every == 0 or step == training.num_steps:
+        if parts.looks_at(step):
             recall = parts.choosing.look(step, parts.measured)
         ended = parts.choosing.ended is not None
         if parts.guard.pending is not None or self._stopping or parts.cleaning.due(step) or ended:
