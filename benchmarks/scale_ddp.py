@@ -137,7 +137,7 @@ def difference(one: dict[str, Tensor], two: dict[str, Tensor]) -> dict[str, Tens
 def same() -> dict[str, Any]:
     """For each network, loss and number of processes: how different the weights are, and how many steps chose alike.
 
-    Where rounding has decided a choice otherwise, training is repeated in float64.
+    Where rounding has decided a choice, or the sign of a unit, otherwise, training is repeated in float64.
     """
     rows = []
     for network in NETWORKS:
@@ -150,7 +150,7 @@ def same() -> dict[str, Any]:
                 found = [{"network": network, "loss": loss, "dtype": str(dtype)} | row for row in found]
                 rows += found
                 print(*map(json.dumps, found), sep="\n", flush=True)
-                if all(row["chosen alike"] for row in found):
+                if all(row["chosen alike"] and row["weights"] < 1e-4 for row in found):
                     break
     return {"steps": STEPS, "batch": 27, "rows": rows}
 
@@ -204,39 +204,45 @@ def waits() -> dict[str, Any]:
 
 
 def kills() -> dict[str, Any]:
-    """A run in two processes that is killed at random moments and gone on with, until it was killed 20 times."""
+    """Runs in two processes that are killed at random moments and gone on with, until there were 20 kills.
+
+    A quarter of the moments lie while the processes begin, the others after the first checkpoint that they write.
+    """
     source = random.Random(0)
     rows: list[dict[str, Any]] = []
+    values = {
+        "data": {"name": "digits", "level": "digit"},
+        "batch": {"num_classes": 5, "samples_per_class": 5},
+        "model": {"name": "mlp", "embedding_dim": 16},
+        "loss": {"name": "triplet"},
+        "training": {"steps": 3000, "accelerator": "cpu", "checkpoint_every": 50, "optimizer": "sgd"},
+    }
+    config = RunConfig.parse({**values, "evaluation": {"every": 1000, "sample": 200}}, source="kills")
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        config = settings("mlp", "triplet", classes=9, steps=600)
-        values = config.model_dump(mode="json", exclude_none=True)
-        values["training"] |= {"checkpoint_every": 20, "optimizer": "sgd", "learning_rate": 0.05}
-        values["evaluation"] |= {"every": 200, "sample": 200}
-        config = RunConfig.parse(values, source="kills")
+        folder, run = Path(place), Path(place) / "run"
         (folder / "run.toml").write_text(config.to_toml())
-        run = folder / "run"
         while len(rows) < KILLS:
-            launched = len(rows) % 2 == 0
-            went_on = (run / "config.toml").is_file()
+            launched, went_on = len(rows) % 2 == 0, (run / "config.toml").is_file()
             if went_on and RunFolder(run).ended():
-                break
+                run = folder / f"run-{len(rows)}"
+                went_on = False
             arguments = ["--resume", str(run)] if went_on else [str(folder / "run.toml"), "-o", str(run)]
             rows.append(killed(arguments, run, launched, source) | {"resumed": went_on})
             print(json.dumps(rows[-1]), flush=True)
-        last = subprocess.run(
-            [*program(True), "--resume", str(run)], env=environment(), capture_output=True, check=False
-        )
-        train(config, folder / "alone")
-        one, two = (load_file(folder / name / "model" / "model.safetensors") for name in ("alone", "run"))
-        one, two = ({name: value.double() for name, value in each.items()} for each in (one, two))
+        last = [*program(True), "--resume", str(run)]
+        code = subprocess.run(last, env=environment(), stdout=subprocess.DEVNULL, check=False).returncode
         record = RunFolder(run).record()
-        return {
-            "rows": rows,
-            "finished": last.returncode == 0 and record is not None and record["status"] == "finished",
-            "slowest end": max(row["seconds"] for row in rows),
-            "weights": norm(difference(one, two)) / norm(one),
-        }
+        finished = code == 0 and record is not None and record["status"] == "finished"
+        train(config, folder / "alone")
+        one, two = (load_file(each / "model" / "model.safetensors") for each in (folder / "alone", run))
+        one, two = ({name: value.double() for name, value in each.items()} for each in (one, two))
+    return {
+        "rows": rows,
+        "finished after that": finished,
+        "slowest end, seconds": max(row["seconds"] for row in rows),
+        "left processes": sum(len(row["left"]) for row in rows),
+        "weights beside those of a run never stopped": norm(difference(one, two)) / norm(one),
+    }
 
 
 def environment() -> dict[str, str]:
@@ -261,9 +267,13 @@ def killed(arguments: list[str], run: Path, launched: bool, source: random.Rando
         text=True,
     )
     family: set[int] = set()
-    moment = time.monotonic() + source.uniform(4, 24)
+    known = {file.name for file in RunFolder(run).checkpoints()}
+    begun, began = source.random() < 0.25, time.monotonic()
+    moment = began + source.uniform(1, 10) if begun else float("inf")
     while time.monotonic() < moment and command.poll() is None:
         family |= descendants(command.pid)
+        if moment == float("inf") and {file.name for file in RunFolder(run).checkpoints()} - known:
+            moment = time.monotonic() + source.uniform(0, 2)
         time.sleep(0.02)
     ranks = [pid for pid in descendants(command.pid) if is_rank(pid)]
     whom = "the launcher" if not ranks or source.random() < 0.2 else "a process"
@@ -280,6 +290,7 @@ def killed(arguments: list[str], run: Path, launched: bool, source: random.Rando
     return {
         "started by": "training.devices" if launched else "torchrun",
         "killed": whom,
+        "when": "beginning" if begun else "training",
         "checkpoint": steps[-1] if steps else None,
         "seconds": round(time.monotonic() - began, 2),
         "left": [pid for pid in family if alive(pid)],

@@ -81,7 +81,7 @@ def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let each look, the first at the untrained network, find the next of these; 0.8 has lost recall@1."""
     found = iter(values)
 
-    def seen(self: Choosing, model: object) -> Seen:
+    def seen(self: Choosing, model: object, *_: object) -> Seen:
         value = next(found)
         recall = 0.4 if value == 0.8 else 0.5
         spread = np.linspace(-0.01, 0.01, 4)

@@ -196,7 +196,7 @@ def all_get_what_the_main_process_says(crew: Crew) -> None:
 @check
 def a_batch_smaller_than_the_processes_is_refused(crew: Crew) -> None:
     assert [part.stop - part.start for part in parts_of(12, 7)] == [1, 2, 2, 1, 2, 2, 2]
-    text = message(lambda: world_of(crew).part(crew.size - 1))
+    text = message(lambda: parts_of(crew.size - 1, crew.size))
     assert text.startswith("a batch must have an item for each process")
 
 

@@ -61,7 +61,7 @@ def _run(arguments: list[str], came: list[int]) -> int:
             raise
         code = 130
     except Exception as error:  # whatever it is, it is said in one sentence
-        if came:  # what a library that was interrupted makes of it
+        if came and not isinstance(error, LostError):  # what a library that was interrupted makes of it
             return _say(named.stopped(), 1)
         if os.environ.get("TRIVET_TRACEBACK"):
             raise

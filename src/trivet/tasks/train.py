@@ -24,7 +24,7 @@ from trivet.tasks.evaluate_run import write_evaluation
 from trivet.training.checkpoint import fingerprint
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, of_length, resolved
-from trivet.training.follower import follow
+from trivet.training.follower import Follower
 from trivet.training.job import Job, Status, Watch
 from trivet.training.launch import launch, processes_to_start, together
 from trivet.training.loggers import check_installed
@@ -186,7 +186,7 @@ def _meet(world: World, parts: Parts) -> None:
     told = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
     world.same(told, what="settings and data")
     if not world.main:
-        follow(parts, world)
+        Follower(parts, world).follow()
         world.leave()
         raise SystemExit(0)
 

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from trivet.config import Config
-from trivet.data import Dataset, Splits, load
+from trivet.data import Dataset, Inputs, Splits, load
 from trivet.evaluation import Retrieval, retrieve, retrieve_levels
 from trivet.evaluation.inputs import Metric
 from trivet.geometry.arrays import Floats, Integers
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("validation", "val")  # by which a step is chosen, the first that is there
 RECALL = "recall@1"
+Embed = Callable[[Embedder, Inputs, Callable[[int, int], None]], Floats]
 LEVEL = 0.95  # of the one-sided interval of a gain over classes
 
 
@@ -132,6 +133,7 @@ class Choosing:
 
     Attributes:
         items, known, level: see above.
+        shared: embeds the items of a look in several processes, where all of them look; as `embed` does in one.
         looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
             lower end of the interval of the gain, None for a single class.
         step: of the best.
@@ -151,6 +153,7 @@ class Choosing:
         self.config, self.active = config, active
         self.level = level
         self.items, self.known, self._distance = items, known, distance
+        self.shared: Embed | None = None
         self._start: Seen | None = None
         self.looks: list[dict[str, Any]] = []
         self.step = 0
@@ -169,7 +172,7 @@ class Choosing:
 
     def look(self, step: int, model: Embedder) -> dict[str, float]:
         """See the network after so many steps; returns the mean recall@1 by level, see `Seen`."""
-        seen = self._seen(model)
+        seen = self._seen(model, self.shared)
         if self.active:
             self._note(step, model, seen)
         return seen.recall
@@ -245,9 +248,19 @@ class Choosing:
             self.weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
         self.looks.append(look)
 
-    def _seen(self, model: Embedder) -> Seen:
-        embeddings = embed(model, self.items.inputs, reporter("embedding held-out items"))
-        known = None if self.known is None else embed(model, self.known.inputs, reporter("embedding training items"))
+    def embedded(self, model: Embedder, shared: Embed | None) -> tuple[Floats, Floats | None]:
+        """The embeddings of the items, and of the training items that they retrieve from as well.
+
+        Args:
+            shared: see the class; None where this process embeds all of them.
+        """
+        made = shared or embed
+        embeddings = made(model, self.items.inputs, reporter("embedding held-out items"))
+        known = None if self.known is None else made(model, self.known.inputs, reporter("embedding training items"))
+        return embeddings, known
+
+    def _seen(self, model: Embedder, shared: Embed | None = None) -> Seen:
+        embeddings, known = self.embedded(model, shared)
         finite = bool(np.isfinite(embeddings).all()) and (known is None or bool(np.isfinite(known).all()))
         if not finite:
             embeddings = np.zeros_like(embeddings)

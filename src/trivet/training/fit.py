@@ -32,7 +32,7 @@ from trivet.training.config import TrainingConfig
 from trivet.training.optimizer import make_optimizer, move_optimizer
 from trivet.training.precision import Precision, device_of
 from trivet.training.schedule import rate_factor
-from trivet.training.world import World, lost_peers
+from trivet.training.world import World, lost_peers, parts_of
 
 AGAIN = 2.0  # seconds within which a second signal is the first one once more: from a terminal, and from a launcher
 RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
@@ -61,7 +61,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         world: World | None = None,
     ) -> None:
         self.dataset, self.batches, self.augment = dataset, batches, augment
-        self._part = (lambda count: slice(0, count)) if world is None else world.part
+        self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
 
@@ -70,7 +70,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-            part = self._part(len(index))
+            part = parts_of(len(index), self.size)[self.rank]
             if self.augment is None:
                 images = self.dataset.inputs.batch(index[part])
             else:

@@ -208,7 +208,7 @@ class Job:
             raise
 
     def _call_followers(self) -> None:
-        """Tell the other processes from where they train along, see `follower.follow`."""
+        """Tell the other processes from where they train along, see `training.follower`."""
         parts, task = self.parts, self.task
         if parts.world is not None:
             states = {"guard": parts.guard.state(), "cleaning": parts.cleaning.state()}
@@ -221,7 +221,7 @@ class Job:
         self._meet(self.task.events)
         parts.history.look(step, parts.measured)
         recall = None
-        if step % parts.settings.evaluation.every == 0 or step == training.num_steps:
+        if parts.looks_at(step):
             recall = parts.choosing.look(step, parts.measured)
         if step != training.num_steps and (recall is not None or self.task.events):
             self._ask_to_go_on()

@@ -217,6 +217,9 @@ def _end(world: World, error: BaseException, path: Path) -> NoReturn:
 def _end_at_once(member: Member, path: Path, reason: str) -> None:
     """End a process that waits for one that is gone, and does not see it."""
     error = LostError(_sentence(reason, path))
+    if member.rank == 0:
+        with suppress(ValueError, OSError):
+            _write_failed(RunFolder(path))
     if _parents:
         _leave_note(member.rank, error)
     elif member.rank == 0:
@@ -232,12 +235,15 @@ def _sentence(reason: str, path: Path) -> str:
 def note_failed(path: Path) -> None:
     """Let the record of a run that nobody writes any more say that it failed, if it says that it goes on."""
     run = RunFolder(path)
-    if not (path / CONFIG).is_file():
-        return
-    with suppress(ValueError, OSError), run.locked():
-        record = run.record()
-        if record is not None and record["status"] == "running":
-            run.write_record({**record, "status": "failed"})
+    if (path / CONFIG).is_file():
+        with suppress(ValueError, OSError), run.locked():
+            _write_failed(run)
+
+
+def _write_failed(run: RunFolder) -> None:
+    record = run.record()
+    if record is not None and record["status"] == "running":
+        run.write_record({**record, "status": "failed"})
 
 
 @contextmanager

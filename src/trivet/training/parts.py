@@ -205,6 +205,7 @@ class Parts:
         self.put_in_force(config)
         self.split = followed(splits)
         self.choosing = make_choosing(config, splits)
+        self.choosing.shared = None if world is None else world.embed
         self.sample = self.choosing.items
 
     @property
@@ -275,6 +276,10 @@ class Parts:
         if main:
             self.picks.watch(self.loss, lambda: task.step, self._truth)
         return task
+
+    def looks_at(self, step: int) -> bool:
+        """Whether held-out items are looked at after so many steps."""
+        return step % self.settings.evaluation.every == 0 or step == self.settings.training.num_steps
 
     def batches_from(self, step: int) -> Batches:
         """The batches from a step to the last, as `fit` takes them."""

@@ -17,13 +17,18 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor
 
+from trivet.data import Inputs
+from trivet.geometry.arrays import Floats
 from trivet.mining.gather import gather_rows
+from trivet.models import Embedder
 from trivet.signals import LostError, Member
+from trivet.training.embedding import embed
 
 BEAT = 1.0  # seconds between two signs of life
 PATIENCE = 30.0  # seconds without one after which a process is lost
@@ -68,14 +73,6 @@ class World:
         """Whether this process decides and writes."""
         return self.rank == 0
 
-    def part(self, count: int) -> slice:
-        """The rows of a batch of so many that are this process's: consecutive ones, one more or less than others'.
-
-        Raises:
-            ValueError: if there is no row for each process.
-        """
-        return parts_of(count, self.size)[self.rank]
-
     def whole(self, own: Tensor, count: int) -> Tensor:
         """The embeddings `(count, d)` of a batch, of which `own` are this process's; only these have a graph.
 
@@ -92,6 +89,19 @@ class World:
             own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
         mine = parts[self.rank]
         return torch.cat([all_rows[: mine.start], own, all_rows[mine.stop :]])
+
+    def embed(self, model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] | None = None) -> Floats:
+        """Embeddings `(N, d)` as `training.embedding.embed` gives them, of which each process makes its part.
+
+        Every process must call it, with the same network and inputs.
+        """
+        if len(inputs) < self.size:
+            return embed(model, inputs, progress)
+        parts = parts_of(len(inputs), self.size)
+        own = embed(model, inputs.subset(np.arange(len(inputs))[parts[self.rank]]), progress)
+        with lost_peers():
+            rows: Floats = gather_rows(torch.from_numpy(own), [part.stop - part.start for part in parts]).numpy()
+        return rows
 
     def agree(self, *flags: bool) -> list[bool]:
         """Which of the flags any process has set; every process must call it."""
@@ -162,7 +172,7 @@ class World:
 
 
 def parts_of(count: int, size: int) -> list[slice]:
-    """The rows of each of `size` processes among `count`.
+    """The rows of each of `size` processes among `count`: consecutive ones, of one the most one more than of others.
 
     Raises:
         ValueError: if one would have none.
