@@ -50,7 +50,7 @@ def changed(folder: Path, path: str, value: Any) -> dict[str, Any]:
     ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_tried_is_one_sentence(path: str, value: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="^file.toml") as error:
+    with pytest.raises(ValueError, match=r"^file\.toml") as error:
         Sweep.parse(changed(tmp_path, path, value), source="file.toml")
     assert said in str(error.value)
     assert "\n" not in str(error.value)

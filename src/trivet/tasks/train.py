@@ -60,7 +60,7 @@ def train(
         command: what was typed, for the record.
         progress: show progress on standard error.
         splits: the data, where they are read already.
-        watch: may end the training, see `trivet.training.job.Watch`; a run that it ends is not evaluated.
+        watch: may end the training, see `trivet.training.job.Watch`; what is watched is not evaluated at its end.
 
     Raises:
         ValueError: if the settings, the data or the run folder cannot be used.
@@ -91,7 +91,7 @@ def train(
                 status = job.fit()
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
-                return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
+                return _finish(job, status, data_root, evaluate=watch is None)
 
 
 def resume(
@@ -132,7 +132,7 @@ def resume(
                 run.change(changes)
             with job.journal.loggers:
                 status = job.fit()
-                return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
+                return _finish(job, status, data_root, evaluate=watch is None)
 
 
 def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
