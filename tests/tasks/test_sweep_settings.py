@@ -107,6 +107,11 @@ def test_the_best_is_trained_on_all_classes_unless_a_step_is_chosen(tmp_path: Pa
     assert RunConfig.parse(parse_toml(sweep.best({}).to_toml()), source="x") == sweep.best({})
 
 
+def test_a_sweep_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"x: the section \[sweep\] is for trivet sweep"):
+        RunConfig.parse(settings(tmp_path), source="x")
+
+
 def test_steps_that_vary_take_the_place_of_epochs(tmp_path: Path) -> None:
     values = changed(tmp_path, "vary.training.epochs", [1, 2])
     assert Sweep.parse(values, source="x").run({"training.epochs": 2}).training.steps is None
