@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from trivet.tasks.sweep_settings import Sweep
 from trivet.training.config import RunConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -53,4 +54,7 @@ def test_a_monitor_example_reports_the_collapse(
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_settings_of_an_example_are_read(path: Path) -> None:
-    assert RunConfig.read(path).training.steps > 1
+    if "\n[sweep]\n" in path.read_text():
+        assert Sweep.read(path).trials > 1
+    else:
+        assert RunConfig.read(path).training.steps > 1

@@ -51,7 +51,7 @@ def changed(folder: Path, path: str, value: Any) -> dict[str, Any]:
     ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_tried_is_one_sentence(path: str, value: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="^file.toml") as error:
+    with pytest.raises(ValueError, match=r"^file\.toml") as error:
         Sweep.parse(changed(tmp_path, path, value), source="file.toml")
     assert said in str(error.value)
     assert "\n" not in str(error.value)
@@ -106,6 +106,11 @@ def test_the_best_is_trained_on_all_classes_unless_a_step_is_chosen(tmp_path: Pa
     assert sweep.best({}).data.folds == 3
     assert sweep.measure == "recall@1"
     assert RunConfig.parse(parse_toml(sweep.best({}).to_toml()), source="x") == sweep.best({})
+
+
+def test_a_sweep_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"x: the section \[sweep\] is for trivet sweep"):
+        RunConfig.parse(settings(tmp_path), source="x")
 
 
 def test_steps_that_vary_take_the_place_of_epochs(tmp_path: Path) -> None:

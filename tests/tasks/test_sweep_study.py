@@ -1,4 +1,4 @@
-"""Each trial is told once, whatever becomes of the workers: in SQLite, and in PostgreSQL where a server can be started."""
+"""Each trial is told once, whatever becomes of its workers: in SQLite, and in PostgreSQL where that can be started."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield url.replace("trivet@", f"trivet:{QUOTED}@")
     except UnavailableError as error:
         pytest.skip(str(error))
+
+
+# Of what no database decides.
+ANY = pytest.mark.parametrize("address", ["sqlite"], indirect=True)
 
 
 class Workers:
@@ -76,13 +80,15 @@ def states(study: Study) -> list[str]:
 def test_a_place_is_claimed_by_one_worker_and_told_once(workers: Workers) -> None:
     one, other = workers.worker(), workers.worker()
     first, second = one.claim(None), other.claim(None)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert (first.place, second.place) == (0, 1)
     assert first.complete(0.5, [{"value": 0.5}])
     assert not first.complete(0.6, [])  # told once
     assert second.prune("low")
     third, fourth = other.claim(None), one.claim(None)
-    assert third is not None and fourth is not None
+    assert third is not None
+    assert fourth is not None
     assert one.claim(None) is None
     assert third.fail("it cannot be")
     assert not one.over()
@@ -114,6 +120,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
         for worker in (other, workers.worker()):  # the second one finds nothing to do
             worker.revive()
     assert states(other) == ["waiting", "running"]
+    other.whole["seed"] = 1  # whatever would be drawn now
     again = other.claim(None)
     assert again is not None
     assert (again.place, again.values) == (lost.place, lost.values)
@@ -128,17 +135,20 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
 def test_a_worker_that_is_stopped_gives_its_trial_back_at_once(workers: Workers) -> None:
     study = workers.worker()
     left = study.claim(None)
-    assert left is not None and left.leave()
+    assert left is not None
+    assert left.leave()
     again = study.claim(None)
     assert again is not None
     assert (again.place, again.values) == (0, left.values)
 
 
+@ANY
 def test_settings_that_kill_each_worker_are_given_up(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     study = workers.worker()
     for _ in range(sweep_study.DEATHS):
         attempt = study.claim(None)
-        assert attempt is not None and attempt.place == 0
+        assert attempt is not None
+        assert attempt.place == 0
         attempt._tell("FAIL", None)  # as a dead worker's trial is closed
         study.revive()
     assert states(study) == ["failed"]
@@ -150,25 +160,38 @@ def test_of_two_trials_of_a_place_the_second_is_dropped(workers: Workers) -> Non
     study._add(0, {})
     study._add(0, {})  # two workers saw that it was not there
     first, second = study.claim(None), study.claim(None)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert (first.place, second.place) == (0, 1)
 
 
+def test_of_two_workers_that_want_one_trial_one_has_it(workers: Workers) -> None:
+    one, other = workers.worker(), workers.worker()
+    one._add(0, {})
+    seen = other._trials()  # it waits
+    assert one.claim(None) is not None
+    assert other._claimed(seen[0], seen) is None
+
+
+@ANY
 def test_what_is_tried_depends_on_the_place_and_not_on_the_worker(make: Callable[..., Workers]) -> None:
     alone, shared = make("alone"), make("shared")
     study = alone.worker()
     tried = []
-    for value in (0.1, 0.4, 0.2, 0.3):
+    for value in (0.1, 0.4, 0.2):
         attempt = study.claim(None)
-        assert attempt is not None and attempt.complete(value, [])
+        assert attempt is not None
+        assert attempt.complete(value, [])
         tried.append(attempt.values)
-    for value, values in zip((0.1, 0.4, 0.2, 0.3), tried, strict=True):
+    for value, values in zip((0.1, 0.4, 0.2), tried, strict=True):
         attempt = shared.worker().claim(None)
-        assert attempt is not None and attempt.complete(value, [])
+        assert attempt is not None
+        assert attempt.complete(value, [])
         assert attempt.values == values
-    assert len({str(values) for values in tried}) == 4
+    assert len({str(values) for values in tried}) == 3
 
 
+@ANY
 def test_a_run_below_the_median_may_end(make: Callable[..., Workers]) -> None:
     study = make("median", trials=9).worker()
     for value in (0.1, 0.2, 0.3, 0.4):
@@ -206,7 +229,9 @@ def test_the_study_to_join_is_named(make: Callable[..., Workers], address: str, 
 def test_a_storage_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     config = Sweep.parse(settings(tmp_path), source="test").config
-    with pytest.raises(ValueError, match="must be within reach: postgresql://me:\\*\\*\\*@127.0.0.1:1/x is not") as error:
+    with pytest.raises(
+        ValueError, match=r"must be within reach: postgresql://me:\*\*\*@127\.0\.0\.1:1/x is not"
+    ) as error:
         open_study("postgresql://me:secret@127.0.0.1:1/x", config, "x", make=True)
     assert "secret" not in str(error.value)
     with pytest.raises(ValueError, match="a study to join must be there"):

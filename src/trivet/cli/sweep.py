@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,8 @@ def sweep(
     json: Json = False,
 ) -> int:
     """Try many settings, choose the best by validation, and test that one."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError("the workers of a sweep are started one by one: leave out torchrun, and use --join.")
     with shown("loading what trains"):
         from trivet.tasks import sweep as task  # here: it loads the training stack
         from trivet.tasks.sweep_settings import Sweep

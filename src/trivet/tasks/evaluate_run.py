@@ -45,8 +45,13 @@ from trivet.training.untrained import untrained
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
 
-def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = False) -> RunRecord:
+def evaluate_run(
+    path: Path, *, data_root: Path | None = None, progress: bool = False, splits: Splits | None = None
+) -> RunRecord:
     """Evaluate the model of a run again and write embeddings, record and report; returns the record.
+
+    Args:
+        data_root, progress, splits: as in `trivet.tasks.train.train`.
 
     Raises:
         ValueError, OSError: as `train`; also if the folder holds no run with a model.
@@ -58,7 +63,8 @@ def evaluate_run(path: Path, *, data_root: Path | None = None, progress: bool = 
         tokenize = (
             model.tokenizer if isinstance(model, TextEmbedder) else None
         )  # it needs no folder but that of the run
-        splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
+        if splits is None:
+            splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         config = in_steps(config, splits)
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):

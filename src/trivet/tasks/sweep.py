@@ -22,7 +22,8 @@ from trivet.models import TextNetworkConfig
 from trivet.progress import reporter, shown
 from trivet.records import RunRecord, SweepRecord
 from trivet.reports import write_sweep_report
-from trivet.tasks.sweep_record import RECORD, SETTINGS, make_record, run_path
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.sweep_record import COMPARED, RECORD, SETTINGS, make_record, run_path
 from trivet.tasks.sweep_settings import Sweep, without_password
 from trivet.tasks.sweep_study import Attempt, Outcome, Study, TakenOverError, described, open_study, within_reach
 from trivet.tasks.train import resume, train
@@ -297,6 +298,7 @@ class Worker:
             if status == "finished":
                 try:
                     tested = self._test(config)
+                    self._evaluate_best(outcomes)
                 except KeyboardInterrupt:
                     ended = "interrupted"
                 if tested is not None and tested["status"] == "interrupted":
@@ -318,6 +320,16 @@ class Worker:
         if record is not None and record["status"] in ("finished", "stopped"):
             return record
         return resume(path, data_root=self._data.root, command=self._command, progress=True)
+
+    def _evaluate_best(self, outcomes: Sequence[Outcome]) -> None:
+        """Measure the runs of the best trials whole on validation, for `trivet compare`: of all it would take long."""
+        complete = [one for one in outcomes if one.value is not None]
+        for one in sorted(complete, key=lambda one: (-(one.value or 0.0), one.place))[:COMPARED]:
+            for fold, seed, path in self._paths(one.place):
+                record = RunFolder(path).record()
+                if record is not None and not record["evaluation"]:  # its worker may have another folder
+                    splits = self._data.of(self._sweep.run(one.values, seed=seed, fold=fold))
+                    evaluate_run(path, data_root=self._data.root, progress=True, splits=splits)
 
     def _record(self, status: str, tested: RunRecord | None) -> SweepRecord:
         return make_record(
@@ -408,11 +420,11 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
     """What a finished run came to, by the look at the step whose model is kept.
 
     Raises:
-        ValueError: if its embeddings were not finite, or nothing was measured.
+        ValueError: if nothing finite was measured.
     """
     choice = record["choosing"]
-    if not record["evaluation"] or choice is None or not choice["looks"]:
-        raise ValueError(next(iter(record["warnings"][-1:]), "nothing was measured"))
+    if choice is None or not choice["looks"]:
+        raise ValueError("nothing was measured on validation")
     looks = choice["looks"]
     kept = looks[-1] if choice["keep"] == "last" else next(one for one in looks if one["step"] == choice["step"])
     value, start = kept["value"], looks[0]["value"]

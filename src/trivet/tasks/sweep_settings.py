@@ -29,6 +29,7 @@ TRIALS = 20  # of a sweep that does not say how many
 MOST_CHECKED = 64  # values of a range in steps that are all checked before the first trial
 # What may vary of the data: how items are shown, and never which there are, as trials are compared on the same ones.
 OF_DATA = ("augment", "jitter", "erase", "image_size", "channels", "resize")
+PLACE = ("devices", "nodes")  # settings of a training in several processes
 OF_EVALUATION = ("distance",)
 FIXED = {
     "seed": "seeds says how many seeds each trial has",
@@ -240,6 +241,13 @@ class Sweep:
                 f"set data.folds = {max(4, self.config.folds)}."
             )
         self._check_measure(source)
+        training = self.base.get("training", {})
+        for key in PLACE:
+            if isinstance(training, Mapping) and training.get(key, 1) != 1:
+                raise ValueError(
+                    f"{source}: each trial of a sweep trains in one process: got training.{key} = {training[key]}; "
+                    "remove it, and start a worker for each device with trivet sweep --join."
+                )
         networks = []
         for said, values in self._single():
             try:
@@ -412,6 +420,8 @@ def _check_key(key: str, source: str) -> None:
         reason = f"of the data only {', '.join(OF_DATA)} may vary, as trials are compared on the same items"
     if section == "evaluation" and name not in OF_EVALUATION:
         reason = f"of the evaluation only {', '.join(OF_EVALUATION)} may vary, as trials are compared by the same looks"
+    if section == "training" and name in PLACE:
+        reason = "each trial trains in one process"
     if section == "choosing" and not name:
         reason = "trials are compared by one measure: vary choosing.keep and the like instead"
     if reason is not None:

@@ -71,7 +71,7 @@ def train(
         command: what was typed, for the record.
         progress: show progress on standard error.
         splits: the data, where they are read already.
-        watch: may end the training, see `trivet.training.job.Watch`; a run that it ends is not evaluated.
+        watch: may end the training, see `trivet.training.job.Watch`; what is watched is not evaluated at its end.
 
     Raises:
         ValueError: if the settings, the data or the run folder cannot be used.
@@ -110,7 +110,7 @@ def train(
                 status = _fitted(job)
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
-                return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
+                return _finish(job, status, data_root, evaluate=watch is None)
 
 
 def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
@@ -163,8 +163,7 @@ def resume(
             if changes:
                 run.change(changes)
             with job.journal.loggers:
-                status = _fitted(job)
-                return _finish(job, status, data_root, evaluate=watch is None or status == "finished")
+                return _finish(job, _fitted(job), data_root, evaluate=watch is None)
 
 
 def _launched(action: Any, size: int, path: Path) -> RunRecord:

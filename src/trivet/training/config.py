@@ -202,6 +202,15 @@ class RunConfig(Config):
             }
         return changed
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_run(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "sweep" in values:
+            raise ValueError(
+                "the section [sweep] is for trivet sweep, which tries many settings: give the file to that."
+            )
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if isinstance(self.model, TextNetworkConfig) and self.data.name != "texts":
