@@ -29,7 +29,7 @@ from trivet.training.run_folder import CONFIG, RunFolder
 from trivet.training.world import World, join, noted
 
 ADDRESS = "127.0.0.1"
-GRACE = 10  # seconds until processes that another has left are asked to end, and as many until they are made to
+GRACE = 8  # seconds until processes that another has left are asked to end, and as many until they are made to
 FIRST = 3.0  # seconds without a sign of life, where it is known that some process is gone, or has failed
 log = logging.getLogger("trivet")
 _parents: list[TCPStore] = []  # where a process that was started here leaves a note for the one that started it
@@ -96,25 +96,26 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
             _process, (size, store.port, action), nprocs=size, join=False, start_method="spawn"
         )
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends processes is said here
+    first: int | None = None  # the first that did not end well
     with _forwarded(begun.pids()):
         try:
             while not begun.join(grace_period=GRACE):
                 pass
-        except (ProcessExitedException, ProcessRaisedException):
-            pass
+        except (ProcessExitedException, ProcessRaisedException) as error:
+            first = error.error_index
     notes = {rank: json.loads(store.get(f"{rank}")) for rank in range(size) if store.check([f"{rank}"])}
-    killed = {rank: -process.exitcode for rank, process in enumerate(begun.processes) if (process.exitcode or 0) < 0}
-    if notes or any(process.exitcode for process in begun.processes):
-        note_failed(path)
-    own = {rank: note for rank, note in notes.items() if note["kind"] != LostError.__name__}
-    if killed and not own:
-        rank, number = next(iter(killed.items()))
-        raise LostError(_sentence(f"process {rank} of {size} was ended by {signal.Signals(number).name}", path))
-    for note in [*own.values(), *notes.values()]:
+    if first is None and not notes:
+        return
+    note_failed(path)
+    for note in notes.values():
+        if note["kind"] != LostError.__name__:
+            _raise(note)
+    code = 0 if first is None else begun.processes[first].exitcode
+    if code < 0:
+        raise LostError(_sentence(f"process {first} of {size} was ended by {signal.Signals(-code).name}", path))
+    for note in notes.values():
         _raise(note)
-    for rank, process in enumerate(begun.processes):
-        if process.exitcode:
-            raise LostError(_sentence(f"process {rank} of {size} ended with exit code {process.exitcode}", path))
+    raise LostError(_sentence(f"process {first} of {size} ended with exit code {code}", path))
 
 
 def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> None:

@@ -31,7 +31,7 @@ from trivet.signals import LostError, Member
 from trivet.training.embedding import embed
 
 BEAT = 1.0  # seconds between two signs of life
-PATIENCE = 30.0  # seconds without one after which a process is lost
+PATIENCE = 20.0  # seconds without one after which a process is lost
 GRACE = 5.0  # seconds in which a process that has lost another may end by itself
 MEETING = timedelta(minutes=5)  # until all processes must have met
 ENDLESS = timedelta(days=7)  # what the main process does alone, others wait for: only signs of life tell of an end
