@@ -97,7 +97,7 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
         )
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends processes is said here
     first: int | None = None  # the first that did not end well
-    with _forwarded(begun.pids()):
+    with _forwarded(begun.pids()) as came:
         try:
             while not begun.join(grace_period=GRACE):
                 pass
@@ -111,6 +111,8 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
         if note["kind"] != LostError.__name__:
             _raise(note)
     code = 0 if first is None else begun.processes[first].exitcode
+    if -code in came:  # before it could heed a signal
+        raise KeyboardInterrupt
     if code < 0:
         raise LostError(_sentence(f"process {first} of {size} was ended by {signal.Signals(-code).name}", path))
     for note in notes.values():
@@ -166,8 +168,8 @@ def _raise(note: Mapping[str, Any]) -> NoReturn:
 def together(config: RunConfig, path: Path) -> Iterator[World | None]:
     """Meet the other processes for the block, if there are any; whatever ends the block before its end, ends them all.
 
-    The block ends with `World.leave`. One of the processes says what went wrong: the main one if it is there. The
-    others end with SystemExit.
+    The block ends with `World.leave`, or `leave_for_good`. One of the processes says what went wrong: the main one if
+    it is there. The others end with SystemExit.
 
     Args:
         path: the run folder.
@@ -185,8 +187,6 @@ def together(config: RunConfig, path: Path) -> Iterator[World | None]:
     world = join(member, device_of(config.training.accelerator), partial(_end_at_once, member, path))
     try:
         yield world
-    except SystemExit:  # a process that only followed has ended
-        raise
     except BaseException as error:
         _end(world, error, path)
 
@@ -248,10 +248,12 @@ def _write_failed(run: RunFolder) -> None:
 
 
 @contextmanager
-def _forwarded(pids: list[int]) -> Iterator[None]:
-    """Give signals that come to this process on to others."""
+def _forwarded(pids: list[int]) -> Iterator[list[int]]:
+    """Give signals that come to this process on to others; yields those that have come."""
+    came: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -260,7 +262,7 @@ def _forwarded(pids: list[int]) -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.signal(number, forward) for number in ending_signals()}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
