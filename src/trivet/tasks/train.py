@@ -63,7 +63,7 @@ def train(
     and in the record.
 
     With `training.devices` above 1 this starts as many processes, waits for them and returns the record that they have
-    written. Among those of torchrun the one of rank 0 writes and returns; the others end with SystemExit.
+    written. Among those of torchrun the one of rank 0 writes and returns; the others end here.
 
     Args:
         path: the run folder; it must be new unless `force` is set.
@@ -186,8 +186,7 @@ def _meet(world: World, parts: Parts) -> None:
     world.same(told, what="settings and data")
     if not world.main:
         Follower(parts, world).follow()
-        world.leave()
-        raise SystemExit(0)
+        world.leave_for_good()
 
 
 def _fitted(job: Job) -> Status:

@@ -29,7 +29,7 @@ from trivet.training.run_folder import CONFIG, RunFolder
 from trivet.training.world import World, join, noted
 
 ADDRESS = "127.0.0.1"
-GRACE = 10  # seconds until processes that another has left are asked to end, and as many until they are made to
+GRACE = 8  # seconds until processes that another has left are asked to end, and as many until they are made to
 FIRST = 3.0  # seconds without a sign of life, where it is known that some process is gone, or has failed
 log = logging.getLogger("trivet")
 _parents: list[TCPStore] = []  # where a process that was started here leaves a note for the one that started it
@@ -96,25 +96,28 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
             _process, (size, store.port, action), nprocs=size, join=False, start_method="spawn"
         )
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends processes is said here
-    with _forwarded(begun.pids()):
+    first: int | None = None  # the first that did not end well
+    with _forwarded(begun.pids()) as came:
         try:
             while not begun.join(grace_period=GRACE):
                 pass
-        except (ProcessExitedException, ProcessRaisedException):
-            pass
+        except (ProcessExitedException, ProcessRaisedException) as error:
+            first = error.error_index
     notes = {rank: json.loads(store.get(f"{rank}")) for rank in range(size) if store.check([f"{rank}"])}
-    killed = {rank: -process.exitcode for rank, process in enumerate(begun.processes) if (process.exitcode or 0) < 0}
-    if notes or any(process.exitcode for process in begun.processes):
-        note_failed(path)
-    own = {rank: note for rank, note in notes.items() if note["kind"] != LostError.__name__}
-    if killed and not own:
-        rank, number = next(iter(killed.items()))
-        raise LostError(_sentence(f"process {rank} of {size} was ended by {signal.Signals(number).name}", path))
-    for note in [*own.values(), *notes.values()]:
+    if first is None and not notes:
+        return
+    note_failed(path)
+    for note in notes.values():
+        if note["kind"] != LostError.__name__:
+            _raise(note)
+    code = 0 if first is None else begun.processes[first].exitcode
+    if -code in came:  # before it could heed a signal
+        raise KeyboardInterrupt
+    if code < 0:
+        raise LostError(_sentence(f"process {first} of {size} was ended by {signal.Signals(-code).name}", path))
+    for note in notes.values():
         _raise(note)
-    for rank, process in enumerate(begun.processes):
-        if process.exitcode:
-            raise LostError(_sentence(f"process {rank} of {size} ended with exit code {process.exitcode}", path))
+    raise LostError(_sentence(f"process {first} of {size} ended with exit code {code}", path))
 
 
 def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> None:
@@ -165,8 +168,8 @@ def _raise(note: Mapping[str, Any]) -> NoReturn:
 def together(config: RunConfig, path: Path) -> Iterator[World | None]:
     """Meet the other processes for the block, if there are any; whatever ends the block before its end, ends them all.
 
-    The block ends with `World.leave`. One of the processes says what went wrong: the main one if it is there. The
-    others end with SystemExit.
+    The block ends with `World.leave`, or `leave_for_good`. One of the processes says what went wrong: the main one if
+    it is there. The others end with SystemExit.
 
     Args:
         path: the run folder.
@@ -184,8 +187,6 @@ def together(config: RunConfig, path: Path) -> Iterator[World | None]:
     world = join(member, device_of(config.training.accelerator), partial(_end_at_once, member, path))
     try:
         yield world
-    except SystemExit:  # a process that only followed has ended
-        raise
     except BaseException as error:
         _end(world, error, path)
 
@@ -247,10 +248,12 @@ def _write_failed(run: RunFolder) -> None:
 
 
 @contextmanager
-def _forwarded(pids: list[int]) -> Iterator[None]:
-    """Give signals that come to this process on to others."""
+def _forwarded(pids: list[int]) -> Iterator[list[int]]:
+    """Give signals that come to this process on to others; yields those that have come."""
+    came: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -259,7 +262,7 @@ def _forwarded(pids: list[int]) -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.signal(number, forward) for number in ending_signals()}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from trivet.signals import LostError, Member
 from trivet.training.embedding import embed
 
 BEAT = 1.0  # seconds between two signs of life
-PATIENCE = 30.0  # seconds without one after which a process is lost
+PATIENCE = 20.0  # seconds without one after which a process is lost
 GRACE = 5.0  # seconds in which a process that has lost another may end by itself
 MEETING = timedelta(minutes=5)  # until all processes must have met
 ENDLESS = timedelta(days=7)  # what the main process does alone, others wait for: only signs of life tell of an end
@@ -134,11 +135,18 @@ class World:
 
     def leave(self) -> None:
         """Part from the others, once all have come so far."""
-        self.agree(False)
-        if self.watch is not None:
-            self.watch.end()
-        self.agree(False)  # nobody watches any more
+        self._part()
         dist.destroy_process_group()
+
+    def leave_for_good(self) -> NoReturn:
+        """Part from the others as `leave` does, and end this process.
+
+        At once: connections that another closes meanwhile may make Gloo abort what Python does at its end.
+        """
+        self._part()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
     def fail(self, error: BaseException) -> None:
         """Leave a note of why this process ends, for the others."""
@@ -161,6 +169,12 @@ class World:
                     return True
                 time.sleep(BEAT / 4)
         return False
+
+    def _part(self) -> None:
+        self.agree(False)
+        if self.watch is not None:
+            self.watch.end()
+        self.agree(False)  # nobody watches any more
 
     def _send(self, data: bytes) -> bytes:
         with lost_peers():
