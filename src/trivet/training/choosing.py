@@ -181,7 +181,7 @@ class Choosing:
         """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds."""
         self.looks = []
         if self.active:
-            self.look(step, model)
+            self._note(step, model, self._seen(model))  # alone: other processes are not between two steps now
 
     @property
     def ended(self) -> int | None:
