@@ -99,6 +99,7 @@ def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path, watch: Callable[
         write_sweep_report(record(names), tmp_path / "page.html")
         watched = watch(tmp_path / "page.html")
         watched.page.locator("#parallel-plot .main-svg").first.wait_for()
+        assert watched.page.locator("#parallel-plot a[href], #parallel-plot svg a").count() == 0  # plotly reads links
         watched.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         shown = watched.page.locator("main").inner_text()
         for name in names:

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from small_sweep import settings
+from trivet.cli import main
 from trivet.collapse.monitor import Event
 from trivet.documents import parse_toml
 from trivet.records import SweepRecord
@@ -113,6 +114,41 @@ def test_a_finished_sweep_does_nothing_more(whole: tuple[Path, SweepRecord, list
     other = Sweep.parse(values, source="x")
     with pytest.raises(ValueError, match=r"goes on with its own settings: .* has others \(batch.num_classes\)"):
         begin(other, folder, Data(other))
+
+
+def command(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(sys, "argv", ["trivet", "sweep", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code
+
+
+def test_the_command_says_the_result_first(
+    whole: tuple[Path, SweepRecord, list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, record, _ = whole
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert command("--join", str(folder), monkeypatch=monkeypatch) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(record["helped"][0]["text"][:20])
+        assert printed.index("map@r on validation") < printed.index("trial 2 failed: ") < printed.index("Report: ")
+        assert command("--join", str(folder), "--json", monkeypatch=monkeypatch) == 0
+        assert json.loads(capsys.readouterr().out)["best"] == record["best"]
+        for arguments, said in [
+            ((), "sweep needs a settings file"),
+            (("--join", str(folder), "--study", "x"), "leave out --study"),
+            (("--join", str(folder), "--set", "seed=1"), "leave out --set"),
+            (("--join", str(folder.parent)), "a sweep to join must hold sweep.toml"),
+        ]:
+            assert command(*arguments, monkeypatch=monkeypatch) == 2
+            assert said in capsys.readouterr().err
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert command("--join", str(folder), monkeypatch=monkeypatch) == 2
+        assert "leave out torchrun" in capsys.readouterr().err
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_compare_reads_the_best_trials(whole: tuple[Path, SweepRecord, list[str]], tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from trivet.tasks.train import resume, train
 from trivet.training.choosing import chosen_by, load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.guard import said
+from trivet.training.parts import in_steps
 from trivet.training.run_folder import CONFIG, RunFolder
 
 STUDY, BEST_SETTINGS, BEST, PAGE = "study.db", "best.toml", "best", "sweep.html"
@@ -195,17 +196,22 @@ class Worker:
         status: Literal["finished", "interrupted"] = "finished"
         try:
             self._data.check()
-            while not self._study.over():
-                self._study.revive()
-                attempt = self._study.claim(self._grid)
-                if attempt is None:
-                    with shown("waiting for the trials of other workers"):
-                        time.sleep(POLL)
-                    continue
+            while (attempt := self._next()) is not None:
                 self._try(attempt)
         except KeyboardInterrupt:
             status = "interrupted"
         return self._conclude(status)
+
+    def _next(self) -> Attempt | None:
+        """The next trial; None once all are told. Those that others work on are waited for, as they may come back."""
+        with shown("waiting for the trials of other workers"):
+            while not self._study.over():
+                self._study.revive()
+                attempt = self._study.claim(self._grid)
+                if attempt is not None:
+                    return attempt
+                time.sleep(POLL)
+        return None
 
     def _try(self, attempt: Attempt) -> None:
         """Train the runs of a trial, and tell what they came to."""
@@ -261,8 +267,8 @@ class Worker:
 
     def _train(self, config: RunConfig, path: Path, attempt: Attempt, number: int) -> RunRecord:
         """The record of a run: finished before, gone on with, or begun."""
-        watch = _watch(config, attempt, number, pruning=self._sweep.config.pruning)
         splits = self._data.of(config)
+        watch = _watch(in_steps(config, splits), attempt, number, pruning=self._sweep.config.pruning)
         run, whole = RunFolder(path), resolved(config).to_toml()
         while True:
             try:
@@ -298,7 +304,6 @@ class Worker:
             if status == "finished":
                 try:
                     tested = self._test(config)
-                    self._evaluate_best(outcomes)
                 except KeyboardInterrupt:
                     ended = "interrupted"
                 if tested is not None and tested["status"] == "interrupted":
@@ -308,6 +313,11 @@ class Worker:
         record = self._record(ended, tested)
         write_whole(self._folder / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
         write_sweep_report(record, self._folder / PAGE)
+        if ended == "finished":
+            try:
+                self._evaluate_best(outcomes)
+            except KeyboardInterrupt:
+                self._say("the result is written; trivet compare will not show all of the best trials")
         return record
 
     def _test(self, config: RunConfig) -> RunRecord:
@@ -408,8 +418,7 @@ def _watch(
         for event in events:
             if event.kind in COLLAPSED and config.guard.action != "repair":
                 return said(event)
-        steps = config.training.steps
-        if len(looks) > 1 and (steps is None or looks[-1]["step"] >= WARM * steps):
+        if len(looks) > 1 and looks[-1]["step"] >= WARM * config.training.num_steps:
             return attempt.below_median(number, looks[-1]["step"], max(look["value"] for look in looks))
         return None
 

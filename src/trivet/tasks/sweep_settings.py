@@ -382,7 +382,9 @@ class Sweep:
                 base[section] |= {key: kept[key] for key in base[section] if _is_path(kept.get(key))}
         own = self.config.model_dump(mode="json", exclude_none=True, exclude={"vary"})
         if self.config.storage is not None:
-            own["storage"] = without_password(self.config.storage, drop=True)
+            file = self.config.storage.removeprefix("sqlite:///")
+            local = self.config.storage.startswith("sqlite")
+            own["storage"] = f"sqlite:///{Path(file).resolve()}" if local else without_password(file, drop=True)
         vary = {
             key: varied.model_dump(exclude_none=True) if isinstance(varied, Range) else _absolute(list(varied))
             for key, varied in self.config.vary.items()
