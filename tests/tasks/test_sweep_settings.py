@@ -40,7 +40,6 @@ def changed(folder: Path, path: str, value: Any) -> dict[str, Any]:
         ("vary.data.folds", [2, 3], "of the data only augment"),
         ("vary.evaluation.sample", [50, 100], "of the evaluation only distance"),
         ("vary.seed", [0, 1], "seeds says how many"),
-        ("training.devices", 2, "one process trains a trial: got training.devices = 2"),
         ("sweep.sampler", "grid", "needs a list, or a range with a step: training.learning_rate"),
         ("sweep.folds", 4, "folds must be at most data.folds: got 4 of 3"),
         ("sweep.measure", "nmi", "sweep.measure = 'nmi' is not known"),

@@ -252,12 +252,6 @@ class Sweep:
         for said, values in self._single():
             try:
                 config = resolved(self.run(values))
-                if (config.training.devices, config.training.nodes) != (1, 1):
-                    raise ValueError(
-                        f"one process trains a trial: got training.devices = {config.training.devices} and "
-                        f"training.nodes = {config.training.nodes}; set both to 1, and start further workers with "
-                        "trivet sweep --join."
-                    )
                 if config.model not in networks:  # to build one takes most of the time
                     networks.append(config.model)
                     check_before_data(config)
