@@ -180,8 +180,8 @@ class Choosing:
     def go_back(self, step: int, model: Embedder) -> None:
         """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds."""
         self.looks = []
-        if self.active:
-            self.look(step, model)
+        if self.active:  # here the main process looks alone
+            self._note(step, model, self._seen(model))
 
     @property
     def ended(self) -> int | None:
