@@ -109,7 +109,7 @@ def test_two_devices_repair_clean_and_choose_as_one(tmp_path: Path, settings: di
     file.write_text(parsed(settings).to_toml())
     command = [sys.executable, "-m", "trivet", "train", str(file), "-o", str(run), "--set", "training.devices=2"]
     ended = subprocess.run(
-        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=100
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200
     )
     said = [line for line in ended.stderr.splitlines() if "not finite" in line or "labels" in line]
     assert (ended.returncode, ended.stdout.count("Report:")) == (0, 1), ended.stderr
