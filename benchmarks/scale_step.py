@@ -1,7 +1,7 @@
 """What a step of training costs as batch, embedding and network grow: measured, a model fitted to it, and its error.
 
-    python benchmarks/scale_step.py                    # about ten minutes on two quiet cores
-    python benchmarks/scale_step.py --paper            # only what the fitted model says of GPUs
+    python benchmarks/scale.py step                    # about ten minutes on two quiet cores
+    python benchmarks/scale.py step --paper            # only what the fitted model says of GPUs
 
 The loss, forward and backward: N items of N / K classes, d dimensions. The network: forward and backward per item. The
 exchange: all N x d embeddings gathered, and the gradient of so many parameters averaged, by 2 and 4 processes on

@@ -1,7 +1,7 @@
 """Time and memory of embedding, evaluating and searching many vectors, and what that says of ten times as many.
 
-    .venv/bin/python benchmarks/scale_emb.py                                     # about 15 minutes on one core
-    .venv/bin/python benchmarks/scale_emb.py --items 20000 80000 --hnsw 20000 --output /tmp/scale_emb.json
+    .venv/bin/python benchmarks/scale.py vectors                                     # about 15 minutes on one core
+    .venv/bin/python benchmarks/scale.py vectors --items 20000 80000 --hnsw 20000 --output /tmp/scale_vectors.json
 
 250,000 and 1,000,000 vectors of 128 numbers, made by a seed: unit vectors around N / 10 class centres of a plane of 24
 dimensions, with noise in all of 128. Each part runs in a process of its own, on one thread:
@@ -52,7 +52,7 @@ def main() -> None:
     options.add_argument(
         "--hnsw", type=int, nargs="*", default=HNSW, help="sizes of the hnsw index, which takes longest"
     )
-    options.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "scale_emb.json")
+    options.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "scale_vectors.json")
     options.add_argument("--part", nargs=3, metavar=("PART", "ITEMS", "FOLDER"), help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.part:
@@ -229,7 +229,8 @@ def page(about: Row) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = [
         "# Many vectors\n",
-        f"{about['date']}, {about['machine']}; {versions}. `benchmarks/scale_emb.py`: unit vectors of {WIDTH} numbers.",
+        f"{about['date']}, {about['machine']}; {versions}.",
+        f"`benchmarks/scale.py vectors`: unit vectors of {WIDTH} numbers.",
         "",
         "| part | items | seconds | wall | peak MiB | own MiB | of it |",
         "|---|---|---|---|---|---|---|",

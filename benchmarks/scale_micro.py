@@ -1,6 +1,6 @@
 """What micro-batches cost: peak memory, time beside the whole batch, and how exact their gradient is.
 
-    TRIVET_DATA=... .venv/bin/python benchmarks/scale_mic.py
+    TRIVET_DATA=... .venv/bin/python benchmarks/scale.py micro
 
 Steps of `trivet train` (network, batch-hard loss, Adam) on images of Omniglot. Memory is that of a process of its own
 above what it held before, after a step of two small pieces. Time is the median of the ratios of rounds in which both
@@ -164,7 +164,7 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Micro-batches",
         "",
-        f"`.venv/bin/python benchmarks/scale_mic.py`, {known['date']}: {known['cores']} cores, one thread, no GPU, "
+        f"`.venv/bin/python benchmarks/scale.py micro`, {known['date']}: {known['cores']} cores, one thread, no GPU, "
         f"Python {known['python']}, torch {known['torch']}, timm {known['timm']}. Steps of `trivet train` on Omniglot: "
         "conv4 at 28 (conv4-14: 14) pixels, ResNet-18 at 64 (resnet18-28: 28), d = 128, batch-hard triplets, Adam. "
         "Times are those of the processor, medians of alternating rounds.",
@@ -219,8 +219,8 @@ def main() -> None:
         "times": [times(*one, rounds=options.rounds) for one in TIMES],
         "errors": [error("conv4", 4096, 64), error("resnet18-28", 256, 64)],
     }
-    (RESULTS / "scale_mic.json").write_text(json.dumps(results, indent=1) + "\n")
-    (RESULTS / "scale_mic.md").write_text(page(results))
+    (RESULTS / "scale_micro.json").write_text(json.dumps(results, indent=1) + "\n")
+    (RESULTS / "scale_micro.md").write_text(page(results))
     print(page(results))
     return None
 

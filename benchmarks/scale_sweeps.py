@@ -1,10 +1,10 @@
 """A sweep in PostgreSQL whose workers are killed: is every trial told once, and is what was taken up again the same?
 
-    nice -n 5 .venv/bin/python benchmarks/scale_swp.py     # about two minutes of two cores
+    nice -n 5 .venv/bin/python benchmarks/scale.py sweeps     # about two minutes of two cores
 
 Four workers share a study of 40 trials of a tiny head in a server of its own on 127.0.0.1. Three of them get SIGKILL in
 the middle of a trial. The trials that they had are trained once more from their first step, without a worker that dies,
-and what they came to is compared. Results go to benchmarks/results/scale_swp.json.
+and what they came to is compared. Results go to benchmarks/results/scale_sweeps.json.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from postgresql import PASSWORD, QUOTED, postgresql
 
 WORKERS, TRIALS, KILLED = 4, 40, 3
-RESULTS = Path(__file__).parent / "results" / "scale_swp.json"
+RESULTS = Path(__file__).parent / "results" / "scale_sweeps.json"
 SETTINGS = """
 [data]
 name = "vectors"

@@ -1,11 +1,11 @@
 """Training in several processes: whether the network is that of one process, how long they wait, and what a kill costs.
 
-    TRIVET_DATA=... .venv/bin/python benchmarks/scale_ddp.py same     # 50 steps of every loss in 1, 2 and 4 processes
-    TRIVET_DATA=... .venv/bin/python benchmarks/scale_ddp.py waits    # the share of a step that processes wait
-    TRIVET_DATA=... .venv/bin/python benchmarks/scale_ddp.py kills    # a process killed 20 times at random moments
+    TRIVET_DATA=... .venv/bin/python benchmarks/scale.py processes same   # 50 steps of every loss, 1, 2 and 4 processes
+    TRIVET_DATA=... .venv/bin/python benchmarks/scale.py processes waits  # the share of a step that processes wait
+    TRIVET_DATA=... .venv/bin/python benchmarks/scale.py processes kills  # a process killed 20 times at random moments
 
 Steps are those of `trivet train` on images of Omniglot, on the CPU, with one thread each. Results go to
-benchmarks/results/scale_ddp.json.
+benchmarks/results/scale_processes.json.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from trivet.training.parts import Parts
 from trivet.training.run_folder import RunFolder
 from trivet.training.world import World
 
-RESULTS = Path(__file__).parent / "results" / "scale_ddp.json"
+RESULTS = Path(__file__).parent / "results" / "scale_processes.json"
 STEPS, KILLS = 50, 20
 SIZES = (2, 4)
 # network, optimiser: with a plain gradient and batch norm, and with Adam without (see docs/scale.md)
