@@ -12,7 +12,7 @@ from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, same_length, write_page
 
 _TONES = {"likely": ("bad", "✕"), "unlikely": ("good", "✓"), "open": ("warn", "!")}
-_WORDS = {"likely": "Collapse likely", "unlikely": "Collapse unlikely", "open": "Uncertain"}
+_WORDS = {"likely": "Collapse likely", "unlikely": "No early sign of collapse", "open": "Uncertain"}
 # Blue and orange are told apart by the colour-blind, and both ends are dark enough for white text.
 _LOW, _MIDDLE, _HIGH = (0, 84, 134), (244, 240, 232), (172, 66, 0)
 _DARK, _LIGHT = "#000", "#fff"

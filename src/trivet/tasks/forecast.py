@@ -346,7 +346,8 @@ def _verdict(told: Mapping[str, Any] | None, outlook: str | None, steps: int, wh
     )
     if outlook == "open":
         return f"Whether the network will collapse is uncertain: {chance}."
-    return f"A collapse of the network is {outlook}: {chance}."
+    late = "; one that comes slowly does not show so early" if outlook == "unlikely" else ""
+    return f"A collapse of the network is {outlook}: {chance}{late}."
 
 
 def _changes(config: RunConfig) -> list[str]:
