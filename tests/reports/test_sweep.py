@@ -52,7 +52,14 @@ def record(names: list[str], *, status: str = "finished") -> SweepRecord:
         "best_settings": f"# {names[3]}",
         "importance": {names[0]: 0.75, names[3]: 0.25},
         "helped": [{"tone": "good", "text": f"Training helped: {names[2]}."}] if status == "finished" else [],
-        "tested": {names[2]: {names[3]: {"recall@1": 0.625, "recall@10": 0.875, "map@r": 0.5}}},
+        "tested": {
+            names[2]: {
+                names[3]: {
+                    "trained": {"recall@1": 0.625, "recall@10": 0.875, "map@r": 0.5},
+                    "raw inputs": {"recall@1": 0.375},
+                }
+            }
+        },
         "notes": [names[0]],
         "command": f"trivet sweep {names[0]}",
     }
@@ -67,7 +74,8 @@ def test_the_result_comes_first_then_the_trials_best_first(tmp_path: Path) -> No
     text = page_text(tmp_path / "page.html")
     assert text.index("Training helped: other.") < text.index("Result") < text.index("Trials")
     assert "3 complete, 1 pruned, 1 failed of 5 trials sampler tpe 2 runs each: 2 seeds" in text
-    assert "split level R@1 R@10 MAP@R other training. rate 62.5 87.5 50.0" in text
+    assert "split level network R@1 R@10 MAP@R other training. rate trained 62.5 87.5 50.0" in text
+    assert "other training. rate raw inputs 37.5 – –" in text
     assert "MAP@R 75.0 % on validation (95 % over the runs: 20.0 to 90.0), 10.0 % before training." in text
     rows = text[text.index("best first") :]
     assert rows.index("2 75.0") < rows.index("0 50.0 ≈") < rows.index("1 2 attempts 25.0")

@@ -74,7 +74,7 @@ class SweepRecord(TypedDict):
     `status` is "finished", "interrupted", "waiting" where another worker writes the result, or "failed" where no trial
     has a value. `importance` is that of each setting in the measure, by fANOVA; None with too few trials. `helped` says
     whether training with the best settings helped on the test classes, and `tested` is what that run measured there:
-    split -> level -> measure -> value.
+    split -> level -> "trained" or a reference, such as "raw inputs" -> measure -> value.
     """
 
     status: str
@@ -92,7 +92,7 @@ class SweepRecord(TypedDict):
     best_settings: str
     importance: dict[str, float] | None
     helped: list[Sentence]
-    tested: dict[str, dict[str, dict[str, float]]]
+    tested: dict[str, dict[str, dict[str, dict[str, float]]]]
     notes: list[str]
     command: str
     created: str

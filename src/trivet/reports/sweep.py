@@ -83,15 +83,20 @@ def _row(trial: SweepTrial, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _tested(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
-    """The measures of the best settings on each split and level."""
-    places = [(split, level, values) for split, levels in found.items() for level, values in levels.items()]
+def _tested(found: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> dict[str, Any]:
+    """The measures of the best settings on each split and level, and those of what they are compared with."""
+    places = [
+        (split, level, name, values)
+        for split, levels in found.items()
+        for level, networks in levels.items()
+        for name, values in networks.items()
+    ]
     measured = {name for *_, values in places for name in values}
     recalls = sorted((name for name in measured if name.startswith("recall@")), key=lambda name: int(name[7:]))
     shown = [*recalls, *(name for name in NAMES if name in measured)]
     return {
         "columns": [_named(name) for name in shown],
-        "rows": [(split, level, [percent(values.get(name)) for name in shown]) for split, level, values in places],
+        "rows": [(*place, [percent(values.get(name)) for name in shown]) for *place, values in places],
     }
 
 

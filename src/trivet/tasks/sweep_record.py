@@ -154,12 +154,15 @@ def _level(one: Outcome, best: Outcome | None) -> bool | None:
     return across_folds(differences)[1].low <= 0
 
 
-def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, float]]]:
-    """Split -> level -> measure -> value of the trained network."""
+def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Split -> level -> the trained network or what it is compared with -> measure -> value."""
     return {
         split: {
-            level: {name: value for name, value in values.items() if isinstance(value, float)}
-            for level, values in rows[0]["levels"].items()
+            level: {
+                row["name"]: {name: value for name, value in row["levels"][level].items() if isinstance(value, float)}
+                for row in rows
+            }
+            for level in rows[0]["levels"]
         }
         for split, rows in tested["evaluation"].items()
         if rows
