@@ -28,12 +28,13 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "search": ("found q", "found"),
     "export": ("run --to safetensors", "run"),
     "train": ("s.toml", "s.toml"),
+    "sweep": ("s.toml", "s.toml"),
     "index": ("e.npz", "e.npz"),
     "demo": ("", None),
     **{f"simulate {name}": ("", None) for name in ("isometry", "noise", "risk")},
     "simulate dynamics": ("--embeddings e.npz", "e.npz"),
 }
-FOLDERS = ("train", "index", "export", "demo", "simulate")
+FOLDERS = ("train", "sweep", "index", "export", "demo", "simulate")
 OWN = {  # how a file begins that the option wrote before
     "compare --report": page_start("compare"),
     "diagnose --report": page_start("diagnosis"),
@@ -140,14 +141,13 @@ def test_a_folder_with_other_files_stays(
     for inside in ("figures", "model"):
         (folder / "old" / inside).mkdir(parents=True)
         (folder / "old" / inside / "thesis.tex").write_text("my own")
-    assert "old" in call(f"{line} {option} old --force", capsys, monkeypatch)
+    force = "" if command == "sweep" else " --force"  # which has none: a sweep goes on in its folder
+    assert "old" in call(f"{line} {option} old{force}", capsys, monkeypatch)
     assert [file.read_text() for file in folder.rglob("thesis.tex")] == ["my own"] * 2
     if read is not None:
         reads = list(Path(read).iterdir()) if Path(read).is_dir() else [Path(read)]
         before = [file.read_bytes() for file in reads]
-        assert (
-            "what is read" in (said := call(f"{line} {option} {folder} --force", capsys, monkeypatch)) or read in said
-        )
+        assert "what is read" in (said := call(f"{line} {option} {folder}{force}", capsys, monkeypatch)) or read in said
         assert [file.read_bytes() for file in reads] == before
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,15 @@ class Killed(TripletLoss):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().formula(rows)
 """
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """What torchrun and a process that ends do with signals is over with the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

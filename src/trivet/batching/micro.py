@@ -43,7 +43,8 @@ def micro_batches(
         2021, section 3.2: gradient caching.
 
     Example:
-        >>> model, loss = torch.nn.Linear(8, 2), trivet.TripletLoss()
+        >>> from trivet import TripletLoss
+        >>> model, loss = torch.nn.Linear(8, 2), TripletLoss()
         >>> micro_batches(model, loss, torch.randn(256, 8), torch.arange(256) % 4, size=32).backward()
     """
     count = _length(inputs)
