@@ -80,7 +80,8 @@ def test_one_run_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert code == 0
     verdict, evidence, *rest = out.splitlines()
     assert "90 % interval" in verdict
-    assert verdict.endswith("predicted from the first 20 of 60 steps.")
+    late = "; one that comes slowly does not show so early" if "is unlikely" in verdict else ""
+    assert verdict.endswith(f"predicted from the first 20 of 60 steps{late}.")
     assert evidence.startswith("  Evidence: ")
     assert "(ICLR 2024, equation 17)" in rest[-2]
     assert rest[-1] == "Report: page.html"

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,15 @@ def test_what_may_change_before_a_run_goes_on(file: Path) -> None:
     assert known("choosing.keep=last") == known("choosing.keep=last", "choosing.measure=recall@1")
 
 
+@pytest.fixture
+def sigint_arrives() -> Iterator[None]:
+    """Also where the tests run as a job in the background, for which a shell ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_arrives")
 def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
