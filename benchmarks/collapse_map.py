@@ -142,7 +142,7 @@ def splits_of(data: str, size: int, channels: int) -> Splits:
 def run(cell: Cell, micro: int) -> dict[str, Any]:
     """Train and measure a cell: a line of the results."""
     config = cell.config(micro)
-    splits = splits_of(cell.data, config.data.image_size, config.data.channels)  # type: ignore[attr-defined]
+    splits = splits_of(cell.data, config.data.image_size, config.data.channels)  # type: ignore[attr-defined]  # both are data of images
     level, held_out = splits.level, splits.evaluation["unseen"]
     items = held_out.subset(class_sample(held_out.labels[level], HELD_OUT, least=10, seed=0))
     labels = items.labels[level]

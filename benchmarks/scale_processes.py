@@ -83,7 +83,7 @@ def choices(loss: RowLoss) -> list[str]:
         found.append(hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest())
         return formula(rows)
 
-    loss.formula = look  # type: ignore[method-assign]
+    loss.formula = look  # type: ignore[method-assign]  # to see what it picks
     return found
 
 
@@ -274,7 +274,7 @@ def killed(arguments: list[str], run: Path, launched: bool, source: random.Rando
         family |= descendants(command.pid)
         if moment == float("inf") and {file.name for file in RunFolder(run).checkpoints()} - known:
             moment = time.monotonic() + source.uniform(0, 2)
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks at the processes
     ranks = [pid for pid in descendants(command.pid) if is_rank(pid)]
     whom = "the launcher" if not ranks or source.random() < 0.2 else "a process"
     victim = command.pid if whom == "the launcher" else source.choice(ranks)
@@ -285,7 +285,7 @@ def killed(arguments: list[str], run: Path, launched: bool, source: random.Rando
     said = command.communicate()[1]
     while any(alive(pid) for pid in family) and time.monotonic() - began < 120:
         family |= {child for pid in family for child in descendants(pid)}
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks at the processes
     record = RunFolder(run).record()
     return {
         "started by": "training.devices" if launched else "torchrun",

@@ -33,6 +33,7 @@ from trivet.training.choosing import load_splits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from postgresql import PASSWORD, QUOTED, postgresql
+from small_sweep import write_vectors
 
 WORKERS, TRIALS, KILLED = 4, 40, 3
 RESULTS = Path(__file__).parent / "results" / "scale_sweeps.json"
@@ -68,15 +69,6 @@ training.learning_rate = {{low = 1e-4, high = 1e-1, log = true}}
 """
 
 
-def vectors(path: Path) -> None:
-    """96 vectors of 12 classes; what tells these apart lies in the first six of twelve directions."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(12), 8)
-    known = rng.normal(size=(12, 6))[labels] + 0.7 * rng.normal(size=(96, 6))
-    found = np.concatenate([known, 3 * rng.normal(size=(96, 6))], axis=1).astype(np.float32)
-    np.savez(path, embeddings=found, kind=np.array([f"k{label:02d}" for label in labels]))
-
-
 def fork_worker(sweep: Sweep, place: Place, data: Data, log: Path) -> int:
     """A worker as a process; returns its id."""
     child = os.fork()
@@ -96,7 +88,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="trivet-sweep-") as name, postgresql() as address:
         folder = Path(name)
-        vectors(folder / "x.npz")
+        write_vectors(folder / "x.npz")
         storage = address.replace("trivet@", f"trivet:{QUOTED}@")
         text = SETTINGS.format(folder=folder, trials=TRIALS, storage=storage)
         sweep = Sweep.parse(parse_toml(text), source="benchmark")
@@ -109,12 +101,12 @@ def main() -> None:
         rng, killed = np.random.default_rng(0), []
         for victim, after in zip(workers[:KILLED], (4, 8, 12), strict=True):
             while sum(one.state in TOLD for one in study.outcomes()) < after:
-                time.sleep(0.05)
-            time.sleep(rng.uniform(0, 0.5))
+                time.sleep(0.05)  # between two looks at the study
+            time.sleep(rng.uniform(0, 0.5))  # to kill it at any moment of a trial
             while sum(one.state == "running" for one in study.outcomes()) < WORKERS - len(
                 killed
             ):  # it has a trial, too
-                time.sleep(0.01)
+                time.sleep(0.01)  # between two looks at the study
             os.kill(victim, signal.SIGKILL)
             os.waitpid(victim, 0)
             killed.append(round(time.perf_counter() - began, 2))

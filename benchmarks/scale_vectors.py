@@ -158,7 +158,7 @@ def index(kind: str) -> Callable[[int, Path], Row]:
     def work(items: int, folder: Path) -> Row:
         from trivet.tasks.index import make_index
 
-        made = make_index(folder / "shards", folder / kind, kind=kind)  # type: ignore[arg-type]
+        made = make_index(folder / "shards", folder / kind, kind=kind)  # type: ignore[arg-type]  # a kind from the command line
         names = ("parameters", "recall", "recall_at", "bytes_per_item", "tried")
         return {name: made[name] for name in names}
 

@@ -57,12 +57,7 @@ class Config(BaseModel):
         Raises:
             ValueError: if the file is missing, is not TOML, or a setting is unknown or out of range.
         """
-        try:
-            values = parse_toml(read_text(path, "the settings", LARGEST_SETTINGS))
-        except FileNotFoundError:
-            raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
-        except ValueError as error:
-            raise ValueError(f"{path} must be a TOML file: {error}.") from None
+        values = read_settings(path)
         return cls.parse(cls.with_overrides(values, overrides), source=str(path))
 
     @classmethod
@@ -78,6 +73,20 @@ class Config(BaseModel):
 
 
 Settings = TypeVar("Settings", bound=Config)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The values of a settings file, as they stand in it.
+
+    Raises:
+        ValueError: if the file is missing, or is not TOML.
+    """
+    try:
+        return parse_toml(read_text(path, "the settings", LARGEST_SETTINGS))
+    except FileNotFoundError:
+        raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} must be a TOML file: {error}.") from None
 
 
 class NamedConfig(Config):

@@ -15,9 +15,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, SkipValidation, field_validator, model_validator
 
 from trivet.arguments import check_name
-from trivet.config import Config, overridden, put
+from trivet.config import Config, overridden, put, read_settings
 from trivet.data import Splits
-from trivet.documents import LARGEST_SETTINGS, parse_toml, read_text
 from trivet.evaluation.levels import CLUSTERING, standard
 from trivet.plugins import absolute
 from trivet.training.config import LENGTH, RunConfig, resolved
@@ -197,12 +196,7 @@ class Sweep:
         Raises:
             ValueError: if it is no such file, or a setting or a value to be tried cannot be used.
         """
-        try:
-            values = parse_toml(read_text(path, "the settings", LARGEST_SETTINGS))
-        except FileNotFoundError:
-            raise ValueError(f"the settings file must exist: got {path}, which does not; check the path.") from None
-        except ValueError as error:
-            raise ValueError(f"{path} must be a TOML file: {error}.") from None
+        values = read_settings(path)
         own = [one for one in overrides if one.partition("=")[0].strip().startswith("sweep.")]
         others = [one for one in overrides if one not in own]
         return cls.parse(RunConfig.with_overrides(overridden(values, own), others), source=str(path))
