@@ -1,0 +1,220 @@
+"""What is measured of a network in an experiment of a paper."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trivet.data import Dataset, Splits
+from trivet.evaluation import evaluate, nearest_pairs
+from trivet.models import Embedder
+from trivet.tasks.measure import collapse_index
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed, raw_inputs
+from trivet.training.parts import make_batches
+from trivet.training.sample import class_sample
+
+TRAIN = "train"
+MOST = 6000  # training items that are measured
+SPREAD, STATISTICS = 1000, 2000  # held-out items whose distances are measured; that batch norm is calibrated with
+POINTS = 400  # triplets of a scatter that are kept for its picture
+
+
+@dataclass(eq=False)
+class Subject:
+    """A network at a step of a run."""
+
+    model: Embedder
+    config: RunConfig
+    splits: Splits
+    step: int
+    _known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def items(self, split: str) -> Dataset:
+        """Those of an evaluation split, or of "train": at most `MOST`, of as many classes as this allows."""
+        if split != TRAIN:
+            return self.splits.evaluation[split]
+        train = self.splits.train
+        if len(train) <= MOST:
+            return train
+        return train.subset(class_sample(train.labels[list(train.labels)[-1]], MOST, least=10, seed=0))
+
+    def embeddings(self, split: str) -> np.ndarray:
+        if split not in self._known:
+            self._known[split] = embed(self.model, self.items(split).inputs)
+        return self._known[split]
+
+
+def recall(subject: Subject) -> dict[str, Any]:
+    """Recall at each K of the settings, of all evaluation splits at all levels."""
+    return _evaluated(subject, list(subject.splits.evaluation), _recalls(subject))
+
+
+def ranking(subject: Subject) -> dict[str, Any]:
+    """R-precision and MAP@R; they take several times as long as recall."""
+    return _evaluated(subject, list(subject.splits.evaluation), ("r-precision", "map@r"))
+
+
+def clusters(subject: Subject) -> dict[str, Any]:
+    """NMI with as many clusters as classes, its mean arithmetic, and geometric."""
+    return _evaluated(subject, list(subject.splits.evaluation), ("nmi", "nmi-geometric"))
+
+
+def clusters_plus(subject: Subject) -> dict[str, Any]:
+    """NMI+, with as many clusters per class as the settings say."""
+    return _evaluated(subject, list(subject.splits.evaluation), ("nmi+",))
+
+
+def training_recall(subject: Subject) -> dict[str, Any]:
+    """Recall of training items that retrieve from each other."""
+    return _evaluated(subject, [TRAIN], _recalls(subject))
+
+
+def training_clusters(subject: Subject) -> dict[str, Any]:
+    """NMI of training items."""
+    return _evaluated(subject, [TRAIN], ("nmi", "nmi-geometric"))
+
+
+def raw_recall(subject: Subject) -> dict[str, Any]:
+    """Recall of the inputs as they are, whatever the network."""
+    found: dict[str, Any] = {}
+    for split, items in subject.splits.evaluation.items():
+        found |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject), prefix="raw ")
+    return found
+
+
+def backbone_recall(subject: Subject) -> dict[str, Any]:
+    """Recall of the features of the backbone, where the network has one."""
+    found: dict[str, Any] = {}
+    backbone = subject.model.backbone
+    for split, items in subject.splits.evaluation.items() if backbone is not None else ():
+        features = embed(backbone, items.inputs)
+        found |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
+    return found
+
+
+def collapse(subject: Subject) -> dict[str, Any]:
+    """The fine/coarse index of training and held-out items: near 0 where fine classes fall together."""
+    found = {}
+    for split in (TRAIN, *subject.splits.evaluation):
+        index = collapse_index(subject.embeddings(split), subject.items(split))
+        if index is not None:
+            found[f"{split}/fine-coarse"] = index["index"]
+    return found
+
+
+def spread(subject: Subject) -> dict[str, Any]:
+    """Distances among held-out items: their mean, median and largest, and the effective rank.
+
+    The statistics of batch norm that an untrained network lacks are first taken from training items.
+    """
+    held_out = next(iter(subject.splits.evaluation.values()))
+    labels = list(held_out.labels.values())[-1]
+    items = held_out.subset(class_sample(labels, SPREAD, least=10, seed=0))
+    model = calibrated(subject.model, subject.splits) if subject.step == 0 else subject.model
+    points = embed(model, items.inputs).astype(np.float64)
+    distances = torch.pdist(torch.from_numpy(points)).numpy()
+    values = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+    shares = values[values > 0] / max(values.sum(), np.finfo(float).tiny)
+    return {
+        "distance mean": float(distances.mean()),
+        "distance median": float(np.median(distances)),
+        "diameter": float(distances.max()),
+        "effective rank": float(np.exp(-(shares * np.log(shares)).sum())),
+    }
+
+
+def first_batch(subject: Subject) -> dict[str, Any]:
+    """Of the first batch, before a step: the hardest triplet of each anchor, and the diameter, in plain distances."""
+    from trivet.papers.xu2024.training import batch_hard_hinges  # here: it is of one paper
+
+    splits = subject.splits
+    index = make_batches(subject.config, splits.train, splits.level).batch(0, 0)
+    model = copy.deepcopy(subject.model).train()
+    with torch.no_grad():
+        embeddings = model(splits.train.inputs.batch(index)).double()
+        margin = float(getattr(subject.config.loss, "margin", 0.0))
+        hinges = batch_hard_hinges(embeddings, torch.from_numpy(splits.train.labels[splits.level][index]), margin)
+    largest = float(torch.pdist(embeddings).max())
+    return {"first loss max": float(hinges.max()), "first loss mean": float(hinges.mean()), "first diameter": largest}
+
+
+def scatter(subject: Subject) -> dict[str, Any]:
+    """Of training and held-out items, the similarity to the nearest of the same and of another class of the set."""
+    found: dict[str, Any] = {}
+    level = subject.splits.level
+    for split in (TRAIN, *list(subject.splits.evaluation)[:1]):
+        labels = subject.items(split).labels[level]
+        sizes = np.bincount(labels)[labels]
+        usable = np.flatnonzero((sizes > 1) & (sizes < len(labels)))
+        pairs = nearest_pairs(subject.embeddings(split), labels, sample=usable)
+        shown = np.sort(np.random.default_rng(0).permutation(len(usable))[:POINTS])
+        found |= {
+            f"{split}/s_ap": float(pairs.s_ap.mean()),
+            f"{split}/s_an": float(pairs.s_an.mean()),
+            f"{split}/hard share": float((pairs.s_an > pairs.s_ap).mean()),
+            f"{split}/points": np.stack([pairs.s_ap[shown], pairs.s_an[shown]]).round(4).tolist(),
+        }
+    return found
+
+
+MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
+    "recall": recall,
+    "ranking": ranking,
+    "clusters": clusters,
+    "clusters-plus": clusters_plus,
+    "training-recall": training_recall,
+    "training-clusters": training_clusters,
+    "raw": raw_recall,
+    "zero-shot": backbone_recall,
+    "collapse": collapse,
+    "spread": spread,
+    "first-batch": first_batch,
+    "scatter": scatter,
+}
+
+
+def calibrated(model: Embedder, splits: Splits) -> Embedder:
+    """A copy of the network whose batch norm has the statistics of training items, if it learns them."""
+    model = copy.deepcopy(model).train()
+    norms = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.training]
+    if norms:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all that it sees
+        some = np.random.default_rng(0).permutation(len(splits.train))[:STATISTICS]
+        with torch.no_grad():
+            for rows in np.array_split(some, 8):
+                model(splits.train.inputs.batch(rows))
+    return model.eval()
+
+
+def _recalls(subject: Subject) -> tuple[str, ...]:
+    return tuple(f"recall@{k}" for k in subject.config.evaluation.k)
+
+
+def _evaluated(subject: Subject, splits: list[str], measures: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for split in splits:
+        found |= _measures(split, subject.items(split), subject.embeddings(split), subject.config, measures)
+    return found
+
+
+def _measures(
+    split: str, items: Dataset, embeddings: np.ndarray, config: RunConfig, measures: tuple[str, ...], prefix: str = ""
+) -> dict[str, Any]:
+    """ "SPLIT/LEVEL/MEASURE" -> value."""
+    by_level = evaluate(
+        **items.asked(embeddings),
+        measures=measures,
+        nmi_plus_multiple=config.evaluation.nmi_plus,
+        distance=config.evaluation.distance,
+    )
+    rows = {level: result.as_json() for level, result in by_level.items()}
+    return {f"{prefix}{split}/{level}/{name}": row[name] for level, row in rows.items() for name in measures}
