@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-
 from trivet.evaluation.intervals import Interval, across_folds
 from trivet.papers.figure import Figure
 

@@ -253,8 +253,8 @@ class Runner:
         stages, folder = place / "stages.json", place / "run"
         place.mkdir(parents=True, exist_ok=True)
         told: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
-        values, seconds, events, failed = (told.get(key, empty) for key, empty in
-                                           (("values", {}), ("seconds", 0.0), ("events", []), ("failed", "")))  # fmt: skip
+        values, events = told.get("values", {}), told.get("events", [])
+        seconds, failed = told.get("seconds", 0.0), told.get("failed", "")
         for step in run.steps:
             if str(step) in values or failed:
                 continue

@@ -104,7 +104,7 @@ def last_stage_maps(
 
 
 class LastStage(nn.Module):
-    """The last stage of a pretrained EfficientNet-Lite0, its last convolution, and the mean over the map: 1280 features.
+    """The last stage of a pretrained EfficientNet-Lite0, its last convolution, and the mean of the map: 1280 features.
 
     Batch norm keeps its statistics. Before the first step embeddings are the features of the whole pretrained network.
     """
