@@ -93,7 +93,9 @@ def backbone_recall(subject: Subject) -> dict[str, Any]:
     """Recall of the features of the backbone, where the network has one."""
     found: dict[str, Any] = {}
     backbone = subject.model.backbone
-    for split, items in subject.splits.evaluation.items() if backbone is not None else ():
+    if backbone is None:
+        return found
+    for split, items in subject.splits.evaluation.items():
         features = embed(backbone, items.inputs)
         found |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
     return found
