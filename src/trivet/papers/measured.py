@@ -61,6 +61,11 @@ def ranking(subject: Subject) -> dict[str, Any]:
     return _evaluated(subject, list(subject.splits.evaluation), ("r-precision", "map@r"))
 
 
+def validation(subject: Subject) -> dict[str, Any]:
+    """Recall@1 and MAP@R of held-out classes among the training classes, and of nothing else."""
+    return _evaluated(subject, ["validation"], ("recall@1", "map@r"))
+
+
 def clusters(subject: Subject) -> dict[str, Any]:
     """NMI with as many clusters as classes, its mean arithmetic, and geometric."""
     return _evaluated(subject, list(subject.splits.evaluation), ("nmi", "nmi-geometric"))
@@ -169,6 +174,7 @@ def scatter(subject: Subject) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "recall": recall,
     "ranking": ranking,
+    "validation": validation,
     "clusters": clusters,
     "clusters-plus": clusters_plus,
     "training-recall": training_recall,
