@@ -54,3 +54,10 @@ def test_edges() -> None:
     assert most_points(300, 1e-3) == math.inf
     with pytest.raises(ValueError, match=r"dim must be at least 1 and distance lie in \[0, 2\]: got dim = 0"):
         most_points(0, 1.0)
+
+
+@pytest.mark.parametrize("distance", [0.06, 0.1, 0.13, 0.16, 0.2, 0.4])
+def test_small_caps_in_many_dimensions_are_beyond_counting(distance: float) -> None:
+    """Their share of the sphere is 0 in floating point, or too small for its inverse."""
+    assert most_points(384, distance) > 10**250 or distance > 0.2
+    assert most_points(384, distance) > 10**6
