@@ -24,7 +24,8 @@ CLAIM = Claim("Easy ones help.", lambda of: of("recall", positives="easy") - of(
 
 def test_a_claim_holds_where_the_interval_lies_above_0() -> None:
     judged = judge(CLAIM, gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)]))
-    assert judged.verdict == "holds" and judged.values == pytest.approx((0.19, 0.2, 0.21))
+    assert judged.verdict == "holds"
+    assert judged.values == pytest.approx((0.19, 0.2, 0.21))
     assert judged.mean == pytest.approx(0.2)
     assert judged.interval is not None
     half = T_2 * 0.01 / math.sqrt(3)
@@ -37,12 +38,14 @@ def test_it_does_not_hold_where_the_interval_lies_below() -> None:
 
 def test_an_interval_that_includes_0_cannot_tell() -> None:
     judged = judge(CLAIM, gain([(0.1, 0.2), (0.2, 0.4), (0.3, 0.6)]))  # 0.2, give or take 0.248
-    assert judged.verdict == "cannot tell" and "includes no difference" in judged.why
+    assert judged.verdict == "cannot tell"
+    assert "includes no difference" in judged.why
 
 
 def test_two_seeds_cannot_tell() -> None:
     judged = judge(CLAIM, gain([(0.1, 0.29), (0.2, 0.4)]))
-    assert judged.verdict == "cannot tell" and judged.why == "2 of at least 3 seeds were run"
+    assert judged.verdict == "cannot tell"
+    assert judged.why == "2 of at least 3 seeds were run"
 
 
 def test_a_seed_of_which_a_run_is_missing_is_left_out() -> None:

@@ -43,11 +43,14 @@ def runner(folder: Path, said: list[str] | None = None) -> Runner:
 def test_what_is_missing_is_run_and_each_once(tmp_path: Path) -> None:
     one, said = two(), list[str]()
     runner(tmp_path, said).run_all([one], "here", 1, ())
-    assert len(said) == 2 and len(store_of(tmp_path, one, "here").rows()) == 2
+    assert len(said) == 2
+    assert len(store_of(tmp_path, one, "here").rows()) == 2
     runner(tmp_path, said).run_all([one], "here", None, ())
-    assert len(said) == 4 and "seed 1" in said[-1]
+    assert len(said) == 4
+    assert "seed 1" in said[-1]
     found, lines = results(one, "here", tmp_path)
-    assert len(lines) == 4 and found.seeds == [0, 1]
+    assert len(lines) == 4
+    assert found.seeds == [0, 1]
     assert all(0 < value < 1 for value in found.numbers(RECALL, positives="easy"))
     assert not any((tmp_path / runs.WORK).iterdir())
 
@@ -59,7 +62,8 @@ def test_a_run_is_measured_where_it_says_and_goes_on_between(tmp_path: Path) -> 
     runner(tmp_path / "whole").run_all([whole], "here", None, ())
     found, other = results(stages, "here", tmp_path / "stages")[0], results(whole, "here", tmp_path / "whole")[0]
     untrained, half, last = (found.get(0, RECALL, step) for step in (0, 2, 4))
-    assert last == other.get(0, RECALL) and len({untrained, half, last}) == 3
+    assert last == other.get(0, RECALL)
+    assert len({untrained, half, last}) == 3
 
 
 def test_a_killed_run_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +112,9 @@ def test_a_run_that_ends_without_numbers_is_kept_as_that(tmp_path: Path, monkeyp
     one, said = experiment(*arms(BASE)), list[str]()
     runner(tmp_path, said).run_all([one], "here", None, ())
     _, (line,) = results(one, "here", tmp_path)
-    assert line["failed"] and line["values"] == {} and "ended without a result: rows 0, 1 hold NaN" in said[0]
+    assert line["failed"]
+    assert line["values"] == {}
+    assert "ended without a result: rows 0, 1 hold NaN" in said[0]
 
 
 def test_a_key_says_all_that_the_numbers_depend_on() -> None:
@@ -129,7 +135,8 @@ def test_shorter_runs_measure_at_their_end(tmp_path: Path) -> None:
     changes = ["training.steps=2"]
     runner(tmp_path).run_all([one], "here", None, changes)
     found, lines = results(one, "here", tmp_path, None, changes)
-    assert list(lines[0]["values"]) == ["0", "2"] and found.get(0, RECALL) == lines[0]["values"]["2"][RECALL]
+    assert list(lines[0]["values"]) == ["0", "2"]
+    assert found.get(0, RECALL) == lines[0]["values"]["2"][RECALL]
     assert results(one, "here", tmp_path)[1] == []  # they are not those of the recipe
 
 
@@ -138,7 +145,7 @@ def test_weights_are_where_the_user_says(tmp_path: Path) -> None:
     config = run.config(tmp_path)
     assert config.model.model_dump()["weights"] == tmp_path / "some.safetensors"
     assert "{models}" in json.dumps(run.settings)  # the key does not depend on the machine
-    with pytest.raises(ValueError, match="folder of pretrained networks .* --models"):
+    with pytest.raises(ValueError, match=r"folder of pretrained networks .* --models"):
         run.config(None)
 
 
