@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trivet.cli.options import Change, DataRoot, Json
+from trivet.cli.options import Change, DataRoot, Json, refuse
 from trivet.cli.output import command_line, echo, print_json, say
+from trivet.outputs import check_outputs
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
+    context: typer.Context,
     keys: Annotated[
         list[str],
         typer.Argument(
@@ -54,9 +56,12 @@ def reproduce(
     """Run the papers' experiments again, and say which of their claims hold."""
     with shown("loading the experiments"):
         from trivet.papers.catalogue import PAPERS, experiments
-        from trivet.papers.reproduce import FRONT, without_pictures, write_pages
+        from trivet.papers.reproduce import FRONT, outputs, without_pictures, write_pages
         from trivet.papers.runs import Runner
+    if as_is:
+        refuse(context, "--as-is runs nothing", "data_root", "models")
     if keys == ["list"]:
+        refuse(context, "list runs nothing", "size", "seeds", "data_root", "models", "set", "output", "pages", "as_is")
         _list(experiments("all"), json=json)
         return 0
     wanted, changes = experiments(*keys), set or ()
@@ -66,12 +71,14 @@ def reproduce(
     def told(text: str) -> None:
         echo(text, err=True)
 
+    papers = [paper for paper in PAPERS if any(one.key.partition("-")[0] == paper for one in wanted)]
+    place = pages or output
+    place.mkdir(parents=True, exist_ok=True)
+    check_outputs(outputs(papers, size, place), [path for path in (data_root, models) if path is not None])
     if not as_is:
         runner = Runner(output, data_root=data_root, models=models, say=told)
         _announce(wanted, size, seeds, changes, output, runner, told)
         runner.run_all(wanted, size, seeds, changes)
-    papers = [paper for paper in PAPERS if any(one.key.partition("-")[0] == paper for one in wanted)]
-    place = pages or output
     with shown("writing the pages"):
         records = write_pages(papers, size, output, place, seeds=seeds, changes=changes, command=command_line())
     if json:

@@ -11,6 +11,7 @@ from typing import Any
 
 from trivet.evaluation.intervals import interval_json
 from trivet.files import write_json
+from trivet.outputs import Output, begins, page
 from trivet.papers.catalogue import PAPERS, experiments
 from trivet.papers.experiment import Experiment, Judged, Results, Size, Table, judge
 from trivet.papers.figure import encode, style
@@ -74,6 +75,14 @@ def write_pages(
         write_json(pages / f"{paper}-{size}.json", without_pictures(found[paper]))
     write_front_page(list(found.values()), pages / FRONT, command=command)
     return [found[paper] for paper in papers]
+
+
+def outputs(papers: Sequence[str], size: Size, pages: Path) -> list[Output]:
+    """The files that `write_pages` writes, and how one that it wrote before is recognised."""
+    names = [(f"{paper}-{size}", ending, own) for paper in papers for ending, own in
+             (("html", page("reproduction")), ("json", begins(f'{{"paper":"{paper}"'.encode())))]  # fmt: skip
+    found = [Output("--pages", pages / f"{name}.{ending}", own) for name, ending, own in names]
+    return [*found, Output("--pages", pages / FRONT, begins(b"# What of the papers holds\n"))]
 
 
 def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
