@@ -94,6 +94,11 @@ def raw_recall(subject: Subject) -> dict[str, Any]:
     return found
 
 
+def inputs_recall(subject: Subject) -> dict[str, Any]:
+    """The same under the names of `recall`, for a row of a table beside those of networks."""
+    return {name.removeprefix("raw "): value for name, value in raw_recall(subject).items()}
+
+
 def backbone_recall(subject: Subject) -> dict[str, Any]:
     """Recall of the features of the backbone, where the network has one."""
     found: dict[str, Any] = {}
@@ -180,6 +185,7 @@ MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "training-recall": training_recall,
     "training-clusters": training_clusters,
     "raw": raw_recall,
+    "inputs": inputs_recall,
     "zero-shot": backbone_recall,
     "collapse": collapse,
     "spread": spread,
