@@ -99,6 +99,10 @@ class Results:
         assert len(self._index) == len(arms), "two arms have the same factors"
         self.seeds = sorted({seed for seeds in rows.values() for seed in seeds})
 
+    def arm(self, **factors: Factor) -> Arm:
+        """The arm with these factors, all that it has."""
+        return self.arms[self._index[frozenset(factors.items())]]
+
     def get(self, seed: int, measure: str, at: int | None = None, **factors: Factor) -> Any:
         """What one run has measured, a number or a list; None if it has not been run, or ended without it.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial.distance import squareform
 from torch import nn
 
 from trivet.data import Dataset, Splits
@@ -122,7 +123,7 @@ def collapse(subject: Subject) -> dict[str, Any]:
 
 
 def spread(subject: Subject) -> dict[str, Any]:
-    """Distances among held-out items: their mean, median and largest, and the effective rank.
+    """Distances among held-out items: their mean, median and largest, the effective rank, and recall@1 among these.
 
     The statistics of batch norm that an untrained network lacks are first taken from training items.
     """
@@ -132,6 +133,9 @@ def spread(subject: Subject) -> dict[str, Any]:
     model = calibrated(subject.model, subject.splits) if subject.step == 0 else subject.model
     points = embed(model, items.inputs).astype(np.float64)
     distances = torch.pdist(torch.from_numpy(points)).numpy()
+    nearest = squareform(distances)
+    np.fill_diagonal(nearest, np.inf)
+    classes = items.labels[list(items.labels)[-1]]
     values = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     shares = values[values > 0] / max(values.sum(), np.finfo(float).tiny)
     return {
@@ -139,6 +143,7 @@ def spread(subject: Subject) -> dict[str, Any]:
         "distance median": float(np.median(distances)),
         "diameter": float(distances.max()),
         "effective rank": float(np.exp(-(shares * np.log(shares)).sum())),
+        "sample recall@1": float((classes[nearest.argmin(axis=1)] == classes).mean()),
     }
 
 
