@@ -118,8 +118,21 @@ def _shown(one: ExperimentRecord) -> dict[str, Any]:
             }
             for table in one["tables"]
         ],
-        "dates": _span(one["dates"]),
+        "protocol": [(name, text) for name, text in _protocol(one) if text],
     }
+
+
+def _protocol(one: ExperimentRecord) -> list[tuple[str, str]]:
+    failed = f"{one['failed']} ended without a result" if one["failed"] else ""
+    runs = [f"{one['runs']} of {one['planned']}, {counted(one['seeds'], 'seed')}", failed]
+    runs += [duration(one["seconds"]), _span(one["dates"]), *one["versions"], *one["hardware"]]
+    return [
+        ("data", one["data"]),
+        ("setting", one["setting"]),
+        ("not given in the paper", one["chosen"]),
+        ("as a stand-in", one["fair"]),
+        ("runs", "; ".join(filter(None, runs)) if one["runs"] else f"0 of {one['planned']}"),
+    ]
 
 
 def _cell(cell: CellRecord, *, share: bool) -> str:
