@@ -122,6 +122,30 @@ def collapse(subject: Subject) -> dict[str, Any]:
     return found
 
 
+def whole_training(subject: Subject) -> dict[str, Any]:
+    """Recall and NMI of all training items, however many."""
+    items = subject.splits.train
+    asked = (*_recalls(subject), "nmi")
+    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, asked)
+
+
+def sub_clusters(subject: Subject) -> dict[str, Any]:
+    """Of the classes trained on: their spread, their modes, and a map of some."""
+    from trivet.papers.levi2021.sub_clusters import class_map, shape_of_classes  # here: it is of one paper
+
+    points, labels = subject.embeddings(TRAIN), subject.items(TRAIN).labels[subject.splits.level]
+    found: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
+    return found | {f"{TRAIN}/map": class_map(points, labels)}
+
+
+def held_out_map(subject: Subject) -> dict[str, Any]:
+    """A map of held-out items, by their finest classes."""
+    from trivet.papers.levi2021.sub_clusters import class_map  # here: it is of one paper
+
+    split, items = next(iter(subject.splits.evaluation.items()))
+    return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
+
+
 def spread(subject: Subject) -> dict[str, Any]:
     """Distances among held-out items: their mean, median and largest, the effective rank, and recall@1 among these.
 
@@ -189,6 +213,9 @@ MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "clusters-plus": clusters_plus,
     "training-recall": training_recall,
     "training-clusters": training_clusters,
+    "whole-training": whole_training,
+    "sub-clusters": sub_clusters,
+    "held-out-map": held_out_map,
     "raw": raw_recall,
     "inputs": inputs_recall,
     "zero-shot": backbone_recall,
