@@ -22,6 +22,7 @@ from trivet.papers.levi2021.experiments import EXPERIMENTS
 from trivet.papers.levi2021.experiments.common import EASY, USUAL
 from trivet.papers.levi2021.sub_clusters import class_map, shape_of_classes
 from trivet.papers.runs import Runner, planned, results
+from trivet.papers.stand_ins import some_alphabets
 
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 SIZES: tuple[Size, Size] = ("here", "paper")
@@ -274,6 +275,22 @@ def test_published_protocols_run_on_miniatures(name: str, published: Path, tmp_p
     asked = {column.measure for part in thin.paper.shows if isinstance(part, Table) for column in part.columns}
     measured = {key for line in lines for step in line["values"].values() for key in step}
     assert asked <= measured
+
+
+def test_some_measures_are_taken_at_the_end_only(published: Path, tmp_path: Path) -> None:
+    one = KNOWN["fig5a"]
+    thin = replace(one, paper=replace(one.paper, arms=one.paper.arms[:1]))
+    changes = [*SMALL, "training.epochs=6"]
+    Runner(tmp_path, data_root=published, models=None, say=print).run_all([thin], "paper", 1, changes)
+    (line,) = results(thin, "paper", tmp_path, 1, changes)[1]
+    assert list(line["values"]) == ["5", "6"]
+    assert ["unseen/character/nmi" in values for values in line["values"].values()] == [False, True]
+
+
+def test_some_alphabets_and_some_drawings(published: Path) -> None:
+    splits = some_alphabets(published, None, image_size=12, alphabets=1, drawings=2)
+    assert splits.train.ids == tuple(f"bac0/character0{i}/{n}.png" for i in (0, 1) for n in (3 * i, 3 * i + 1))
+    assert len(splits.evaluation["unseen"]) == 12
 
 
 # Sub-clusters
