@@ -54,3 +54,10 @@ def test_edges() -> None:
     assert most_points(300, 1e-3) == math.inf
     with pytest.raises(ValueError, match=r"dim must be at least 1 and distance lie in \[0, 2\]: got dim = 0"):
         most_points(0, 1.0)
+
+
+def test_small_caps_in_many_dimensions_are_beyond_counting() -> None:
+    """Their share of the sphere is 0 in floating point, or too small for its inverse to be a number."""
+    counts = [most_points(384, distance / 10_000) for distance in range(3000, 3400)]
+    assert counts[0] == math.inf and counts[-1] < math.inf
+    assert counts == sorted(counts, reverse=True)

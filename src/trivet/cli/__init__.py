@@ -19,7 +19,7 @@ COMMANDS = {
     "Train": ("forecast", "train", "sweep"),
     "Judge an embedding": ("evaluate", "compare", "diagnose", "audit"),
     "Use an embedding": ("embed", "index", "search", "export"),
-    "Read the theory": ("simulate",),
+    "Read the papers": ("simulate", "reproduce"),
 }
 
 

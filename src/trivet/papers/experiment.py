@@ -29,12 +29,14 @@ class Arm:
         measures: names of `trivet.papers.measured.MEASURES`.
         at: the steps, or epochs where the settings have these, after which it is measured; 0: before training, and an
             arm that is measured there only is not trained. Default: after the last.
+        last: more measures, after the last of these steps only.
     """
 
     factors: Mapping[str, Factor]
     settings: Values
     measures: tuple[str, ...] = ("recall",)
     at: tuple[int, ...] = ()
+    last: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -48,6 +50,7 @@ def arms(
     *,
     measures: Sequence[str] = ("recall",),
     at: Sequence[int] = (),
+    last: Sequence[str] = (),
     **factors: Mapping[Any, Values],
 ) -> tuple[Arm, ...]:
     """An arm for each combination of the values of all factors.
@@ -70,7 +73,7 @@ def arms(
         }
         for name, value in zip(names, values, strict=True):
             settings = merged(settings, factors[name][value])
-        found.append(Arm(dict(zip(names, values, strict=True)), settings, tuple(measures), tuple(at)))
+        found.append(Arm(dict(zip(names, values, strict=True)), settings, tuple(measures), tuple(at), tuple(last)))
     return tuple(found)
 
 
@@ -167,7 +170,7 @@ def judge(claim: Claim, results: Results) -> Judged:
     if claim.not_comparable:
         return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
     if len(values) < LEAST or interval is None:
-        return Judged(claim, "cannot tell", values, mean, interval, f"{len(values)} of at least {LEAST} seeds were run")
+        return Judged(claim, "cannot tell", values, mean, interval, f"{len(values)} of the {LEAST} seeds that it needs at least")
     if interval.low > 0:
         return Judged(claim, "holds", values, mean, interval)
     if interval.high < 0:

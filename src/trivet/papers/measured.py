@@ -62,6 +62,11 @@ def ranking(subject: Subject) -> dict[str, Any]:
     return _evaluated(subject, list(subject.splits.evaluation), ("r-precision", "map@r"))
 
 
+def validation(subject: Subject) -> dict[str, Any]:
+    """Recall@1 and MAP@R of held-out classes among the training classes, and of nothing else."""
+    return _evaluated(subject, ["validation"], ("recall@1", "map@r"))
+
+
 def clusters(subject: Subject) -> dict[str, Any]:
     """NMI with as many clusters as classes, its mean arithmetic, and geometric."""
     return _evaluated(subject, list(subject.splits.evaluation), ("nmi", "nmi-geometric"))
@@ -90,11 +95,18 @@ def raw_recall(subject: Subject) -> dict[str, Any]:
     return found
 
 
+def inputs_recall(subject: Subject) -> dict[str, Any]:
+    """The same under the names of `recall`, for a row of a table beside those of networks."""
+    return {name.removeprefix("raw "): value for name, value in raw_recall(subject).items()}
+
+
 def backbone_recall(subject: Subject) -> dict[str, Any]:
     """Recall of the features of the backbone, where the network has one."""
     found: dict[str, Any] = {}
     backbone = subject.model.backbone
-    for split, items in subject.splits.evaluation.items() if backbone is not None else ():
+    if backbone is None:
+        return found
+    for split, items in subject.splits.evaluation.items():
         features = embed(backbone, items.inputs)
         found |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
     return found
@@ -108,6 +120,30 @@ def collapse(subject: Subject) -> dict[str, Any]:
         if index is not None:
             found[f"{split}/fine-coarse"] = index["index"]
     return found
+
+
+def whole_training(subject: Subject) -> dict[str, Any]:
+    """Recall and NMI of all training items, however many."""
+    items = subject.splits.train
+    asked = (*_recalls(subject), "nmi")
+    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, asked)
+
+
+def sub_clusters(subject: Subject) -> dict[str, Any]:
+    """Of the classes trained on: their spread, their modes, and a map of some."""
+    from trivet.papers.levi2021.sub_clusters import class_map, shape_of_classes  # here: it is of one paper
+
+    points, labels = subject.embeddings(TRAIN), subject.items(TRAIN).labels[subject.splits.level]
+    found: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
+    return found | {f"{TRAIN}/map": class_map(points, labels)}
+
+
+def held_out_map(subject: Subject) -> dict[str, Any]:
+    """A map of held-out items, by their finest classes."""
+    from trivet.papers.levi2021.sub_clusters import class_map  # here: it is of one paper
+
+    split, items = next(iter(subject.splits.evaluation.items()))
+    return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
 
 
 def spread(subject: Subject) -> dict[str, Any]:
@@ -172,11 +208,16 @@ def scatter(subject: Subject) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "recall": recall,
     "ranking": ranking,
+    "validation": validation,
     "clusters": clusters,
     "clusters-plus": clusters_plus,
     "training-recall": training_recall,
     "training-clusters": training_clusters,
+    "whole-training": whole_training,
+    "sub-clusters": sub_clusters,
+    "held-out-map": held_out_map,
     "raw": raw_recall,
+    "inputs": inputs_recall,
     "zero-shot": backbone_recall,
     "collapse": collapse,
     "spread": spread,

@@ -62,6 +62,7 @@ class Run:
     @property
     def key(self) -> str:
         told = {"settings": self.settings, "measures": sorted(self.arm.measures), "at": self.steps}
+        told |= {"last": sorted(self.arm.last)} if self.arm.last else {}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -284,8 +285,9 @@ class Runner:
                 model = trained_model(RunFolder(folder))
             with work(f"measuring {run.key}"):
                 subject = Subject(model, config, splits, step)
+                wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
                 values[str(step)] = {
-                    name: value for measure in run.arm.measures for name, value in MEASURES[measure](subject).items()
+                    name: value for measure in wanted for name, value in MEASURES[measure](subject).items()
                 }
             seconds += time.monotonic() - began
             write_json(stages, {"values": values, "seconds": seconds, "events": events, "failed": failed})

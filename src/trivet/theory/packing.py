@@ -44,7 +44,8 @@ def most_points(dim: int, distance: float) -> float:
         return math.floor(slack * math.pi / math.asin(distance / 2))
     square = distance * distance
     share = float(betainc((dim - 1) / 2, 0.5, square / 4)) / 2  # of the sphere, that a cap takes
-    bound = math.floor(slack / share) if share else math.inf
+    room = slack / share if share else math.inf
+    bound = math.floor(room) if math.isfinite(room) else math.inf  # a share may be too small for a whole number
     if square > 2 * slack:
         return min(bound, dim + 1, math.floor(slack * square / (square - 2)))
     return min(bound, 2 * dim) if square > 2 / slack else bound

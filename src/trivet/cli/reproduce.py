@@ -1,0 +1,153 @@
+"""`trivet reproduce`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trivet.cli.options import Change, DataRoot, Json, refuse
+from trivet.cli.output import command_line, echo, print_json, say
+from trivet.outputs import check_outputs
+from trivet.progress import shown
+from trivet.wording import counted
+
+if TYPE_CHECKING:
+    from trivet.papers.experiment import Experiment, Size
+    from trivet.papers.runs import Run, Runner
+    from trivet.records.reproduction import ReproductionRecord
+
+
+def reproduce(
+    context: typer.Context,
+    keys: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY...",
+            help="list; a paper, such as levi2021; an experiment, such as levi2021-table3; or all.",
+            show_default=False,
+        ),
+    ],
+    size: Annotated[
+        Literal["here", "paper"],
+        typer.Option(help="here: stand-ins that two cores finish. paper: the published protocols, on a GPU."),
+    ] = "here",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds. Default: those of the recipe.", show_default=False)
+    ] = None,
+    data_root: DataRoot = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the pretrained networks of the stand-ins. Default: TRIVET_MODELS."),
+    ] = None,
+    set: Change = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the results; several workers may share it.")
+    ] = Path("reproductions"),
+    pages: Annotated[
+        Path | None, typer.Option(help="Folder of the pages. Default: that of the results.", show_default=False)
+    ] = None,
+    as_is: Annotated[bool, typer.Option("--as-is", help="Run nothing: write the pages of what has been run.")] = False,
+    json: Json = False,
+) -> int:
+    """Run the papers' experiments again, and say which of their claims hold."""
+    with shown("loading the experiments"):
+        from trivet.papers.catalogue import PAPERS, experiments
+        from trivet.papers.reproduce import FRONT, outputs, without_pictures, write_pages
+        from trivet.papers.runs import Runner
+    if as_is:
+        refuse(context, "--as-is runs nothing", "data_root", "models")
+    if keys == ["list"]:
+        refuse(context, "list runs nothing", "size", "seeds", "data_root", "models", "set", "output", "pages", "as_is")
+        _list(experiments("all"), json=json)
+        return 0
+    wanted, changes = experiments(*keys), set or ()
+    variable = os.environ.get("TRIVET_MODELS")
+    models = models or (Path(variable) if variable else None)
+
+    def told(text: str) -> None:
+        echo(text, err=True)
+
+    papers = [paper for paper in PAPERS if any(one.key.partition("-")[0] == paper for one in wanted)]
+    place = pages or output
+    place.mkdir(parents=True, exist_ok=True)
+    check_outputs(outputs(papers, size, place), [path for path in (data_root, models) if path is not None])
+    if not as_is:
+        runner = Runner(output, data_root=data_root, models=models, say=told)
+        _announce(wanted, size, seeds, changes, output, runner, told)
+        runner.run_all(wanted, size, seeds, changes)
+    with shown("writing the pages"):
+        records = write_pages(papers, size, output, place, seeds=seeds, changes=changes, command=command_line())
+    if json:
+        print_json({"papers": [without_pictures(record) for record in records]})
+        return 0
+    chosen = {one.key for one in wanted}
+    for record in records:
+        _print(record, chosen)
+        echo(f"Report: {place / record['paper']}-{size}.html")
+    echo(f"Front page: {place / FRONT}")
+    return 0
+
+
+def _announce(
+    wanted: list[Experiment],
+    size: Size,
+    seeds: int | None,
+    changes: Sequence[str],
+    output: Path,
+    runner: Runner,
+    told: Callable[[str], None],
+) -> None:
+    """Say how many runs there are, and about how long they will take."""
+    from trivet.papers.runs import planned, store_of
+
+    missing: dict[str, Run] = {}
+    for one in wanted:
+        runs = planned(one, size, seeds, changes)
+        done = store_of(output, one, size).rows()
+        missing |= {run.key: run for run in runs if run.key not in done}
+        told(f"{one.key}, {size}: {counted(len(runs), 'run')}, {sum(run.key in done for run in runs)} done")
+    if missing:
+        seconds = runner.seconds(list(missing.values()))
+        told(f"{counted(len(missing), 'run')} to do: about {_long(seconds)} of training in one process, and measuring")
+
+
+def _long(seconds: float) -> str:
+    if seconds < 90:
+        return counted(max(1, round(seconds)), "second")
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def _list(every: list[Experiment], *, json: bool) -> None:
+    if json:
+        rows = [
+            {
+                "key": one.key,
+                "title": one.title,
+                "runs": {size: len(one.recipe(size).arms) * one.recipe(size).seeds for size in ("here", "paper")},
+            }
+            for one in every
+        ]
+        print_json({"experiments": rows})
+        return
+    for one in every:
+        counts = ", ".join(
+            f"{size} {counted(len(one.recipe(size).arms) * one.recipe(size).seeds, 'run')}"
+            for size in ("here", "paper")
+        )
+        echo(f"{one.key:<18} {one.title} ({counts})")
+
+
+def _print(record: ReproductionRecord, chosen: set[str]) -> None:
+    from trivet.reports.reproduction import measured
+
+    for one in record["experiments"]:
+        if one["key"] not in chosen:
+            continue
+        say(f"{one['key']}: {one['title']}", bold=True)
+        for claim in one["claims"]:
+            why = f" ({claim['why']})" if claim["why"] else ""
+            say(f"{claim['verdict']}: {claim['sentence']} {claim['says']}: {measured(claim)}{why}", indent=2)

@@ -1,0 +1,170 @@
+"""`trivet reproduce`: runs experiments of the papers, judges their claims, and writes the pages."""
+
+from __future__ import annotations
+
+import datetime
+from base64 import b64encode
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trivet.evaluation.intervals import interval_json
+from trivet.files import write_json
+from trivet.outputs import Output, begins, page
+from trivet.papers.catalogue import PAPERS, experiments
+from trivet.papers.experiment import Experiment, Judged, Results, Size, Table, judge
+from trivet.papers.figure import encode, style
+from trivet.papers.runs import planned, results, store_of
+from trivet.records import complete
+from trivet.records.reproduction import ReproductionRecord
+from trivet.reports.reproduction import write_front_page, write_reproduction
+
+FRONT = "README.md"
+TITLES = {
+    "levi2021": "Levi, Xiao, Wang, Darrell: Rethinking preventing class-collapsing in metric learning with "
+    "margin-based losses",
+    "xuan2020": "Xuan et al.: Extreme triplet learning",
+    "le2018": "Le, Odobez: Theoretical guarantees of deep embedding losses under label noise",
+    "xu2024": "Xu et al.: Mathematical justification of hard negative mining via isometric approximation",
+}
+
+
+def record_of(
+    paper: str, size: Size, folder: Path, *, seeds: int | None = None, changes: Sequence[str] = (), command: str = ""
+) -> ReproductionRecord:
+    """What the runs in a folder say of all experiments of a paper, with their pictures."""
+    made = {
+        "paper": paper,
+        "title": TITLES[paper],
+        "size": size,
+        "changes": list(changes),
+        "experiments": [_experiment(one, size, folder, seeds, changes) for one in experiments(paper)],
+        "command": command,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "trivet": metadata.version("trivet"),
+    }
+    return complete(ReproductionRecord, made)
+
+
+def write_pages(
+    papers: Sequence[str],
+    size: Size,
+    folder: Path,
+    pages: Path,
+    *,
+    seeds: int | None = None,
+    changes: Sequence[str] = (),
+    command: str = "",
+) -> list[ReproductionRecord]:
+    """Write the page and the json of some papers, and the front page of all that have runs; returns their records.
+
+    Args:
+        folder: of the results.
+        pages: the folder of the pages.
+
+    Raises:
+        OSError: if a file cannot be written.
+    """
+    found = {}
+    for paper in PAPERS:
+        if paper in papers or store_of(folder, experiments(paper)[0], size).file.is_file():
+            found[paper] = record_of(paper, size, folder, seeds=seeds, changes=changes, command=command)
+    for paper in papers:
+        write_reproduction(found[paper], pages / f"{paper}-{size}.html")
+        write_json(pages / f"{paper}-{size}.json", without_pictures(found[paper]))
+    write_front_page(list(found.values()), pages / FRONT, command=command)
+    return [found[paper] for paper in papers]
+
+
+def outputs(papers: Sequence[str], size: Size, pages: Path) -> list[Output]:
+    """The files that `write_pages` writes, and how one that it wrote before is recognised."""
+    names = [(f"{paper}-{size}", ending, own) for paper in papers for ending, own in
+             (("html", page("reproduction")), ("json", begins(f'{{"paper":"{paper}"'.encode())))]  # fmt: skip
+    found = [Output("--pages", pages / f"{name}.{ending}", own) for name, ending, own in names]
+    return [*found, Output("--pages", pages / FRONT, begins(b"# What of the papers holds\n"))]
+
+
+def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
+    """The record as JSON is written of it."""
+    shown: list[dict[str, Any]] = []
+    for one in record["experiments"]:
+        figures = [{key: value for key, value in figure.items() if key != "picture"} for figure in one["figures"]]
+        shown.append({**one, "figures": figures})
+    return {**record, "experiments": shown}
+
+
+def _experiment(one: Experiment, size: Size, folder: Path, seeds: int | None, changes: Sequence[str]) -> dict[str, Any]:
+    recipe = one.recipe(size)
+    found, lines = results(one, size, folder, seeds, changes)
+    figures = []
+    for part in recipe.shows if lines else ():
+        if isinstance(part, Table):
+            continue
+        with style():
+            drawn = part.draw(found)
+        picture = f"data:image/png;base64,{b64encode(encode(drawn.picture, 'png')).decode()}"
+        figures.append(
+            {key: getattr(drawn, key) for key in ("name", "title", "source", "reading")} | {"picture": picture}
+        )
+    return {
+        "key": one.key,
+        "title": one.title,
+        "ran": one.ran,
+        "data": recipe.data,
+        "setting": recipe.setting,
+        "chosen": recipe.chosen,
+        "fair": recipe.fair,
+        "seeds": len(found.seeds),
+        "planned": len(planned(one, size, seeds, changes)),
+        "runs": len(lines),
+        "failed": sum(bool(line["failed"]) for line in lines),
+        "seconds": sum(line["seconds"] for line in lines),
+        "dates": sorted({line["date"] for line in lines}),
+        "versions": sorted(
+            {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}
+        ),
+        "hardware": sorted({_hardware(line["hardware"]) for line in lines}),
+        "claims": [_claim(judge(claim, found)) for claim in recipe.claims],
+        "tables": [_table(part, found) for part in recipe.shows if isinstance(part, Table)],
+        "figures": figures,
+    }
+
+
+def _hardware(told: dict[str, Any]) -> str:
+    threads = "one thread" if told["threads"] == 1 else f"{told['threads']} threads"
+    return f"{told['device']}, {threads} of {told['cores']} cores"
+
+
+def _claim(judged: Judged) -> dict[str, Any]:
+    claim = judged.claim
+    return {
+        "sentence": claim.sentence,
+        "says": claim.says,
+        "unit": claim.unit,
+        "verdict": judged.verdict,
+        "mean": judged.mean,
+        "interval": None if judged.interval is None else interval_json(judged.interval),
+        "values": list(judged.values),
+        "why": judged.why,
+    }
+
+
+def _table(table: Table, found: Results) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "columns": [{"head": column.head, "share": column.share} for column in table.columns],
+        "rows": [
+            {
+                "head": head,
+                "cells": [
+                    {
+                        "values": found.numbers(column.measure, column.at, **factors),
+                        "printed": table.printed.get(head, {}).get(column.head, ""),
+                    }
+                    for column in table.columns
+                ],
+            }
+            for head, factors in table.rows
+        ],
+    }

@@ -1,0 +1,91 @@
+"""Experiments as data, and the verdict on a claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from trivet.papers.experiment import Arm, Claim, Results, arms, judge, merged
+
+T_2 = 4.302652729911275  # Student's t for 95 % and three values, of a printed table: 4.303
+
+
+def gain(values: Sequence[tuple[float, float]]) -> Results:
+    """Of two arms, what each seed has measured."""
+    both = arms({"training": {"steps": 7}}, positives={"usual": {}, "easy": {}})
+    rows = {place: {seed: {7: {"recall": pair[place]}} for seed, pair in enumerate(values)} for place in (0, 1)}
+    return Results(rows, both)
+
+
+CLAIM = Claim("Easy ones help.", lambda of: of("recall", positives="easy") - of("recall", positives="usual"), "gain")
+
+
+def test_a_claim_holds_where_the_interval_lies_above_0() -> None:
+    judged = judge(CLAIM, gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)]))
+    assert judged.verdict == "holds"
+    assert judged.values == pytest.approx((0.19, 0.2, 0.21))
+    assert judged.mean == pytest.approx(0.2)
+    assert judged.interval is not None
+    half = T_2 * 0.01 / math.sqrt(3)
+    assert (judged.interval.low, judged.interval.high) == pytest.approx((0.2 - half, 0.2 + half), rel=1e-6)
+
+
+def test_it_does_not_hold_where_the_interval_lies_below() -> None:
+    assert judge(CLAIM, gain([(0.29, 0.1), (0.4, 0.2), (0.51, 0.3)])).verdict == "does not hold"
+
+
+def test_an_interval_that_includes_0_cannot_tell() -> None:
+    judged = judge(CLAIM, gain([(0.1, 0.2), (0.2, 0.4), (0.3, 0.6)]))  # 0.2, give or take 0.248
+    assert judged.verdict == "cannot tell"
+    assert "includes no difference" in judged.why
+
+
+def test_two_seeds_cannot_tell() -> None:
+    judged = judge(CLAIM, gain([(0.1, 0.29), (0.2, 0.4)]))
+    assert judged.verdict == "cannot tell"
+    assert judged.why == "2 of the 3 seeds that it needs at least"
+
+
+def test_a_seed_of_which_a_run_is_missing_is_left_out() -> None:
+    results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51), (0.1, 0.3)])
+    del results._rows[1][3]  # type: ignore[attr-defined]  # a mapping in general
+    assert len(judge(CLAIM, results).values) == 3
+
+
+def test_what_is_not_comparable_is_not_judged() -> None:
+    claim = Claim("x", CLAIM.value, "gain", not_comparable="there are no photographs of cars here")
+    judged = judge(claim, gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)]))
+    assert (judged.verdict, judged.why) == ("not comparable", "there are no photographs of cars here")
+
+
+def test_arms_are_all_combinations() -> None:
+    base = {"loss": {"name": "triplet", "margin": 0.2}, "training": {"steps": 5}}
+    losses = {"triplet": {}, "margin": {"loss": {"name": "margin"}}}
+    found = arms(base, loss=losses, positives={"easy": {"loss": {"positives": "easy"}}, "usual": {}}, at=(0,))
+    assert [(arm.factors["loss"], arm.factors["positives"]) for arm in found] == [
+        ("triplet", "easy"),
+        ("triplet", "usual"),
+        ("margin", "easy"),
+        ("margin", "usual"),
+    ]
+    assert found[0].settings["loss"] == {"name": "triplet", "margin": 0.2, "positives": "easy"}
+    assert found[2].settings["loss"] == {"name": "margin", "positives": "easy"}  # no margin of the triplet loss
+    assert base == {"loss": {"name": "triplet", "margin": 0.2}, "training": {"steps": 5}}
+
+
+def test_sections_are_joined_and_named_ones_replaced() -> None:
+    assert merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 4}}) == {"a": {"x": 1, "y": 4}, "b": 3}
+    assert merged({"a": {"name": "one", "y": 2}}, {"a": {"name": "two"}}) == {"a": {"name": "two"}}
+
+
+def test_an_arm_is_measured_at_its_last_step_unless_it_says_where() -> None:
+    assert Arm({}, {"training": {"steps": 5}}).steps == (5,)
+    assert Arm({}, {"training": {"epochs": 2}}).steps == (2,)
+    assert Arm({}, {"training": {"steps": 5}}, at=(5, 0)).steps == (0, 5)
+
+
+def test_results_need_the_factors_of_one_arm() -> None:
+    with pytest.raises(KeyError):
+        gain([(0.1, 0.2)]).get(0, "recall", positives="hard")

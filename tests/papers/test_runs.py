@@ -1,0 +1,168 @@
+"""Runs of experiments: each once, going on where they were stopped, whatever else runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trivet.files import claimed
+from trivet.papers import runs
+from trivet.papers.experiment import Arm, Experiment, Recipe, arms
+from trivet.papers.measured import MEASURES, Subject
+from trivet.papers.runs import Run, Runner, Store, planned, results, store_of
+from trivet.training.fit import NotFiniteError
+
+BASE: dict[str, Any] = {
+    "data": {"name": "digits", "level": "digit"},
+    "batch": {"num_classes": 4, "samples_per_class": 4},
+    "model": {"name": "linear", "embedding_dim": 4},
+    "loss": {"name": "triplet"},
+    "training": {"steps": 4, "accelerator": "cpu", "learning_rate": 0.05},
+    "evaluation": {"every": 1000, "sample": 50, "k": [1]},
+}
+RECALL = "unseen/digit/recall@1"
+
+
+def experiment(*made: Arm, seeds: int = 1) -> Experiment:
+    recipe = Recipe("digits", "a linear map", made, seeds, (), ())
+    return Experiment("levi2021-table0", "A small one", "Nothing.", recipe, recipe)
+
+
+def two(**options: Any) -> Experiment:
+    return experiment(*arms(BASE, positives={"usual": {}, "easy": {"loss": {"positives": "easy"}}}, **options), seeds=2)
+
+
+def runner(folder: Path, said: list[str] | None = None) -> Runner:
+    return Runner(folder, data_root=None, models=None, say=(said if said is not None else []).append)
+
+
+def test_what_is_missing_is_run_and_each_once(tmp_path: Path) -> None:
+    one, said = two(), list[str]()
+    runner(tmp_path, said).run_all([one], "here", 1, ())
+    assert len(said) == 2
+    assert len(store_of(tmp_path, one, "here").rows()) == 2
+    runner(tmp_path, said).run_all([one], "here", None, ())
+    assert len(said) == 4
+    assert "seed 1" in said[-1]
+    found, lines = results(one, "here", tmp_path)
+    assert len(lines) == 4
+    assert found.seeds == [0, 1]
+    assert all(0 < value < 1 for value in found.numbers(RECALL, positives="easy"))
+    assert not any((tmp_path / runs.WORK).iterdir())
+
+
+def test_a_run_is_measured_where_it_says_and_goes_on_between(tmp_path: Path) -> None:
+    stages = experiment(*arms(BASE, at=(0, 2, 4)))
+    runner(tmp_path / "stages").run_all([stages], "here", None, ())
+    whole = experiment(*arms(BASE))
+    runner(tmp_path / "whole").run_all([whole], "here", None, ())
+    found, other = results(stages, "here", tmp_path / "stages")[0], results(whole, "here", tmp_path / "whole")[0]
+    untrained, half, last = (found.get(0, RECALL, step) for step in (0, 2, 4))
+    assert last == other.get(0, RECALL)
+    assert len({untrained, half, last}) == 3
+
+
+def test_a_killed_run_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = experiment(*arms(BASE, at=(0, 2, 4)))
+    runner(tmp_path / "never").run_all([stages], "here", None, ())
+    seen: list[int] = []
+    honest = MEASURES["recall"]
+
+    def killed(subject: Subject) -> dict[str, Any]:
+        seen.append(subject.step)
+        if subject.step == 4 and seen.count(4) == 1:
+            raise KeyboardInterrupt
+        return honest(subject)
+
+    monkeypatch.setitem(MEASURES, "recall", killed)
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path / "killed").run_all([stages], "here", None, ())
+    assert store_of(tmp_path / "killed", stages, "here").rows() == {}
+    runner(tmp_path / "killed").run_all([stages], "here", None, ())
+    assert seen == [0, 2, 4, 4]
+    one, two = (results(stages, "here", tmp_path / name)[0].get(0, RECALL) for name in ("never", "killed"))
+    assert one == two
+
+
+def test_what_another_worker_does_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = experiment(*arms(BASE))
+    (run,) = planned(one, "here", None)
+    place = tmp_path / runs.WORK / run.key
+    place.parent.mkdir(parents=True)
+    monkeypatch.setattr(runs, "POLL", 0.01)
+    with claimed(place):
+        worker = threading.Thread(target=runner(tmp_path).run_all, args=([one], "here", None, ()))
+        worker.start()
+        worker.join(0.5)
+        assert worker.is_alive()
+        store_of(tmp_path, one, "here").add({"key": run.key, "values": {}})
+        worker.join(20)
+        assert not worker.is_alive()
+
+
+def test_a_run_that_ends_without_numbers_is_kept_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object, **options: object) -> None:
+        raise NotFiniteError("rows 0, 1 hold NaN")
+
+    monkeypatch.setattr(runs, "train", lost)
+    one, said = experiment(*arms(BASE)), list[str]()
+    runner(tmp_path, said).run_all([one], "here", None, ())
+    _, (line,) = results(one, "here", tmp_path)
+    assert line["failed"]
+    assert line["values"] == {}
+    assert "ended without a result: rows 0, 1 hold NaN" in said[0]
+
+
+def test_a_key_says_all_that_the_numbers_depend_on() -> None:
+    arm = Arm({"a": 1}, BASE)
+    key = Run(arm, 0).key
+    assert Run(Arm({"b": 2}, dict(BASE)), 0).key == key  # a name is none of it
+    for other in (
+        Run(arm, 1),
+        Run(arm, 0, ("training.steps=5",)),
+        Run(Arm({}, BASE, ("recall", "clusters")), 0),
+        Run(Arm({}, BASE, at=(2, 4)), 0),
+    ):
+        assert other.key != key
+
+
+def test_shorter_runs_measure_at_their_end(tmp_path: Path) -> None:
+    one = experiment(*arms(BASE, at=(0, 4)))
+    changes = ["training.steps=2"]
+    runner(tmp_path).run_all([one], "here", None, changes)
+    found, lines = results(one, "here", tmp_path, None, changes)
+    assert list(lines[0]["values"]) == ["0", "2"]
+    assert found.get(0, RECALL) == lines[0]["values"]["2"][RECALL]
+    assert results(one, "here", tmp_path)[1] == []  # they are not those of the recipe
+
+
+def test_weights_are_where_the_user_says(tmp_path: Path) -> None:
+    run = Run(Arm({}, BASE | {"model": {"name": "timm:resnet18", "weights": "{models}/some.safetensors"}}), 0)
+    config = run.config(tmp_path)
+    assert config.model.model_dump()["weights"] == tmp_path / "some.safetensors"
+    assert "{models}" in json.dumps(run.settings)  # the key does not depend on the machine
+    with pytest.raises(ValueError, match=r"folder of pretrained networks .* --models"):
+        run.config(None)
+
+
+def test_a_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
+    store = Store(tmp_path / "levi2021-here.jsonl")
+    store.add({"key": "a", "values": {}})
+    with store.file.open("a") as file:
+        file.write('{"key": "b", "val')
+    assert list(store.rows()) == ["a"]
+    store.add({"key": "c", "values": {}})
+    assert list(store.rows()) == ["a", "c"]
+
+
+def test_the_time_is_told_from_a_few_steps(tmp_path: Path) -> None:
+    one = two()
+    told = runner(tmp_path)
+    seconds = told.seconds(planned(one, "here", 2))
+    assert seconds > 0
+    assert told.seconds(planned(one, "here", 1)) < seconds or seconds < 0.05
+    assert told.seconds(planned(experiment(*arms(BASE, at=(0,))), "here", 1)) == 0
