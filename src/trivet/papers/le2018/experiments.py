@@ -73,7 +73,7 @@ def _published(data: Mapping[str, Any], *, pretrained: bool) -> dict[str, Any]:
 SOURCES: dict[Size, dict[str, Source]] = {
     "here": {
         "SOP": Source("Omniglot", OMNIGLOT, "unseen/character", "untrained", 600, 1e-3, raw=True),
-        "CUB": Source("CUB-50", CUB, "unseen/class", "pretrained only", 120, 1e-5),
+        "CUB": Source("CUB-50", CUB, "unseen/class", "pretrained only", 120, 3e-5),
         "Flowers": Source("BANKING77", BANKING, "unseen/intent", "pretrained only", 300, 3e-4),
         "CIFAR": Source("CIFAR-10N", CIFAR, "seen/class", "untrained", 600, 1e-3, classes=10, items=6, raw=True),
     },
@@ -304,6 +304,9 @@ def clustering_claims(sources: Mapping[str, Source]) -> tuple[Claim, ...]:
     def behind(of: Of, source: Source) -> float:
         return middle(of, source, source.nmi, "random") - middle(of, source, source.nmi, "marginal")
 
+    def closer(name: str) -> Callable[[Of], float]:
+        return lambda of: behind(of, sources["SOP"]) - behind(of, sources[name])
+
     def fixed(of: Of) -> float:
         gaps = [middle(of, one, one.nmi, "random") - middle(of, one, one.nmi, "fixed") for one in sources.values()]
         return float(np.mean(gaps))
@@ -318,7 +321,7 @@ def clustering_claims(sources: Mapping[str, Source]) -> tuple[Claim, ...]:
             Claim(
                 f"A pretrained start makes the marginal loss robust: on {sources[name].name} it lies less behind the "
                 f"triplet loss than on {sources['SOP'].name}, which is trained from random weights.",
-                lambda of, name=name: behind(of, sources["SOP"]) - behind(of, sources[name]),
+                closer(name),
                 f"random less marginal on {sources['SOP'].name}, less that on {sources[name].name}, NMI, {OVER}",
             )
             for name in ("CUB", "Flowers")
@@ -436,8 +439,19 @@ FAIR = {
         "trials on these data (p = 0, 0.4 and 0.6, two seeds, a network like this one), in which fixed negatives fell "
         "faster than random ones; they were not tuned."
     ),
-    "CUB": "",
-    "Flowers": "",
+    "CUB": (
+        "Its birds are of the paper's data set, with a pretrained network, of which the last stage learns. The rate "
+        "was the better of two (0.00001, 0.00003) in trials of one seed that is not reported, by NMI of six of the 25 "
+        "training classes held out at p = 0; all three methods were seen there at p = 0 and 0.6, and on the test "
+        "classes as well. The gain over the pretrained network is small at any rate, so noise can take little."
+    ),
+    "Flowers": (
+        "No images of flowers are at hand: many classes that look alike, and a pretrained start, are what it keeps of "
+        "Flowers-102. The rate was one of three (0.0001, 0.0003, 0.001) in trials of one seed that is not reported, "
+        "with training classes held out: the highest that loses hardly any recall@1 at p = 0. All three methods were "
+        "seen there at p = 0 and 0.6, and on the test classes as well. Recall@1 is near its ceiling before training, "
+        "94 %, so NMI tells more."
+    ),
     "CIFAR": (
         "An addition of ours: the paper draws its noise. Classes are few and tested on other images of their own. "
         "Earlier trials on these data had shown, with one seed, that recall@1 falls in the order of the "

@@ -42,7 +42,7 @@ def curves_figure(short: str, data: str, measure: str, source: str, rates: Seque
             rows += found
             for key, line in (("noise", "-"), ("topline", "--")):
                 _curve(panel, found, key, COLOURS[method], line)
-            start = results.numbers(measure, **before)
+            start = results.numbers(measure, None, **before)
             if start:
                 panel.axhline(fmean(start), color=SOFT, linestyle=":", linewidth=1.2)
             panel.set_title(name)
@@ -124,7 +124,7 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
             _curve(panel, found, "topline", colour, "--")
             for row in found:
                 panel.plot([row["p"]], [row["drawn"]], color=colour, marker="x", linestyle="")
-            start = results.numbers(measure, **before)
+            start = results.numbers(measure, None, **before)
             if start:
                 panel.axhline(fmean(start), color=SOFT, linestyle=":", linewidth=1.2)
             panel.set_title(name)
