@@ -205,6 +205,34 @@ def scatter(subject: Subject) -> dict[str, Any]:
     return found
 
 
+def whole_set(subject: Subject) -> dict[str, Any]:
+    """Of training items, the mean similarity to the nearest of the same and of another class of the whole set."""
+    from trivet.papers.xuan2020 import measures  # here, and below: they are of one paper
+
+    return measures.whole_set(subject, points=False)
+
+
+def whole_set_points(subject: Subject) -> dict[str, Any]:
+    """The same with some of the pairs, for a picture."""
+    from trivet.papers.xuan2020 import measures
+
+    return measures.whole_set(subject, points=True)
+
+
+def step_movement(subject: Subject) -> dict[str, Any]:
+    """Which way triplets move in their own step, over 40 steps."""
+    from trivet.papers.xuan2020 import measures
+
+    return measures.step_movement(subject, steps=40)
+
+
+def published_movement(subject: Subject) -> dict[str, Any]:
+    """The same over as many steps as the paper makes: 2 epochs of 73 batches."""
+    from trivet.papers.xuan2020 import measures
+
+    return measures.step_movement(subject, steps=2 * 73)
+
+
 MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "recall": recall,
     "ranking": ranking,
@@ -223,6 +251,10 @@ MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "spread": spread,
     "first-batch": first_batch,
     "scatter": scatter,
+    "whole-set": whole_set,
+    "whole-set-points": whole_set_points,
+    "movement": step_movement,
+    "movement-published": published_movement,
 }
 
 

@@ -1,0 +1,6 @@
+"""The experiments of Xuan et al.: table 1 and figures 3, 4 and 6."""
+
+from trivet.papers.experiment import Experiment
+from trivet.papers.xuan2020.experiments.retrieval import FIG4, TABLE1
+
+EXPERIMENTS: tuple[Experiment, ...] = (TABLE1, FIG4)
