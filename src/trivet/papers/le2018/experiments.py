@@ -40,7 +40,7 @@ class Source:
         split: "SPLIT/LEVEL" that is measured.
         start: what an untrained network is called here.
         classes, items: of a batch.
-        raw: whether inputs as they are can be compared.
+        raw: whether inputs as they are say something, as they do not after a pretrained network.
     """
 
     name: str
@@ -106,7 +106,7 @@ SOURCES: dict[Size, dict[str, Source]] = {
     },
 }
 HUMAN = {"aggregate": 0.09, "random1": 0.171, "worse": 0.406}  # labels of people, and the share that is wrong
-UNIFORM = "uniform"
+UNIFORM, INPUTS = "uniform", "pixels"
 
 CHOSEN = (
     "The paper gives no dimension, rate or length, no split and no grid of p. Here: RMSProp, whose rate falls to a "
@@ -125,6 +125,12 @@ def cell(source: Source, method: str, kind: str = "noise", p: float = 0.0) -> Ce
 
 def untrained(source: Source) -> Cell:
     return {"data": source.name, "method": source.start, "labels": "none", "p": 0.0}
+
+
+def references(source: Source) -> list[tuple[str, Cell]]:
+    """What no run has trained, with its name: the network before training, and the inputs as they are."""
+    pixels = {"data": source.name, "method": INPUTS, "labels": "none", "p": 0.0}
+    return [(source.start, untrained(source)), *([(INPUTS, pixels)] if source.raw else [])]
 
 
 def arm(source: Source, one: Cell) -> Arm:
@@ -152,7 +158,7 @@ def arm(source: Source, one: Cell) -> Arm:
         settings = merged(settings, {"data": {"noise": noise}})
     measures = ("recall", "clusters")
     if kind == "none":
-        return Arm(one, settings, (*measures, "raw") if source.raw else measures, (0,))
+        return Arm(one, settings, ("inputs",) if method == INPUTS else measures, (0,))
     return Arm(one, settings, measures)
 
 
@@ -372,8 +378,8 @@ def human_claims(source: Source) -> tuple[Claim, ...]:
 
 
 def cells(source: Source) -> list[Cell]:
-    """All runs of a data set, the untrained network first."""
-    found = [untrained(source)]
+    """All runs of a data set, those without training first."""
+    found = [one for _, one in references(source)]
     for p in RATES:
         for method in METHODS:
             found.append(cell(source, method, "noise", p))
@@ -390,7 +396,7 @@ def table(source: Source) -> Table:
         for kind in (("noise", "topline") if p else ("noise",))
     )
     columns = (Column("recall@1", source.recall), Column("NMI", source.nmi))
-    return Table(f"{source.name}: test items with clean labels", ((source.start, untrained(source)), *rows), columns)
+    return Table(f"{source.name}: test items with clean labels", (*references(source), *rows), columns)
 
 
 def _curves(size: Size, key: str, claims: Callable[[Source], tuple[Claim, ...]], figures: tuple[str, str]) -> Recipe:
@@ -499,7 +505,7 @@ def _clustering(size: Size) -> Recipe:
 
 def _human(size: Size) -> Recipe:
     source = SOURCES[size]["CIFAR"]
-    rows: list[tuple[str, Cell]] = [(source.start, untrained(source))]
+    rows: list[tuple[str, Cell]] = references(source)
     for method, name in METHODS.items():
         rows.append((f"{name}, clean", cell(source, method)))
         for kind, p in HUMAN.items():
