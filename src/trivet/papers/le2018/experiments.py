@@ -129,7 +129,7 @@ def untrained(source: Source) -> Cell:
 
 def references(source: Source) -> list[tuple[str, Cell]]:
     """What no run has trained, with its name: the network before training, and the inputs as they are."""
-    pixels = {"data": source.name, "method": INPUTS, "labels": "none", "p": 0.0}
+    pixels: Cell = {"data": source.name, "method": INPUTS, "labels": "none", "p": 0.0}
     return [(source.start, untrained(source)), *([(INPUTS, pixels)] if source.raw else [])]
 
 
