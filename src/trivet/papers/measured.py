@@ -268,7 +268,7 @@ def calibrated(model: Embedder, splits: Splits) -> Embedder:
             norm.momentum = None  # the mean over all that it sees
         some = np.random.default_rng(0).permutation(len(splits.train))[:STATISTICS]
         with torch.no_grad():
-            for rows in np.array_split(some, 8):
+            for rows in np.array_split(some, max(1, min(8, len(some) // 2))):  # a single item has no statistics
                 model(splits.train.inputs.batch(rows))
     return model.eval()
 

@@ -34,6 +34,7 @@ from trivet.training.parts import Parts
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 
 MODELS = "{models}"  # in settings: the folder of pretrained weights
+SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise
 WORK = ".runs"  # in the folder of the results: runs that are under way
 KEPT = 2  # data sets in memory
 PROBE, WARM_UP = 5, 2  # steps by which a run's time is told, after so many
@@ -56,7 +57,7 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return overridden({"seed": self.seed, **self.arm.settings}, self.changes)
+        return overridden({"seed": self.seed, **_seeded(self.arm.settings, self.seed)}, self.changes)
 
     @property
     def key(self) -> str:
@@ -84,6 +85,13 @@ class Run:
             unit = "epochs" if "epochs" in settings["training"] else "steps"
             settings["training"] = settings["training"] | {unit: length}
         return RunConfig.parse(settings, source=str(dict(self.arm.factors)))
+
+
+def _seeded(value: Any, seed: int) -> Any:
+    """Settings with the seed in the place of its name."""
+    if isinstance(value, Mapping):
+        return {key: _seeded(part, seed) for key, part in value.items()}
+    return seed if value == SEED else value
 
 
 def _placed(value: Any, models: Path | None) -> Any:

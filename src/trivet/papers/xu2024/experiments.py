@@ -126,13 +126,13 @@ def slope(of: Of, cells: Sequence[Cell], across: Callable[[Cell], float]) -> flo
 
 
 def threshold(of: Of, cells: Sequence[Cell]) -> float:
-    """log2 of the batch at which the line through what is kept, both in logarithms, crosses collapse."""
+    """log2 of the batch at which the line through what is kept, both in logarithms, crosses collapse; 0 to 20."""
     x = [math.log2(items(one)) for one in cells]
     y = [math.log2(kept(of, one)) for one in cells]
     if not np.isfinite(y).all():
         return math.nan
     rise, start = np.polyfit(x, y, 1)
-    return float((math.log2(COLLAPSED) - start) / rise)
+    return float(np.clip((math.log2(COLLAPSED) - start) / rise, 0, 20))
 
 
 def dimension(one: Cell) -> float:
