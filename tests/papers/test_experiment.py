@@ -45,7 +45,7 @@ def test_an_interval_that_includes_0_cannot_tell() -> None:
 def test_two_seeds_cannot_tell() -> None:
     judged = judge(CLAIM, gain([(0.1, 0.29), (0.2, 0.4)]))
     assert judged.verdict == "cannot tell"
-    assert judged.why == "2 of at least 3 seeds were run"
+    assert judged.why == "2 of the 3 seeds that it needs at least"
 
 
 def test_a_seed_of_which_a_run_is_missing_is_left_out() -> None:

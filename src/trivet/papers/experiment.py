@@ -24,7 +24,8 @@ class Arm:
 
     Attributes:
         factors: what tells it from the other arms: {"loss": "margin", "positives": "easy"}.
-        settings: those of a run, in sections, without the seed. "{models}" in a text is the folder of weights.
+        settings: those of a run, in sections, without the seed. "{models}" in a text is the folder of weights,
+            the text "{seed}" the seed of the run.
         measures: names of `trivet.papers.measured.MEASURES`.
         at: the steps, or epochs where the settings have these, after which it is measured; 0: before training, and an
             arm that is measured there only is not trained. Default: after the last.
@@ -99,6 +100,10 @@ class Results:
         assert len(self._index) == len(arms), "two arms have the same factors"
         self.seeds = sorted({seed for seeds in rows.values() for seed in seeds})
 
+    def arm(self, **factors: Factor) -> Arm:
+        """The arm with these factors, all that it has."""
+        return self.arms[self._index[frozenset(factors.items())]]
+
     def get(self, seed: int, measure: str, at: int | None = None, **factors: Factor) -> Any:
         """What one run has measured, a number or a list; None if it has not been run, or ended without it.
 
@@ -165,7 +170,8 @@ def judge(claim: Claim, results: Results) -> Judged:
     if claim.not_comparable:
         return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
     if len(values) < LEAST or interval is None:
-        return Judged(claim, "cannot tell", values, mean, interval, f"{len(values)} of at least {LEAST} seeds were run")
+        why = f"{len(values)} of the {LEAST} seeds that it needs at least"
+        return Judged(claim, "cannot tell", values, mean, interval, why)
     if interval.low > 0:
         return Judged(claim, "holds", values, mean, interval)
     if interval.high < 0:

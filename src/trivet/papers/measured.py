@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial.distance import squareform
 from torch import nn
 
 from trivet.data import Dataset, Splits
@@ -121,8 +122,32 @@ def collapse(subject: Subject) -> dict[str, Any]:
     return found
 
 
+def whole_training(subject: Subject) -> dict[str, Any]:
+    """Recall and NMI of all training items, however many."""
+    items = subject.splits.train
+    asked = (*_recalls(subject), "nmi")
+    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, asked)
+
+
+def sub_clusters(subject: Subject) -> dict[str, Any]:
+    """Of the classes trained on: their spread, their modes, and a map of some."""
+    from trivet.papers.levi2021.sub_clusters import class_map, shape_of_classes  # here: it is of one paper
+
+    points, labels = subject.embeddings(TRAIN), subject.items(TRAIN).labels[subject.splits.level]
+    found: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
+    return found | {f"{TRAIN}/map": class_map(points, labels)}
+
+
+def held_out_map(subject: Subject) -> dict[str, Any]:
+    """A map of held-out items, by their finest classes."""
+    from trivet.papers.levi2021.sub_clusters import class_map  # here: it is of one paper
+
+    split, items = next(iter(subject.splits.evaluation.items()))
+    return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
+
+
 def spread(subject: Subject) -> dict[str, Any]:
-    """Distances among held-out items: their mean, median and largest, and the effective rank.
+    """Distances among held-out items: their mean, median and largest, the effective rank, and recall@1 among these.
 
     The statistics of batch norm that an untrained network lacks are first taken from training items.
     """
@@ -132,6 +157,9 @@ def spread(subject: Subject) -> dict[str, Any]:
     model = calibrated(subject.model, subject.splits) if subject.step == 0 else subject.model
     points = embed(model, items.inputs).astype(np.float64)
     distances = torch.pdist(torch.from_numpy(points)).numpy()
+    nearest = squareform(distances)
+    np.fill_diagonal(nearest, np.inf)
+    classes = items.labels[list(items.labels)[-1]]
     values = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     shares = values[values > 0] / max(values.sum(), np.finfo(float).tiny)
     return {
@@ -139,6 +167,7 @@ def spread(subject: Subject) -> dict[str, Any]:
         "distance median": float(np.median(distances)),
         "diameter": float(distances.max()),
         "effective rank": float(np.exp(-(shares * np.log(shares)).sum())),
+        "sample recall@1": float((classes[nearest.argmin(axis=1)] == classes).mean()),
     }
 
 
@@ -212,6 +241,9 @@ MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "clusters-plus": clusters_plus,
     "training-recall": training_recall,
     "training-clusters": training_clusters,
+    "whole-training": whole_training,
+    "sub-clusters": sub_clusters,
+    "held-out-map": held_out_map,
     "raw": raw_recall,
     "inputs": inputs_recall,
     "zero-shot": backbone_recall,
@@ -236,7 +268,7 @@ def calibrated(model: Embedder, splits: Splits) -> Embedder:
             norm.momentum = None  # the mean over all that it sees
         some = np.random.default_rng(0).permutation(len(splits.train))[:STATISTICS]
         with torch.no_grad():
-            for rows in np.array_split(some, 8):
+            for rows in np.array_split(some, max(1, min(8, len(some) // 2))):  # a single item has no statistics
                 model(splits.train.inputs.batch(rows))
     return model.eval()
 

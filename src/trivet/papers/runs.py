@@ -34,6 +34,7 @@ from trivet.training.parts import Parts
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 
 MODELS = "{models}"  # in settings: the folder of pretrained weights
+SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise
 WORK = ".runs"  # in the folder of the results: runs that are under way
 KEPT = 2  # data sets in memory
 PROBE, WARM_UP = 5, 2  # steps by which a run's time is told, after so many
@@ -56,7 +57,7 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return overridden({"seed": self.seed, **self.arm.settings}, self.changes)
+        return overridden({"seed": self.seed, **_seeded(self.arm.settings, self.seed)}, self.changes)
 
     @property
     def key(self) -> str:
@@ -84,6 +85,13 @@ class Run:
             unit = "epochs" if "epochs" in settings["training"] else "steps"
             settings["training"] = settings["training"] | {unit: length}
         return RunConfig.parse(settings, source=str(dict(self.arm.factors)))
+
+
+def _seeded(value: Any, seed: int) -> Any:
+    """Settings with the seed in the place of its name."""
+    if isinstance(value, Mapping):
+        return {key: _seeded(part, seed) for key, part in value.items()}
+    return seed if value == SEED else value
 
 
 def _placed(value: Any, models: Path | None) -> Any:
@@ -255,13 +263,14 @@ class Runner:
         place.mkdir(parents=True, exist_ok=True)
         told: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
         values, events = told.get("values", {}), told.get("events", [])
-        seconds, failed = told.get("seconds", 0.0), told.get("failed", "")
+        seconds, busy = told.get("seconds", 0.0), told.get("cpu_seconds", 0.0)
+        failed = told.get("failed", "")
         for step in run.steps:
             if str(step) in values or failed:
                 continue
             config = run.config(self._models, step)
             splits = self._splits(config)
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             if step == 0:
                 model = Parts(config, splits).model.eval()
             else:
@@ -282,7 +291,11 @@ class Runner:
                     name: value for measure in wanted for name, value in MEASURES[measure](subject).items()
                 }
             seconds += time.monotonic() - began
-            write_json(stages, {"values": values, "seconds": seconds, "events": events, "failed": failed})
+            busy += time.process_time() - used
+            write_json(
+                stages,
+                {"values": values, "seconds": seconds, "cpu_seconds": busy, "events": events, "failed": failed},
+            )
         return {
             "key": run.key,
             "factors": dict(run.arm.factors),
@@ -293,6 +306,7 @@ class Runner:
             "events": events,
             "failed": failed,
             "seconds": round(seconds, 2),
+            "cpu_seconds": round(busy, 2),
             "date": datetime.date.today().isoformat(),
             "versions": {name: metadata.version(name) for name in ("trivet", "torch", "numpy")},
             "hardware": {

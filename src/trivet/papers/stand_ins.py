@@ -75,6 +75,32 @@ STAGE = 6  # of timm's blocks of EfficientNet-Lite0, the last
 HALF = 0.5  # mean and deviation of the colours that it was trained on
 
 
+def some_alphabets(
+    data_root: Path,
+    progress: Progress | None,
+    image_size: int = 28,
+    alphabets: int = 10,
+    drawings: int = 10,
+) -> Splits:
+    """Omniglot with the first training alphabets only, and the first drawings of each of their characters.
+
+    Args:
+        image_size: side of the square images, in pixels.
+        alphabets: how many are trained on.
+        drawings: how many of each character.
+    """
+    config = DataConfig.parse({"name": "omniglot", "image_size": image_size}, source="omniglot")
+    splits = load(config, data_root, progress)
+    train = splits.train
+    character = train.labels["character"]
+    place = np.empty(len(train), int)  # of each drawing among those of its character
+    order = np.argsort(character, kind="stable")
+    place[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
+    alphabet = train.labels["alphabet"]
+    kept = np.isin(alphabet, np.unique(alphabet)[:alphabets]) & (place < drawings)
+    return replace(splits, train=train.subset(np.flatnonzero(kept)))
+
+
 def last_stage_maps(
     weights: str, data_root: Path, progress: Progress | None, image_size: int = 96, source: str = "cub"
 ) -> Splits:
@@ -106,18 +132,21 @@ def last_stage_maps(
 class LastStage(nn.Module):
     """The last stage of a pretrained EfficientNet-Lite0, its last convolution, and the mean of the map: 1280 features.
 
-    Batch norm keeps its statistics. Before the first step embeddings are the features of the whole pretrained network.
+    Batch norm keeps its statistics. Before the first step embeddings are the features of the whole pretrained network;
+    of fewer dimensions, a random projection of them, which is learned too.
     """
 
     def __init__(self, input_shape: tuple[int, ...], embedding_dim: int, weights: str) -> None:
         super().__init__()
         network = _efficientnet(weights)
         self.layers = nn.Sequential(network.blocks[STAGE], network.conv_head, network.bn2)
-        if embedding_dim != network.num_features:
-            raise ValueError(f"embedding_dim must be {network.num_features}: got {embedding_dim}")
+        if embedding_dim > network.num_features:
+            raise ValueError(f"embedding_dim must be at most {network.num_features}: got {embedding_dim}")
+        whole = embedding_dim == network.num_features
+        self.last = nn.Identity() if whole else nn.Linear(network.num_features, embedding_dim, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        features: Tensor = self.layers(maps).mean((2, 3))
+        features: Tensor = self.last(self.layers(maps).mean((2, 3)))
         return features
 
     def train(self, mode: bool = True) -> LastStage:

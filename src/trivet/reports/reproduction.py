@@ -69,7 +69,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
                 verdict = f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else "")
                 cells = (name, claim["sentence"], verdict, f"{claim['says']}: {measured(claim)}", len(claim["values"]))
                 lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-    lines += ["", "## What was run", "", "| experiment | runs | time on one core | dates | versions | hardware |"]
+    lines += ["", "## What was run", "", "| experiment | runs | processor time | dates | versions | hardware |"]
     lines.append("|---|---|---|---|---|---|")
     for one in every:
         failed = f", {one['failed']} without a result" if one["failed"] else ""
@@ -118,8 +118,21 @@ def _shown(one: ExperimentRecord) -> dict[str, Any]:
             }
             for table in one["tables"]
         ],
-        "dates": _span(one["dates"]),
+        "protocol": [(name, text) for name, text in _protocol(one) if text],
     }
+
+
+def _protocol(one: ExperimentRecord) -> list[tuple[str, str]]:
+    failed = f"{one['failed']} ended without a result" if one["failed"] else ""
+    runs = [f"{one['runs']} of {one['planned']}, {counted(one['seeds'], 'seed')}", failed]
+    runs += [f"{duration(one['seconds'])} of a processor", _span(one["dates"]), *one["versions"], *one["hardware"]]
+    return [
+        ("data", one["data"]),
+        ("setting", one["setting"]),
+        ("not given in the paper", one["chosen"]),
+        ("as a stand-in", one["fair"]),
+        ("runs", "; ".join(filter(None, runs)) if one["runs"] else f"0 of {one['planned']}"),
+    ]
 
 
 def _cell(cell: CellRecord, *, share: bool) -> str:

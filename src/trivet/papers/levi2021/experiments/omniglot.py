@@ -37,7 +37,9 @@ CLUSTERS = ("clusters", "clusters-plus")
 HERE_ARMS = common.seven(HERE, threshold=0.5, at=HERE_STEPS, last=CLUSTERS)
 AS_PRINTED = common.both(HERE, common.MULTI, PRINTED_LAMBDA)
 HERE_BEFORE = common.untrained(HERE, "recall", *CLUSTERS)
-PAPER_ARMS = common.seven(PAPER, threshold=1.0, proxy_learning_rate=5e-4, at=PAPER_EPOCHS, last=CLUSTERS)
+PAPER_ARMS = common.seven(
+    PAPER, threshold=1.0, proxy_learning_rate=5e-4, at=PAPER_EPOCHS, last=(*CLUSTERS, "whole-training")
+)
 PAPER_BEFORE = common.untrained(PAPER, "recall", *CLUSTERS)
 
 DATA = "Omniglot: trained on the 30 background alphabets with their alphabets as labels, measured on the 20 others "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from trivet.evaluation.intervals import across_folds
-from trivet.papers.experiment import Results
+from trivet.papers.experiment import Factor, Results
 from trivet.papers.figure import (
     BLACK,
     BLUE,
+    COLOURS,
     GREEN,
     ORANGE,
     Figure,
@@ -28,7 +28,8 @@ from trivet.papers.figure import (
 )
 from trivet.papers.levi2021.experiments.common import EASY, LOSSES, PROXIES, USUAL
 
-COLOURS = {"triplet": BLUE, "margin": GREEN, "MS": ORANGE, PROXIES: BLACK}
+MANY, MARKERS = COLOURS[:7], "o^"
+COLOUR_OF = {"triplet": BLUE, "margin": GREEN, "MS": ORANGE, PROXIES: BLACK}
 SOURCE = "Levi et al. 2021, figure {}"
 Line = list[tuple[float, list[float]]]  # place -> the values of the seeds
 
@@ -72,11 +73,11 @@ def by_step(found: Results, measure: str, steps: Sequence[int], unit: str) -> Fi
             if loss == PROXIES and positives == EASY:
                 continue
             line = [(float(at), found.numbers(measure, at, loss=loss, positives=positives)) for at in steps]
-            curve(panel, line, COLOURS[loss], dashes)
+            curve(panel, line, COLOUR_OF[loss], dashes)
             lines.append(({"loss": loss, "positives": positives}, line))
             last = line[-1][1]
             if last:
-                ends.append((("EPS + " if positives == EASY else "") + loss, statistics.fmean(last), COLOURS[loss]))
+                ends.append((("EPS + " if positives == EASY else "") + loss, statistics.fmean(last), COLOUR_OF[loss]))
     panel.set_xscale("log")
     plain_ticks(panel, steps)
     in_percent(panel.yaxis)
@@ -116,6 +117,91 @@ def by_images(found: Results, measure: str, images: Sequence[int]) -> Figure:
     )
 
 
-def mean(values: Sequence[float]) -> float:
-    """NaN where there is none."""
-    return statistics.fmean(values) if values else math.nan
+def by_trimming(found: Results, measures: Mapping[str, str], shares: Sequence[float]) -> Figure:
+    """Recall over the share of the terms left out, beside easy positives.
+
+    Args:
+        measures: of each data set.
+    """
+    picture, axes = panels(1, len(measures), height=3.2, width=2.2 + 2.4 * len(measures))
+    lines: list[tuple[Mapping[str, Any], Line]] = []
+    for panel, (data, measure) in zip(axes[0], measures.items(), strict=True):
+        for loss, colour in (("triplet", BLUE), ("margin", GREEN)):
+            line = [(share, found.numbers(measure, data=data, loss=loss, trim=share)) for share in shares]
+            curve(panel, line, colour)
+            easy = found.numbers(measure, data=data, loss=loss, trim=EASY)
+            if easy:
+                panel.axhline(statistics.fmean(easy), color=colour, linestyle=":")
+            lines += [
+                ({"data": data, "loss": loss, "positives": "usual"}, line),
+                ({"data": data, "loss": loss, "positives": EASY}, [(0.0, easy)]),
+            ]
+        panel.set_title(data, loc="left")
+        in_percent(panel.xaxis, panel.yaxis)
+    label_outer(axes, "share of the terms left out, %", "recall@1, %")
+    legend_above(
+        picture,
+        key(("triplet", BLUE, "-"), ("margin", GREEN, "-"), ("with easy positives, all terms", BLACK, ":")),
+    )
+    return Figure(
+        "by-trimming",
+        "Recall by the share of the largest terms left out",
+        SOURCE.format("4"),
+        "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds. Dotted: the same loss with easy positives "
+        "and all terms.",
+        numbers(lines, "share"),
+        picture,
+    )
+
+
+def class_maps(
+    found: Results,
+    measure: str,
+    what: str,
+    *,
+    name: str = "class-maps",
+    figure: str = "6",
+    digits: bool = False,
+    **more: Factor,
+) -> Figure:
+    """Items in the plane by their classes, of the first seed, without and with easy positives.
+
+    Args:
+        what: a class is, in a word.
+        digits: whether the classes are, which are named, and of which the odd ones have a mark of their own.
+        more: the other factors of the two arms.
+    """
+    picture, axes = panels(1, 2, height=3.6)
+    parts = []
+    seed = found.seeds[0] if found.seeds else 0
+    for panel, positives, title in zip(axes[0], (USUAL, EASY), ("usual positives", "easy positives"), strict=True):
+        rows = found.get(seed, measure, None, positives=positives, **more) or []
+        labels = sorted({label for *_, label in rows})
+        for place, label in enumerate(labels):
+            xy = [(x, y) for x, y, one in rows if one == label]
+            panel.plot(
+                [x for x, _ in xy],
+                [y for _, y in xy],
+                marker=MARKERS[label % 2 if digits else place // len(MANY) % 2],
+                color=MANY[place % len(MANY)],
+                linestyle="none",
+                markersize=4,
+                markeredgewidth=0,
+                alpha=0.8,
+                label=str(label),
+            )
+        panel.set_title(title, loc="left")
+        panel.set(aspect="equal", adjustable="datalim", xticks=[], yticks=[])
+        panel.spines[:].set(visible=True, color="#cccccc")
+        parts += [{"positives": positives, "x": x, "y": y, what: label} for x, y, label in rows]
+    if digits and axes[0][0].lines:
+        shown = axes[0][0].lines
+        picture.legend(handles=shown, loc="outside lower center", ncols=len(shown), handletextpad=0.1)
+    return Figure(
+        name,
+        f"Items by their {what}, without and with easy positives",
+        SOURCE.format(figure),
+        f"A colour and mark for each {what}; the first seed.",
+        tidy(parts) if parts else {"x": [], "y": []},
+        picture,
+    )
