@@ -119,7 +119,7 @@ def over_training(
 ) -> Figure:
     """Nearest positive and nearest negative of training items, a row for each order and n, a column for each look."""
     rows = [(order, group) for order in COLOURS for group in groups]
-    picture, axes = panels(len(rows), len(steps), height=1.0 + 1.45 * len(rows), sharex=True, sharey=True)
+    picture, axes = panels(len(rows), len(steps), height=0.7 + 1.3 * len(rows), sharex=True, sharey=True)
     parts: list[dict[str, Any]] = []
     for row, (order, group) in enumerate(rows):
         for column, step in enumerate(steps):
@@ -128,7 +128,7 @@ def over_training(
             points = next((kept for seed in found.seeds if (kept := found.get(seed, POINTS, step, **known))), None)
             if points is not None:
                 s_ap, s_an = points
-                panel.plot(s_ap, s_an, ".", color=COLOURS[order], markersize=2, alpha=0.5, markeredgewidth=0)
+                panel.plot(s_ap, s_an, ".", color=COLOURS[order], markersize=2.5, alpha=0.5, markeredgewidth=0)
                 parts.append({"order": order, "n": group, "step": step, "s_ap": s_ap, "s_an": s_an})
             means = [found.numbers(measure, step, **known) for measure in (S_AP, S_AN)]
             if all(means):
@@ -152,7 +152,7 @@ def over_training(
 def moved(found: Results, one: Set, phases: Mapping[str, int]) -> Figure:
     """Triplets before a step by the direction in which it moved them, a row for each order."""
     ways = ("top-left", "top-right", "bottom-left", "bottom-right")
-    picture, axes = panels(len(COLOURS), len(ways), height=4.7, sharex=True, sharey=True)
+    picture, axes = panels(len(COLOURS), len(ways), height=3.9, sharex=True, sharey=True)
     parts: list[dict[str, Any]] = []
     box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5}
     for row, order in enumerate(COLOURS):
