@@ -33,8 +33,9 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "demo": ("", None),
     **{f"simulate {name}": ("", None) for name in ("isometry", "noise", "risk")},
     "simulate dynamics": ("--embeddings e.npz", "e.npz"),
+    "reproduce": ("xuan2020 --models run", "run"),
 }
-FOLDERS = ("train", "sweep", "index", "export", "demo", "simulate")
+FOLDERS = ("train", "sweep", "index", "export", "demo", "simulate", "reproduce")
 OWN = {  # how a file begins that the option wrote before
     "compare --report": page_start("compare"),
     "diagnose --report": page_start("diagnosis"),
@@ -141,7 +142,7 @@ def test_a_folder_with_other_files_stays(
     for inside in ("figures", "model"):
         (folder / "old" / inside).mkdir(parents=True)
         (folder / "old" / inside / "thesis.tex").write_text("my own")
-    force = "" if command == "sweep" else " --force"  # which has none: a sweep goes on in its folder
+    force = "" if command in ("sweep", "reproduce") else " --force"  # which have none: they go on in their folder
     assert "old" in call(f"{line} {option} old{force}", capsys, monkeypatch)
     assert [file.read_text() for file in folder.rglob("thesis.tex")] == ["my own"] * 2
     if read is not None:

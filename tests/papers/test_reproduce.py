@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure as Picture
-
 from tests.papers.test_runs import BASE, RECALL
+
 from trivet.cli.group import app
 from trivet.papers import catalogue, reproduce
 from trivet.papers.experiment import Claim, Column, Drawing, Experiment, Recipe, Results, Table, arms
@@ -60,27 +60,34 @@ def run(*words: str) -> Any:
 def test_runs_then_pages(one: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("levi2021-table0", "-o", str(tmp_path / "out"), "--pages", str(tmp_path / "pages")) == 0
     said = capsys.readouterr()
-    assert "levi2021-table0, here: 6 runs, 0 done" in said.err and "6 runs to do: about" in said.err
+    assert "levi2021-table0, here: 6 runs, 0 done" in said.err
+    assert "6 runs to do: about" in said.err
     assert "holds: Recall lies above a third. recall@1 less a third: +" in said.out
     assert "does not hold: It lies above one." in said.out
-    assert "not comparable: Cars are found." in said.out and "(no cars | here)" in said.out
+    assert "not comparable: Cars are found." in said.out
+    assert "(no cars | here)" in said.out
     front = (tmp_path / "pages" / "README.md").read_text()
     assert "3 claims of 1 experiment: 1 holds, 1 does not hold, 1 not comparable." in front
     assert "| **table0** A small one | Recall lies above a third. | **holds** |" in front
-    assert "no cars \\| here" in front and "| levi2021-table0 | 6 of 6 |" in front
+    assert "no cars \\| here" in front
+    assert "| levi2021-table0 | 6 of 6 |" in front
     page = (tmp_path / "pages" / "levi2021-here.html").read_text()
-    assert "Recall &lt;b&gt;of&lt;/b&gt; seeds" in page and '<i class="beside">65.8</i>' in page
-    assert "data:image/png;base64," in page and "<script" not in page
+    assert "Recall &lt;b&gt;of&lt;/b&gt; seeds" in page
+    assert '<i class="beside">65.8</i>' in page
+    assert "data:image/png;base64," in page
+    assert "<script" not in page
     record = json.loads((tmp_path / "pages" / "levi2021-here.json").read_text())
     (told,) = record["experiments"]
     assert [claim["verdict"] for claim in told["claims"]] == ["holds", "does not hold", "not comparable"]
     assert "picture" not in told["figures"][0]
     (cell,) = told["tables"][0]["rows"][0]["cells"]
-    assert len(cell["values"]) == 3 and cell["printed"] == "65.8"
+    assert len(cell["values"]) == 3
+    assert cell["printed"] == "65.8"
 
     assert run("all", "-o", str(tmp_path / "out"), "--pages", str(tmp_path / "pages"), "--as-is", "--json") == 0
     again = json.loads(capsys.readouterr().out)["papers"][0]["experiments"][0]
-    assert again["claims"] == told["claims"] and again["tables"] == told["tables"]
+    assert again["claims"] == told["claims"]
+    assert again["tables"] == told["tables"]
 
 
 def test_nothing_run_is_said(one: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +103,7 @@ def test_a_page_of_somebody_else_is_not_replaced(one: Experiment, tmp_path: Path
 
 
 def test_a_key_that_is_none_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match="there is no experiment 'levi2021-tabel3'; .*levi2021-table3"):
+    with pytest.raises(ValueError, match=r"there is no experiment 'levi2021-tabel3'; .*levi2021-table3"):
         run("levi2021-tabel3")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trivet.cli.options import Change, DataRoot, Json, refuse
+from trivet.cli.options import Change, DataRoot, Json, exists, refuse
 from trivet.cli.output import command_line, echo, print_json, say
-from trivet.outputs import check_outputs
+from trivet.outputs import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.progress import shown
 from trivet.wording import counted
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from trivet.papers.experiment import Experiment, Size
     from trivet.papers.runs import Run, Runner
     from trivet.records.reproduction import ReproductionRecord
+
+
+OF_A_RUN = (*RUN_FOLDER, "*.toml", "*.csv", "*.json", "*.html")
+INSIDE = (".runs/*/stages.json", *(f".runs/*/run/{name}" for name in OF_A_RUN))
 
 
 def reproduce(
@@ -41,7 +45,9 @@ def reproduce(
     data_root: DataRoot = None,
     models: Annotated[
         Path | None,
-        typer.Option(help="Folder of the pretrained networks of the stand-ins. Default: TRIVET_MODELS."),
+        typer.Option(
+            help="Folder of the pretrained networks of the stand-ins. Default: TRIVET_MODELS.", callback=exists
+        ),
     ] = None,
     set: Change = None,
     output: Annotated[
@@ -73,8 +79,12 @@ def reproduce(
 
     papers = [paper for paper in PAPERS if any(one.key.partition("-")[0] == paper for one in wanted)]
     place = pages or output
+    folders = [OutputFolder("--output", output, INSIDE)]
+    folders += [] if pages is None else [OutputFolder("--pages", pages, INSIDE)]
+    reads = [] if models is None else [models]
+    check_outputs(folders, reads)
     place.mkdir(parents=True, exist_ok=True)
-    check_outputs(outputs(papers, size, place), [path for path in (data_root, models) if path is not None])
+    check_outputs(outputs(papers, size, place), reads)
     if not as_is:
         runner = Runner(output, data_root=data_root, models=models, say=told)
         _announce(wanted, size, seeds, changes, output, runner, told)

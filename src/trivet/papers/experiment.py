@@ -170,9 +170,8 @@ def judge(claim: Claim, results: Results) -> Judged:
     if claim.not_comparable:
         return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
     if len(values) < LEAST or interval is None:
-        return Judged(
-            claim, "cannot tell", values, mean, interval, f"{len(values)} of the {LEAST} seeds that it needs at least"
-        )
+        why = f"{len(values)} of the {LEAST} seeds that it needs at least"
+        return Judged(claim, "cannot tell", values, mean, interval, why)
     if interval.low > 0:
         return Judged(claim, "holds", values, mean, interval)
     if interval.high < 0:

@@ -90,7 +90,9 @@ def _recipe(size: Size) -> Recipe:
         claims=CLAIMS,
         shows=(
             Table("Digits retrieved after training on parity", ROWS, tuple(Column(*head) for head in HEADS), PRINTED),
-            Drawing(lambda found: pictures.class_maps(found, "seen/map", "digit", name="plane", figure="2")),
+            Drawing(
+                lambda found: pictures.class_maps(found, "seen/map", "digit", name="plane", figure="2", digits=True)
+            ),
         ),
         chosen="The paper gives the network, the data and the loss. Chosen are the batch, the optimiser, the length, "
         "the distance, which is squared, the margin, and semi-hard negatives for both kinds of positives.",

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from trivet.evaluation.intervals import across_folds
-from trivet.papers.experiment import Results
+from trivet.papers.experiment import Factor, Results
 from trivet.papers.figure import (
     BLACK,
     BLUE,
@@ -155,26 +155,34 @@ def by_trimming(found: Results, measures: Mapping[str, str], shares: Sequence[fl
 
 
 def class_maps(
-    found: Results, measure: str, what: str, *, name: str = "class-maps", figure: str = "6", **more: Any
+    found: Results,
+    measure: str,
+    what: str,
+    *,
+    name: str = "class-maps",
+    figure: str = "6",
+    digits: bool = False,
+    **more: Factor,
 ) -> Figure:
     """Items in the plane by their classes, of the first seed, without and with easy positives.
 
     Args:
         what: a class is, in a word.
+        digits: whether the classes are, which are named, and of which the odd ones have a mark of their own.
         more: the other factors of the two arms.
     """
     picture, axes = panels(1, 2, height=3.6)
     parts = []
     seed = found.seeds[0] if found.seeds else 0
     for panel, positives, title in zip(axes[0], (USUAL, EASY), ("usual positives", "easy positives"), strict=True):
-        rows = found.get(seed, measure, positives=positives, **more) or []
+        rows = found.get(seed, measure, None, positives=positives, **more) or []
         labels = sorted({label for *_, label in rows})
         for place, label in enumerate(labels):
             xy = [(x, y) for x, y, one in rows if one == label]
             panel.plot(
                 [x for x, _ in xy],
                 [y for _, y in xy],
-                marker=MARKERS[place // len(MANY) % len(MARKERS)],
+                marker=MARKERS[label % 2 if digits else place // len(MANY) % 2],
                 color=MANY[place % len(MANY)],
                 linestyle="none",
                 markersize=4,
@@ -186,6 +194,9 @@ def class_maps(
         panel.set(aspect="equal", adjustable="datalim", xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#cccccc")
         parts += [{"positives": positives, "x": x, "y": y, what: label} for x, y, label in rows]
+    if digits and axes[0][0].lines:
+        shown = axes[0][0].lines
+        picture.legend(handles=shown, loc="outside lower center", ncols=len(shown), handletextpad=0.1)
     return Figure(
         name,
         f"Items by their {what}, without and with easy positives",

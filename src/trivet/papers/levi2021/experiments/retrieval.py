@@ -22,7 +22,7 @@ BIRDS: dict[str, Any] = merged(
     CUB,
     {
         "batch": {"num_classes": 8, "samples_per_class": 8},
-        "training": {"steps": 100, "learning_rate": 3e-5},
+        "training": {"steps": 150, "learning_rate": 3e-5},
         "evaluation": {"nmi_plus": 10},
     },
 )
@@ -187,6 +187,14 @@ PAPER_CHOSEN = (
     "0.0005; baselines draw their positives at random."
 )
 
+FAIR = (
+    "Birds: the paper's task with a quarter of its classes; all but the last stage of the network keeps its weights "
+    "from ImageNet. Sentences: what views are within a model of cars, intents are within a domain, with names. Looked "
+    "at before, with another seed and usual positives alone, on a quarter of the training classes or domains held out: "
+    "of birds two rates at 50 and 150 steps, of which the best mean recall@1 of the three losses was taken (79.8 %, "
+    "the others 79.2 to 79.5); of sentences two rates at 200 steps, of which the smaller changed next to nothing."
+)
+
 TABLE2 = Experiment(
     key="levi2021-table2",
     title="Fine classes that are never trained on: seven losses",
@@ -196,7 +204,7 @@ TABLE2 = Experiment(
         "classes of many modes: sentences of 10 domains, the label of training; measured on intents within them, none "
         "of which is trained on.",
         setting="Birds: the last stage of a pretrained EfficientNet-Lite0, 1,280 features; 8 kinds with 8 images in a "
-        "batch; Adam, rate 0.00003, 100 steps. Sentences: vectors of MiniLM and a residual head, 384 dimensions; 4 "
+        "batch; Adam, rate 0.00003, 150 steps. Sentences: vectors of MiniLM and a residual head, 384 dimensions; 4 "
         "domains with 32 sentences; Adam, rate 0.001, 200 steps.",
         arms=(*HERE_ARMS, *HERE_BEFORE),
         seeds=5,
@@ -213,7 +221,7 @@ TABLE2 = Experiment(
         ),
         chosen="The multi-similarity loss has lambda = 0.5, as its authors' code. Boundaries of the margin loss are "
         "one per class and learn with 0.0005; baselines draw their positives at random.",
-        fair="TO WRITE",
+        fair=FAIR,
     ),
     paper=Recipe(
         data="Cars196: trained on 98 models, measured on 98 others. CUB-200-2011: 100 and 100 kinds. Whole images.",
@@ -381,7 +389,7 @@ TABLE6 = Experiment(
     here=Recipe(
         data="Birds: as table 2. Characters: as table 3.",
         setting="Birds: the network of table 2 with a projection to 512 dimensions, begun at random; 25 kinds with 10 "
-        "images in a batch; 100 steps. Characters: conv3, 512 dimensions; 8 alphabets with 32 images; Adam, rate "
+        "images in a batch; 150 steps. Characters: conv3, 512 dimensions; 8 alphabets with 32 images; Adam, rate "
         "0.001, 400 steps.",
         arms=tuple(
             arm
