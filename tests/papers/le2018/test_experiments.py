@@ -12,7 +12,8 @@ from tests.miniatures import cifar10, cub, flowers102, sop
 
 from trivet.papers.experiment import Arm, Drawing, Experiment, Results, Size, Verdict, judge
 from trivet.papers.figure import style
-from trivet.papers.le2018.experiments import EXPERIMENTS, HUMAN, RATES, SOURCES
+from trivet.papers.le2018.experiments import EXPERIMENTS
+from trivet.papers.le2018.experiments.common import HUMAN, RATES, SOURCES
 from trivet.papers.le2018.noise_figures import METHODS
 from trivet.papers.runs import Run, Runner, planned, results
 
