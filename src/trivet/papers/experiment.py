@@ -14,7 +14,7 @@ from trivet.papers.figure import Figure
 Size = Literal["here", "paper"]
 Factor = str | float
 Values = Mapping[str, Any]
-Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable"]
+Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
 
 
@@ -169,6 +169,8 @@ def judge(claim: Claim, results: Results) -> Judged:
     mean, interval = across_folds(values) if len(values) > 1 else (values[0] if values else None, None)
     if claim.not_comparable:
         return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
+    if not values:
+        return Judged(claim, "not run", values, None, None)
     if len(values) < LEAST or interval is None:
         why = f"{len(values)} of the {LEAST} seeds that it needs at least"
         return Judged(claim, "cannot tell", values, mean, interval, why)
