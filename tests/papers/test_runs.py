@@ -14,6 +14,7 @@ from trivet.papers import runs
 from trivet.papers.experiment import Arm, Experiment, Recipe, arms
 from trivet.papers.measured import MEASURES, Subject
 from trivet.papers.runs import Run, Runner, Store, planned, results, store_of
+from trivet.training.choosing import load_splits
 from trivet.training.fit import NotFiniteError
 
 BASE: dict[str, Any] = {
@@ -166,3 +167,35 @@ def test_the_time_is_told_from_a_few_steps(tmp_path: Path) -> None:
     assert seconds > 0
     assert told.seconds(planned(one, "here", 1)) < seconds or seconds < 0.05
     assert told.seconds(planned(experiment(*arms(BASE, at=(0,))), "here", 1)) == 0
+
+
+def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = {"kind": "symmetric", "rate": 0.5, "seed": runs.SEED}
+    made = arms(
+        BASE,
+        labels={
+            "clean": {},
+            "noisy": {"data": {"noise": noise}},
+            "few": {"data": {"noise": {**noise, "topline": True}}},
+        },
+    )
+    one, read, honest = experiment(*made, seeds=2), list[str](), load_splits
+    trained: list[tuple[int, int, Any]] = []
+
+    def counted(config: Any, *rest: Any) -> Any:
+        read.append(config.data.name)
+        return honest(config, *rest)
+
+    def seen(subject: Subject) -> dict[str, Any]:
+        splits, direct = subject.splits, honest(subject.config, None)
+        assert (splits.train.labels[splits.level] == direct.train.labels[splits.level]).all()
+        trained.append((subject.config.seed, len(splits.train), splits.train.labels[splits.level].sum()))
+        return {}
+
+    monkeypatch.setattr("trivet.papers.runs.load_splits", counted)
+    monkeypatch.setitem(MEASURES, "recall", seen)
+    runner(tmp_path).run_all([one], "here", None, ())
+    assert read == ["digits"]
+    (clean, noisy, few), (again, other, _) = trained[:3], trained[3:]
+    assert few[1] < clean[1] == noisy[1]
+    assert noisy[2] != other[2] != clean[2] == again[2]

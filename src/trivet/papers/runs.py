@@ -21,6 +21,7 @@ import torch
 
 from trivet.config import overridden
 from trivet.data import Splits
+from trivet.data.noise import add_noise
 from trivet.files import claimed, write_json
 from trivet.models import TextNetworkConfig
 from trivet.papers.experiment import Arm, Experiment, Results, Size
@@ -328,6 +329,10 @@ class Runner:
         return resume(folder, changes=changes, **options)
 
     def _splits(self, config: RunConfig) -> Splits:
+        """The data of a run; those that differ in their label noise only are read once."""
+        noise = config.data.noise if config.data.decisions is None else None  # decisions are for labels with noise
+        if noise is not None:
+            config = config.model_copy(update={"data": config.data.model_copy(update={"noise": None})})
         read = [config.data.model_dump(mode="json")]
         read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
         key = json.dumps(read, sort_keys=True)
@@ -336,7 +341,7 @@ class Runner:
                 del self._known[next(iter(self._known))]
             with shown("reading the data"):
                 self._known[key] = load_splits(config, self._root, reporter("reading images"))
-        return self._known[key]
+        return self._known[key] if noise is None else add_noise(self._known[key], noise)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from trivet.records.reproduction import CellRecord, ClaimRecord, ExperimentRecor
 from trivet.reports.page import MISSING, duration, write_page
 from trivet.wording import counted
 
-VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable")
-_TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm"}
+VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable", "not run")
+_TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm", "not run": "calm"}
 _SIZES = {
     "here": "Stand-ins: other data and smaller networks than the papers'. The numbers are not comparable with the "
     "printed ones; the verdicts are on what the papers claim of them.",

@@ -10,7 +10,8 @@ from tests.miniatures import cars196, cub, market1501, sop
 from trivet.papers.experiment import Arm, Drawing, Experiment, Results, Size, Verdict, judge
 from trivet.papers.figure import style
 from trivet.papers.runs import Runner, planned, results
-from trivet.papers.xu2024.experiments import EXPERIMENTS, items
+from trivet.papers.xu2024.experiments import EXPERIMENTS
+from trivet.papers.xu2024.experiments.common import items
 
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 SIZES: tuple[Size, Size] = ("here", "paper")
