@@ -13,7 +13,7 @@ from scipy.spatial.distance import squareform
 from torch import nn
 
 from trivet.data import Dataset, Splits
-from trivet.evaluation import evaluate, nearest_pairs
+from trivet.evaluation import evaluate
 from trivet.models import Embedder
 from trivet.tasks.measure import collapse_index
 from trivet.training.config import RunConfig
@@ -24,7 +24,6 @@ from trivet.training.sample import class_sample
 TRAIN = "train"
 MOST = 6000  # training items that are measured
 SPREAD, STATISTICS = 1000, 2000  # held-out items whose distances are measured; that batch norm is calibrated with
-POINTS = 400  # triplets of a scatter that are kept for its picture
 
 
 @dataclass(eq=False)
@@ -77,27 +76,12 @@ def clusters_plus(subject: Subject) -> dict[str, Any]:
     return _evaluated(subject, list(subject.splits.evaluation), ("nmi+",))
 
 
-def training_recall(subject: Subject) -> dict[str, Any]:
-    """Recall of training items that retrieve from each other."""
-    return _evaluated(subject, [TRAIN], _recalls(subject))
-
-
-def training_clusters(subject: Subject) -> dict[str, Any]:
-    """NMI of training items."""
-    return _evaluated(subject, [TRAIN], ("nmi", "nmi-geometric"))
-
-
-def raw_recall(subject: Subject) -> dict[str, Any]:
-    """Recall of the inputs as they are, whatever the network."""
+def inputs_recall(subject: Subject) -> dict[str, Any]:
+    """Recall of the inputs as they are, under the names of `recall`: for a row of a table beside those of networks."""
     found: dict[str, Any] = {}
     for split, items in subject.splits.evaluation.items():
-        found |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject), prefix="raw ")
+        found |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject))
     return found
-
-
-def inputs_recall(subject: Subject) -> dict[str, Any]:
-    """The same under the names of `recall`, for a row of a table beside those of networks."""
-    return {name.removeprefix("raw "): value for name, value in raw_recall(subject).items()}
 
 
 def backbone_recall(subject: Subject) -> dict[str, Any]:
@@ -186,25 +170,6 @@ def first_batch(subject: Subject) -> dict[str, Any]:
     return {"first loss max": float(hinges.max()), "first loss mean": float(hinges.mean()), "first diameter": largest}
 
 
-def scatter(subject: Subject) -> dict[str, Any]:
-    """Of training and held-out items, the similarity to the nearest of the same and of another class of the set."""
-    found: dict[str, Any] = {}
-    level = subject.splits.level
-    for split in (TRAIN, *list(subject.splits.evaluation)[:1]):
-        labels = subject.items(split).labels[level]
-        sizes = np.bincount(labels)[labels]
-        usable = np.flatnonzero((sizes > 1) & (sizes < len(labels)))
-        pairs = nearest_pairs(subject.embeddings(split), labels, sample=usable)
-        shown = np.sort(np.random.default_rng(0).permutation(len(usable))[:POINTS])
-        found |= {
-            f"{split}/s_ap": float(pairs.s_ap.mean()),
-            f"{split}/s_an": float(pairs.s_an.mean()),
-            f"{split}/hard share": float((pairs.s_an > pairs.s_ap).mean()),
-            f"{split}/points": np.stack([pairs.s_ap[shown], pairs.s_an[shown]]).round(4).tolist(),
-        }
-    return found
-
-
 def whole_set(subject: Subject) -> dict[str, Any]:
     """Of training items, the mean similarity to the nearest of the same and of another class of the whole set."""
     from trivet.papers.xuan2020 import measures  # here, and below: they are of one paper
@@ -239,18 +204,14 @@ MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
     "validation": validation,
     "clusters": clusters,
     "clusters-plus": clusters_plus,
-    "training-recall": training_recall,
-    "training-clusters": training_clusters,
     "whole-training": whole_training,
     "sub-clusters": sub_clusters,
     "held-out-map": held_out_map,
-    "raw": raw_recall,
     "inputs": inputs_recall,
     "zero-shot": backbone_recall,
     "collapse": collapse,
     "spread": spread,
     "first-batch": first_batch,
-    "scatter": scatter,
     "whole-set": whole_set,
     "whole-set-points": whole_set_points,
     "movement": step_movement,

@@ -13,7 +13,7 @@ from trivet.data import Splits
 from trivet.evaluation import nearest_pairs
 from trivet.mining import NegativeName, PositiveName, Triplets, mine
 from trivet.models import Embedder
-from trivet.papers.measured import POINTS, TRAIN, Subject, calibrated
+from trivet.papers.measured import TRAIN, Subject, calibrated
 from trivet.theory.dynamics import Movement, movement
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
@@ -23,6 +23,7 @@ from trivet.training.precision import device_of
 MINED: dict[str, tuple[PositiveName, NegativeName]] = {"HPHN": ("hard", "hard"), "EPEN": ("easy", "easy")}
 CLASSES, IMAGES = 8, 16  # of a batch of 128 whose triplets are followed
 SLOWER = 500  # the paper's rate of training over that of the steps that are followed, 0.005 / 0.00001
+POINTS = 400  # pairs of the whole set that are kept for a picture
 FOLLOWED = 150  # triplets whose place and direction are kept for a picture
 
 
