@@ -73,7 +73,7 @@ def as_claimed(data: str, method: str, p: float) -> float:
         steep = {"random": 0.25, "fixed": 0.6, "marginal": 0.27}[method]
         if method == "marginal":  # breaks somewhat earlier
             return 1 - steep * math.pow(p, 1.8)
-    return 1 - steep * math.pow(p, 1.5 if method == "fixed" else 2)
+    return 1 - steep * math.pow(p, 1.5 if method == "fixed" and data in PRETRAINED else 2)
 
 
 def against(data: str, method: str, p: float) -> float:
