@@ -54,6 +54,18 @@ def test_a_seed_of_which_a_run_is_missing_is_left_out() -> None:
     assert len(judge(CLAIM, results).values) == 3
 
 
+def test_the_least_of_some_runs_is_not_the_least_of_all() -> None:
+    results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)])
+    for which in (0, 1):
+        results._rows[which].clear()  # type: ignore[attr-defined]  # a mapping in general
+        for least in (min, max):
+            claim = Claim(
+                "x", lambda of, least=least: least(of("recall", positives=one) for one in ("easy", "usual")), "least"
+            )
+            assert judge(claim, results).values == ()
+        results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)])
+
+
 def test_what_is_not_comparable_is_not_judged() -> None:
     claim = Claim("x", CLAIM.value, "gain", not_comparable="there are no photographs of cars here")
     judged = judge(claim, gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)]))

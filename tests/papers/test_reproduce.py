@@ -92,7 +92,7 @@ def test_runs_then_pages(one: Experiment, tmp_path: Path, capsys: pytest.Capture
 
 def test_nothing_run_is_said(one: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("levi2021", "-o", str(tmp_path), "--as-is") == 0
-    assert "cannot tell: Recall lies above a third." in capsys.readouterr().out
+    assert "not run: Recall lies above a third." in capsys.readouterr().out
     assert "| levi2021-table0 | 0 of 6 |" in (tmp_path / "README.md").read_text()
 
 

@@ -14,7 +14,7 @@ from trivet.papers.figure import Figure
 Size = Literal["here", "paper"]
 Factor = str | float
 Values = Mapping[str, Any]
-Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable"]
+Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
 
 
@@ -164,11 +164,13 @@ class Judged:
 
 def judge(claim: Claim, results: Results) -> Judged:
     """The verdict on a claim: whether the interval over seeds lies above 0, below it, or holds it."""
-    found = (claim.value(results.of(seed)) for seed in results.seeds)
-    values = tuple(float(value) for value in found if math.isfinite(value))
+    found = (_value(claim, results.of(seed)) for seed in results.seeds)
+    values = tuple(value for value in found if math.isfinite(value))
     mean, interval = across_folds(values) if len(values) > 1 else (values[0] if values else None, None)
     if claim.not_comparable:
         return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
+    if not values:
+        return Judged(claim, "not run", values, None, None)
     if len(values) < LEAST or interval is None:
         why = f"{len(values)} of the {LEAST} seeds that it needs at least"
         return Judged(claim, "cannot tell", values, mean, interval, why)
@@ -177,6 +179,18 @@ def judge(claim: Claim, results: Results) -> Judged:
     if interval.high < 0:
         return Judged(claim, "does not hold", values, mean, interval)
     return Judged(claim, "cannot tell", values, mean, interval, "the interval includes no difference")
+
+
+def _value(claim: Claim, of: Callable[..., float]) -> float:
+    """The number of one seed; NaN if any of its runs is not there, as the least of some is not the least of all."""
+    read: list[float] = []
+
+    def noted(*names: Any, **factors: Factor) -> float:
+        read.append(of(*names, **factors))
+        return read[-1]
+
+    value = float(claim.value(noted))
+    return value if all(map(math.isfinite, read)) else math.nan
 
 
 @dataclass(frozen=True)

@@ -220,10 +220,10 @@ def whole_set_points(subject: Subject) -> dict[str, Any]:
 
 
 def step_movement(subject: Subject) -> dict[str, Any]:
-    """Which way triplets move in their own step, over 40 steps."""
+    """Which way triplets move in their own step, over 20 steps."""
     from trivet.papers.xuan2020 import measures
 
-    return measures.step_movement(subject, steps=40)
+    return measures.step_movement(subject, steps=20)
 
 
 def published_movement(subject: Subject) -> dict[str, Any]:

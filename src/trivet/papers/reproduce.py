@@ -119,7 +119,7 @@ def _experiment(one: Experiment, size: Size, folder: Path, seeds: int | None, ch
         "planned": len(planned(one, size, seeds, changes)),
         "runs": len(lines),
         "failed": sum(bool(line["failed"]) for line in lines),
-        "seconds": sum(line["seconds"] for line in lines),
+        "seconds": sum(line.get("cpu_seconds", line["seconds"]) for line in lines),
         "dates": sorted({line["date"] for line in lines}),
         "versions": sorted(
             {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}

@@ -264,13 +264,14 @@ class Runner:
         place.mkdir(parents=True, exist_ok=True)
         told: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
         values, events = told.get("values", {}), told.get("events", [])
-        seconds, failed = told.get("seconds", 0.0), told.get("failed", "")
+        seconds, busy = told.get("seconds", 0.0), told.get("cpu_seconds", 0.0)
+        failed = told.get("failed", "")
         for step in run.steps:
             if str(step) in values or failed:
                 continue
             config = run.config(self._models, step)
             splits = self._splits(config)
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             if step == 0:
                 model = Parts(config, splits).model.eval()
             else:
@@ -291,7 +292,11 @@ class Runner:
                     name: value for measure in wanted for name, value in MEASURES[measure](subject).items()
                 }
             seconds += time.monotonic() - began
-            write_json(stages, {"values": values, "seconds": seconds, "events": events, "failed": failed})
+            busy += time.process_time() - used
+            write_json(
+                stages,
+                {"values": values, "seconds": seconds, "cpu_seconds": busy, "events": events, "failed": failed},
+            )
         return {
             "key": run.key,
             "factors": dict(run.arm.factors),
@@ -302,6 +307,7 @@ class Runner:
             "events": events,
             "failed": failed,
             "seconds": round(seconds, 2),
+            "cpu_seconds": round(busy, 2),
             "date": datetime.date.today().isoformat(),
             "versions": {name: metadata.version(name) for name in ("trivet", "torch", "numpy")},
             "hardware": {

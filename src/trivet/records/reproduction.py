@@ -56,7 +56,10 @@ class DrawnRecord(TypedDict):
 
 
 class ExperimentRecord(TypedDict):
-    """An experiment in one size; `runs` of `planned` were run, in `seconds`; `failed` of them ended without numbers."""
+    """An experiment in one size: `runs` of `planned` were run, `failed` of them ended without numbers.
+
+    `seconds` are those of a processor, for all runs together; of a run that did not note them, those that went by.
+    """
 
     key: str
     title: str

@@ -14,8 +14,8 @@ from trivet.records.reproduction import CellRecord, ClaimRecord, ExperimentRecor
 from trivet.reports.page import MISSING, duration, write_page
 from trivet.wording import counted
 
-VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable")
-_TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm"}
+VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable", "not run")
+_TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm", "not run": "calm"}
 _SIZES = {
     "here": "Stand-ins: other data and smaller networks than the papers'. The numbers are not comparable with the "
     "printed ones; the verdicts are on what the papers claim of them.",
@@ -69,7 +69,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
                 verdict = f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else "")
                 cells = (name, claim["sentence"], verdict, f"{claim['says']}: {measured(claim)}", len(claim["values"]))
                 lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-    lines += ["", "## What was run", "", "| experiment | runs | time on one core | dates | versions | hardware |"]
+    lines += ["", "## What was run", "", "| experiment | runs | processor time | dates | versions | hardware |"]
     lines.append("|---|---|---|---|---|---|")
     for one in every:
         failed = f", {one['failed']} without a result" if one["failed"] else ""
@@ -125,7 +125,7 @@ def _shown(one: ExperimentRecord) -> dict[str, Any]:
 def _protocol(one: ExperimentRecord) -> list[tuple[str, str]]:
     failed = f"{one['failed']} ended without a result" if one["failed"] else ""
     runs = [f"{one['runs']} of {one['planned']}, {counted(one['seeds'], 'seed')}", failed]
-    runs += [duration(one["seconds"]), _span(one["dates"]), *one["versions"], *one["hardware"]]
+    runs += [f"{duration(one['seconds'])} of a processor", _span(one["dates"]), *one["versions"], *one["hardware"]]
     return [
         ("data", one["data"]),
         ("setting", one["setting"]),

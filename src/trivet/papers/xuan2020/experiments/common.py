@@ -17,6 +17,7 @@ MINED: dict[str, dict[str, Any]] = {
     EPSHN: {"positives": "easy", "negatives": "semihard-hardest"},
 }
 S_AP, S_AN = "train/s_ap", "train/s_an"  # of the nearest of the whole training set
+FALLEN = 0.9  # nearest positive and nearest negative both beyond it, on average: a set fallen to (1, 1)
 Of = Callable[..., float]
 
 
