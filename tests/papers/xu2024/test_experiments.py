@@ -83,6 +83,14 @@ def test_claims_fall_where_it_is_not(name: str, size: Size) -> None:
     assert set(made_up(KNOWN[name], size, kept_against, loss=0.1).values()) == {"does not hold"}
 
 
+@pytest.mark.parametrize(("share", "down"), [(0.049, True), (0.051, False)])
+def test_collapse_is_to_keep_less_than_five_percent(share: float, down: bool) -> None:
+    verdicts = made_up(KNOWN["A"], "here", lambda arm: share, loss=5)
+    collapses = verdicts["The largest batch, 18 x 20 = 360, collapses."]
+    survives = verdicts["Batches of 4 and 8 items do not collapse."]
+    assert (collapses, survives) == (("holds", "does not hold") if down else ("does not hold", "holds"))
+
+
 def test_the_bound_is_broken_by_one_run_alone() -> None:
     def one_falls(arm: Arm) -> float:
         return 0.5 if (arm.factors["P"], arm.factors["K"]) == (4, 4) else 0.9
