@@ -91,6 +91,9 @@ def test_runs_then_pages(one: Experiment, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_nothing_run_is_said(one: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="--as-is needs runs"):
+        run("levi2021", "-o", str(tmp_path), "--as-is")
+    (tmp_path / "levi2021-here.jsonl").write_text("")
     assert run("levi2021", "-o", str(tmp_path), "--as-is") == 0
     assert "not run: Recall lies above a third." in capsys.readouterr().out
     assert "| levi2021-table0 | 0 of 6 |" in (tmp_path / "README.md").read_text()
@@ -98,6 +101,7 @@ def test_nothing_run_is_said(one: Experiment, tmp_path: Path, capsys: pytest.Cap
 
 def test_a_page_of_somebody_else_is_not_replaced(one: Experiment, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Mine\n")
+    (tmp_path / "levi2021-here.jsonl").write_text("")
     with pytest.raises(ValueError, match="replaces only a file that it wrote itself"):
         run("levi2021", "-o", str(tmp_path), "--as-is")
 

@@ -199,3 +199,14 @@ def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: py
     (clean, noisy, few), (again, other, _) = trained[:3], trained[3:]
     assert few[1] < clean[1] == noisy[1]
     assert noisy[2] != other[2] != clean[2] == again[2]
+
+
+def test_a_longer_run_measures_at_its_own_end(tmp_path: Path) -> None:
+    run = Run(Arm({}, BASE, at=(0, 2, 4)), 0, ("training.steps=8",))
+    assert run.steps == (0, 2, 8)
+    assert run.place(4) == 8
+
+
+def test_seeds_are_not_set() -> None:
+    with pytest.raises(ValueError, match="use --seeds"):
+        planned(two(), "here", None, ["seed=7"])

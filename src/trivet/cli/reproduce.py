@@ -62,8 +62,8 @@ def reproduce(
     """Run the papers' experiments again, and say which of their claims hold."""
     with shown("loading the experiments"):
         from trivet.papers.catalogue import PAPERS, experiments
-        from trivet.papers.reproduce import FRONT, outputs, without_pictures, write_pages
-        from trivet.papers.runs import Runner
+        from trivet.papers.reproduce import FRONT, outputs, page_name, without_pictures, write_pages
+        from trivet.papers.runs import Runner, store_of
     if as_is:
         refuse(context, "--as-is runs nothing", "data_root", "models")
     if keys == ["list"]:
@@ -83,8 +83,12 @@ def reproduce(
     folders += [] if pages is None else [OutputFolder("--pages", pages, INSIDE)]
     reads = [] if models is None else [models]
     check_outputs(folders, reads)
+    if as_is and not any(store_of(output, one, size).file.is_file() for one in wanted):
+        raise ValueError(
+            f"--as-is needs runs: {output} holds none of {', '.join(keys)}; name their folder with --output."
+        )
     place.mkdir(parents=True, exist_ok=True)
-    check_outputs(outputs(papers, size, place), reads)
+    check_outputs(outputs(size, place, changes), reads)
     if not as_is:
         runner = Runner(output, data_root=data_root, models=models, say=told)
         _announce(wanted, size, seeds, changes, output, runner, told)
@@ -97,8 +101,9 @@ def reproduce(
     chosen = {one.key for one in wanted}
     for record in records:
         _print(record, chosen)
-        echo(f"Report: {place / record['paper']}-{size}.html")
-    echo(f"Front page: {place / FRONT}")
+        echo(f"Report: {place / page_name(record['paper'], size, changes)}.html")
+    if not changes:
+        echo(f"Front page: {place / FRONT}")
     return 0
 
 

@@ -16,6 +16,7 @@ Factor = str | float
 Values = Mapping[str, Any]
 Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
+DIGITS = 9  # after the point, of the number of a seed: what lies beyond is rounding
 
 
 @dataclass(frozen=True)
@@ -162,27 +163,39 @@ class Judged:
     why: str = ""
 
 
-def judge(claim: Claim, results: Results) -> Judged:
-    """The verdict on a claim: whether the interval over seeds lies above 0, below it, or holds it."""
-    found = (_value(claim, results.of(seed)) for seed in results.seeds)
-    values = tuple(value for value in found if math.isfinite(value))
+def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
+    """The verdict on a claim: whether the interval over seeds lies above 0, below it, or holds it.
+
+    Args:
+        seeds: how many there are to be; a verdict on fewer says so.
+    """
+    found = [_value(claim, results.of(seed)) for seed in results.seeds]
+    values = tuple(round(value, DIGITS) for value, _ in found if math.isfinite(value))
+    undefined = sum(whole and not math.isfinite(value) for value, whole in found)
     mean, interval = across_folds(values) if len(values) > 1 else (values[0] if values else None, None)
     if claim.not_comparable:
         return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
+    if undefined:
+        why = f"its number is undefined for {undefined} of {len(found)} seeds"
+        return Judged(claim, "cannot tell", values, mean, interval, why)
     if not values:
         return Judged(claim, "not run", values, None, None)
     if len(values) < LEAST or interval is None:
         why = f"{len(values)} of the {LEAST} seeds that it needs at least"
         return Judged(claim, "cannot tell", values, mean, interval, why)
+    part = "" if seeds is None or len(values) >= seeds else f"on {len(values)} of {seeds} seeds"
     if interval.low > 0:
-        return Judged(claim, "holds", values, mean, interval)
+        return Judged(claim, "holds", values, mean, interval, part)
     if interval.high < 0:
-        return Judged(claim, "does not hold", values, mean, interval)
-    return Judged(claim, "cannot tell", values, mean, interval, "the interval includes no difference")
+        return Judged(claim, "does not hold", values, mean, interval, part)
+    return Judged(claim, "cannot tell", values, mean, interval, "; ".join(filter(None, ("it includes 0", part))))
 
 
-def _value(claim: Claim, of: Callable[..., float]) -> float:
-    """The number of one seed; NaN if any of its runs is not there, as the least of some is not the least of all."""
+def _value(claim: Claim, of: Callable[..., float]) -> tuple[float, bool]:
+    """The number of one seed, and whether all of its runs are there.
+
+    It is NaN if one is not, as the least of some is not the least of all, or where the claim defines none.
+    """
     read: list[float] = []
 
     def noted(*names: Any, **factors: Factor) -> float:
@@ -190,7 +203,8 @@ def _value(claim: Claim, of: Callable[..., float]) -> float:
         return read[-1]
 
     value = float(claim.value(noted))
-    return value if all(map(math.isfinite, read)) else math.nan
+    whole = all(map(math.isfinite, read)) and bool(read)
+    return (value if whole else math.nan), whole
 
 
 @dataclass(frozen=True)

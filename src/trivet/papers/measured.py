@@ -18,6 +18,7 @@ from trivet.models import Embedder
 from trivet.tasks.measure import collapse_index
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, raw_inputs
+from trivet.training.fit import NotFiniteError
 from trivet.training.parts import make_batches
 from trivet.training.sample import class_sample
 
@@ -47,7 +48,10 @@ class Subject:
 
     def embeddings(self, split: str) -> np.ndarray:
         if split not in self._known:
-            self._known[split] = embed(self.model, self.items(split).inputs)
+            embeddings = embed(self.model, self.items(split).inputs)
+            if not np.isfinite(embeddings).all():
+                raise NotFiniteError(f"the embeddings of {split} are not finite")
+            self._known[split] = embeddings
         return self._known[split]
 
 

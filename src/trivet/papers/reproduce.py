@@ -70,16 +70,23 @@ def write_pages(
     for paper in PAPERS:
         if paper in papers or store_of(folder, experiments(paper)[0], size).file.is_file():
             found[paper] = record_of(paper, size, folder, seeds=seeds, changes=changes, command=command)
-    for paper in papers:
-        write_reproduction(found[paper], pages / f"{paper}-{size}.html")
-        write_json(pages / f"{paper}-{size}.json", without_pictures(found[paper]))
-    write_front_page(list(found.values()), pages / FRONT, command=command)
+    for paper, record in found.items():
+        name = page_name(paper, size, changes)
+        write_reproduction(record, pages / f"{name}.html")
+        write_json(pages / f"{name}.json", without_pictures(record))
+    if not changes:  # the front page is of the recipes as they are
+        write_front_page(list(found.values()), pages / FRONT, command=command, runs=str(folder))
     return [found[paper] for paper in papers]
 
 
-def outputs(papers: Sequence[str], size: Size, pages: Path) -> list[Output]:
-    """The files that `write_pages` writes, and how one that it wrote before is recognised."""
-    names = [(f"{paper}-{size}", ending, own) for paper in papers for ending, own in
+def page_name(paper: str, size: Size, changes: Sequence[str]) -> str:
+    """Of the page of a paper, without its ending."""
+    return f"{paper}-{size}-changed" if changes else f"{paper}-{size}"
+
+
+def outputs(size: Size, pages: Path, changes: Sequence[str]) -> list[Output]:
+    """The files that `write_pages` may write, and how one that it wrote before is recognised."""
+    names = [(page_name(paper, size, changes), ending, own) for paper in PAPERS for ending, own in
              (("html", page("reproduction")), ("json", begins(f'{{"paper":"{paper}"'.encode())))]  # fmt: skip
     found = [Output("--pages", pages / f"{name}.{ending}", own) for name, ending, own in names]
     return [*found, Output("--pages", pages / FRONT, begins(b"# What of the papers holds\n"))]
@@ -125,7 +132,7 @@ def _experiment(one: Experiment, size: Size, folder: Path, seeds: int | None, ch
             {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}
         ),
         "hardware": sorted({_hardware(line["hardware"]) for line in lines}),
-        "claims": [_claim(judge(claim, found)) for claim in recipe.claims],
+        "claims": [_claim(judge(claim, found, recipe.seeds if seeds is None else seeds)) for claim in recipe.claims],
         "tables": [_table(part, found) for part in recipe.shows if isinstance(part, Table)],
         "figures": figures,
     }

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -68,12 +69,14 @@ class Run:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps or epochs after which it is measured; those beyond a shorter length that the user asks for are
-        its last.
-        """
+        """The steps or epochs after which it is measured."""
+        return tuple(sorted({self.place(step) for step in self.arm.steps}))
+
+    def place(self, step: int) -> int:
+        """The step of this run that a step of its arm is: the last is the last, also of a longer run."""
         training = self.settings["training"]
-        last = training.get("epochs", training.get("steps"))
-        return tuple(sorted({min(step, last) for step in self.arm.steps}))
+        last: int = training.get("epochs", training.get("steps"))
+        return last if step == self.arm.steps[-1] and step > 0 else min(step, last)
 
     def config(self, models: Path | None, length: int | None = None) -> RunConfig:
         """Its settings, with so many steps or epochs.
@@ -152,6 +155,10 @@ def store_of(folder: Path, experiment: Experiment, size: Size) -> Store:
 
 def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequence[str] = ()) -> list[Run]:
     """The runs of an experiment, all of the first seed first."""
+    if any(change.partition("=")[0].strip() == "seed" for change in changes):
+        raise ValueError(
+            "the seeds of an experiment are 0, 1, ...: leave out --set seed, and use --seeds for their number."
+        )
     recipe = experiment.recipe(size)
     count = recipe.seeds if seeds is None else seeds
     return [Run(arm, seed, tuple(changes)) for seed in range(count) for arm in recipe.arms]
@@ -171,7 +178,8 @@ def results(
         lines.append(row)
         measured = {int(step): values for step, values in row["values"].items()}
         if measured and run.arm.steps != run.steps:  # the user has made it shorter: its last is the last
-            measured |= {step: measured[min(step, max(measured))] for step in run.arm.steps}
+            placed = {step: measured.get(run.place(step)) for step in run.arm.steps}
+            measured = {step: values for step, values in placed.items() if values is not None}
         rows.setdefault(recipe.arms.index(run.arm), {})[run.seed] = measured
     return Results(rows, recipe.arms), lines
 
@@ -285,12 +293,18 @@ class Runner:
                     raise KeyboardInterrupt
                 events = [[event["step"], event["kind"]] for event in record["monitor"]["attempts"][-1]["events"]]
                 model = trained_model(RunFolder(folder))
-            with work(f"measuring {run.key}"):
-                subject = Subject(model, config, splits, step)
-                wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
-                values[str(step)] = {
-                    name: value for measure in wanted for name, value in MEASURES[measure](subject).items()
-                }
+            try:
+                with work(f"measuring {run.key}"):
+                    subject = Subject(model, config, splits, step)
+                    wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
+                    found = {name: value for measure in wanted for name, value in MEASURES[measure](subject).items()}
+            except NotFiniteError as error:  # weights that the last step has spoiled
+                failed = str(error)
+                break
+            values[str(step)] = {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in found.items()
+            }
             seconds += time.monotonic() - began
             busy += time.process_time() - used
             write_json(

@@ -39,7 +39,7 @@ def write_reproduction(record: ReproductionRecord, path: Path) -> None:
     write_page("reproduction.html", path, context)
 
 
-def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, command: str) -> None:
+def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, command: str, runs: str) -> None:
     """Write the front page of all papers, Markdown: the verdict on each claim, with what it rests on.
 
     Raises:
@@ -53,10 +53,11 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         f"{_sentence(every)} {_SIZES[size]}",
         "",
         "A claim *holds* if the 95 % interval of its number over the seeds (Student's t) lies above 0, *does not hold* "
-        "if it lies below, and else we *cannot tell*. With this many claims, one in forty would be called wrongly "
-        "either way by chance alone.",
+        "if it lies below, and else we *cannot tell*. Where a claim is of all of several losses, batches or times, its "
+        "number is the least of them, which leans towards *does not hold* where they lie close. Each interval is of "
+        "one claim alone, and claims share runs.",
         "",
-        f"Written by `{command}` from the runs in `benchmarks/results/reproduce/`; how to run them, and what they "
+        f"Written by `{command}` from the runs in `{runs}`; how to run them, and what they "
         "need: [reproduce.md](../reproduce.md).",
     ]
     for record in records:

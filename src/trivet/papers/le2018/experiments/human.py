@@ -48,7 +48,7 @@ def human_claims(source: Source) -> tuple[Claim, ...]:
 
     return (
         Claim(
-            "Labels of people do as drawn noise does: the more of them are wrong, the lower recall@1.",
+            "The more labels of people are wrong, the lower is recall@1.",
             slope,
             "fall of recall@1 for each unit of the rate, random negatives",
         ),

@@ -126,8 +126,8 @@ def falls_with_batch(cells: Sequence[Cell], where: str = "") -> Claim:
 def collapses(cells: Sequence[Cell], sentence: str) -> Claim:
     return Claim(
         sentence,
-        lambda of: math.log2(COLLAPSED) - float(np.mean([math.log2(kept(of, one)) for one in cells])),
-        f"log2({COLLAPSED:g}) less the mean of log2(kept)",
+        lambda of: math.log2(COLLAPSED) - max(math.log2(kept(of, one)) for one in cells),
+        f"log2({COLLAPSED:g}) less the largest log2(kept)",
         unit="",
     )
 

@@ -28,13 +28,17 @@ from trivet.papers.xu2024.experiments.common import (
 
 
 def threshold(of: Of, cells: Sequence[Cell]) -> float:
-    """log2 of the batch at which the line through what is kept, both in logarithms, crosses collapse; 0 to 20."""
+    """log2 of the batch at which the line through what is kept, both in logarithms, crosses collapse.
+
+    NaN where it crosses none that is between the smallest and the largest batch: then no batch is that from which on.
+    """
     x = [math.log2(items(one)) for one in cells]
     y = [math.log2(kept(of, one)) for one in cells]
     if not np.isfinite(y).all():
         return math.nan
     rise, start = np.polyfit(x, y, 1)
-    return float(np.clip((math.log2(COLLAPSED) - start) / rise, 0, 20))
+    crossing = float((math.log2(COLLAPSED) - start) / rise) if rise < 0 else math.nan
+    return crossing if min(x) <= crossing <= max(x) else math.nan
 
 
 def made(size: Size) -> Recipe:

@@ -92,7 +92,9 @@ def claims(one: Set) -> tuple[Claim, ...]:
         )
 
     def recovers(of: Of) -> float:
-        return max(place(of, S_AN, FIRST, 8, step) for step in steps[1:-1]) - place(of, S_AN, FIRST, 8, last)
+        highest = max(place(of, S_AN, FIRST, 8, step) for step in steps[1:-1])
+        begun = place(of, S_AN, FIRST, 8, start)
+        return min(highest - begun, (begun + highest) / 2 - place(of, S_AN, FIRST, 8, last))
 
     def plain(sentence: str, value: Callable[[Of], float], says: str) -> Claim:
         return Claim(f"On {one.name} {sentence}", value, says, unit="")
@@ -116,7 +118,7 @@ def claims(one: Set) -> tuple[Claim, ...]:
         plain(
             "first order recovers from it with n = 8.",
             recovers,
-            "the highest mean S_an of the looks in between less that at the end",
+            "the lesser of the rise of mean S_an to its highest, and of half-way back less its value at the end",
         ),
     )
 
