@@ -80,7 +80,10 @@ def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_fall_where_it_is_not(name: str, size: Size) -> None:
-    assert set(made_up(KNOWN[name], size, kept_against, loss=0.1).values()) == {"does not hold"}
+    verdicts = made_up(KNOWN[name], size, kept_against, loss=0.1)
+    undefined = {sentence for sentence in verdicts if sentence.startswith("The batch from which on it collapses")}
+    assert all(verdicts[sentence] == "cannot tell" for sentence in undefined)  # where nothing collapses
+    assert {verdicts[sentence] for sentence in verdicts.keys() - undefined} == {"does not hold"}
 
 
 @pytest.mark.parametrize(("share", "down"), [(0.049, True), (0.051, False)])
