@@ -182,8 +182,7 @@ def _tested(data: str, folder: Path) -> dict[str, dict[str, list[float]]]:
     found, _ = results(tests(data, folder), "here", folder)
     return {
         str(arm.factors["strategy"]): {
-            measure: found.numbers(f"unseen/{LEVELS[data]}/{measure}" if data in ("omniglot", "cub")
-                                   else f"test/{LEVELS[data]}/{measure}", **arm.factors)
+            measure: found.numbers(f"unseen/{LEVELS[data]}/{measure}", **arm.factors)
             for measure in ("recall@1", "map@r")
         }
         for arm in found.arms
