@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +39,12 @@ def main() -> None:
     write(folder / "banking77_minilm.npz", encoder, banking, ("intent",))
 
 
-def write(path: Path, encoder: object, parts: dict[str, Rows], levels: Sequence[str]) -> None:
+def write(path: Path, encoder: Any, parts: dict[str, Rows], levels: Sequence[str]) -> None:
     classes = sorted({row[-1] for row in parts["train"]})
     trained = set(classes[::2])
     rows = [(*row, "train") for row in parts["train"] if row[-1] in trained]
     rows += [(*row, "test") for row in parts["test"] if row[-1] not in trained]
-    vectors = encoder.encode([row[0] for row in rows], batch_size=128, show_progress_bar=True)  # type: ignore[attr-defined]
+    vectors = encoder.encode([row[0] for row in rows], batch_size=128, show_progress_bar=True)
     columns = {name: np.array([row[place] for row in rows]) for place, name in enumerate(("text", *levels, "split"))}
     np.savez(path, embeddings=vectors.astype(np.float32), **columns)
     print(f"{path}: {len(rows)} texts, {len(trained)} of {len(classes)} classes trained on")

@@ -58,7 +58,7 @@ CLAIMS = (
         Claim(
             f"Among the {k} nearest, too, there is one of the digit more often with easy positives, for digits trained "
             "on and for others.",
-            lambda of, k=k: min(_gain(SEEN.format(k))(of), _gain(UNSEEN.format(k))(of)),  # type: ignore[misc]
+            lambda of, k=k: min(_gain(SEEN.format(k))(of), _gain(UNSEEN.format(k))(of)),  # type: ignore[misc]  # a lambda whose default mypy cannot infer
             f"easy less random positives, recall@{k}, the lesser of the two",
         )
         for k in (5, 10)

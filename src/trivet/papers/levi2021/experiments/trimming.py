@@ -53,7 +53,7 @@ def _claims(*names: str) -> tuple[Claim, ...]:
             *(
                 Claim(
                     f"{data}: leaving out the largest terms of the {loss} loss does not improve it to speak of.",
-                    lambda of, data=data, loss=loss: TOLERANCE - _mean_gain(data, loss, of),  # type: ignore[misc]
+                    lambda of, data=data, loss=loss: TOLERANCE - _mean_gain(data, loss, of),  # type: ignore[misc]  # a lambda whose default mypy cannot infer
                     "three points less the gain by trimming, the mean of its shares, recall@1",
                 )
                 for loss in TRIMMED
@@ -61,7 +61,7 @@ def _claims(*names: str) -> tuple[Claim, ...]:
             *(
                 Claim(
                     f"{data}: the margin loss gains a little by trimming.",
-                    lambda of, data=data: _mean_gain(data, "margin", of),  # type: ignore[misc]
+                    lambda of, data=data: _mean_gain(data, "margin", of),  # type: ignore[misc]  # a lambda whose default mypy cannot infer
                     "gain by trimming, the mean of its shares, recall@1",
                 )
                 for _ in range(data == "characters")
@@ -69,7 +69,7 @@ def _claims(*names: str) -> tuple[Claim, ...]:
             *(
                 Claim(
                     f"{data}: the {loss} loss is better with easy positives than trimmed by any share.",
-                    lambda of, data=data, loss=loss: _ahead(data, loss, of),  # type: ignore[misc]
+                    lambda of, data=data, loss=loss: _ahead(data, loss, of),  # type: ignore[misc]  # a lambda whose default mypy cannot infer
                     "with easy positives less the best share, recall@1",
                 )
                 for loss in TRIMMED

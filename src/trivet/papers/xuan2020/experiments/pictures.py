@@ -105,7 +105,7 @@ def by_group(found: Results, sets: Sequence[Set]) -> Figure:
         "Recall of unseen classes, and how near the nearest negatives of the training set are, by n",
         SOURCE.format(4),
         f"{READING} Near 1 in the lower row all items lie at one place.",
-        tidy(parts) if parts else {"n": [], "value": []},  # type: ignore[arg-type]
+        tidy(parts) if parts else {"n": [], "value": []},  # type: ignore[arg-type]  # of two kinds of lists
         picture,
     )
 
