@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trivet.evaluation.intervals import Interval, across_folds
 from trivet.papers.figure import Figure
+from trivet.wording import counted
 
 Size = Literal["here", "paper"]
 Factor = str | float
 Values = Mapping[str, Any]
 Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
+LEVEL = 0.95  # of an interval
 DIGITS = 9  # after the point, of the number of a seed: what lies beyond is rounding
 
 
@@ -93,10 +95,16 @@ class Results:
 
     Args:
         rows: arm -> seed -> step -> measure -> value; what has not been run is not there.
+        failed: arm and seed of the runs that ended before their last step or without numbers.
     """
 
-    def __init__(self, rows: Mapping[int, Mapping[int, Mapping[int, Mapping[str, Any]]]], arms: Sequence[Arm]) -> None:
-        self._rows, self.arms = rows, tuple(arms)
+    def __init__(
+        self,
+        rows: Mapping[int, Mapping[int, Mapping[int, Mapping[str, Any]]]],
+        arms: Sequence[Arm],
+        failed: Collection[tuple[int, int]] = (),
+    ) -> None:
+        self._rows, self.arms, self._failed = rows, tuple(arms), frozenset(failed)
         self._index = {frozenset(arm.factors.items()): number for number, arm in enumerate(arms)}
         assert len(self._index) == len(arms), "two arms have the same factors"
         self.seeds = sorted({seed for seeds in rows.values() for seed in seeds})
@@ -121,6 +129,10 @@ class Results:
         found = (self.get(seed, measure, at, **factors) for seed in self.seeds)
         return [value for value in found if value is not None]
 
+    def ended_early(self, seed: int, **factors: Factor) -> bool:
+        """Whether the run of this seed ended before its last step, or without numbers."""
+        return (self._index[frozenset(factors.items())], seed) in self._failed
+
     def of(self, seed: int) -> Callable[..., float]:
         """`get` for one seed, where NaN stands for what is not there."""
 
@@ -131,80 +143,131 @@ class Results:
         return value
 
 
+Of = Callable[..., float]  # what the runs of one seed have measured: of(measure, at=None, **factors)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper that runs can hold or break.
 
     Attributes:
         sentence: what the paper says, in our words.
-        value: of the runs of one seed, a number that is above 0 if the claim is true of them; it is called with
-            `of(measure, at=None, **factors)`, which gives what they have measured.
+        value: of the runs of one seed, a number that is above 0 if the claim is true of them; or several with their
+            names, which all have to be.
         says: what that number is, such as "easy less usual positives, recall@1".
         unit: "points" of a share, which are shown times 100, or "" for a plain number.
         not_comparable: why the runs cannot speak for or against it; empty where they can.
     """
 
     sentence: str
-    value: Callable[[Callable[..., float]], float] = field(repr=False)
+    value: Callable[[Of], float | Mapping[str, float]] = field(repr=False)
     says: str
     unit: Literal["points", ""] = "points"
     not_comparable: str = ""
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of the numbers of a claim: that of each seed, their mean and its 95 % interval by Student's t."""
+
+    name: str
+    values: tuple[float, ...]
+    mean: float
+    interval: Interval | None  # of two seeds at least
+
+    def below(self, count: int) -> bool:
+        """Whether it lies below 0 as one of so many, of which the lowest is looked for (Bonferroni)."""
+        return across_folds(self.values, level=1 - (1 - LEVEL) / count)[1].high < 0
+
+
+@dataclass(frozen=True)
 class Judged:
-    """A claim beside what was found: the mean over seeds and its 95 % interval by Student's t."""
+    """A claim beside what was found.
+
+    Attributes:
+        parts: its numbers, the one that decides first; none where nothing was run.
+        why: what is to be said of the verdict.
+    """
 
     claim: Claim
     verdict: Verdict
-    values: tuple[float, ...]
-    mean: float | None
-    interval: Interval | None
+    parts: tuple[Part, ...]
     why: str = ""
 
 
 def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
     """The verdict on a claim: whether the interval over seeds lies above 0, below it, or holds it.
 
+    A claim of several numbers holds if the intervals of all lie above 0. That needs no correction for their count: all
+    have to be wrong for a wrong "holds" (Berger, "Multiparameter hypothesis testing and acceptance sampling",
+    Technometrics 1982). It does not hold if that of one lies below, at a level corrected for their count.
+
     Args:
         seeds: how many there are to be; a verdict on fewer says so.
     """
-    found = [_value(claim, results.of(seed)) for seed in results.seeds]
-    values = tuple(round(value, DIGITS) for value, _ in found if math.isfinite(value))
-    undefined = sum(whole and not math.isfinite(value) for value, whole in found)
-    mean, interval = across_folds(values) if len(values) > 1 else (values[0] if values else None, None)
+    found = [_value(claim, results, seed) for seed in results.seeds]
+    rows = [one.numbers for one in found if one.numbers]
+    names = list(rows[0]) if rows else []
+    parts = [_part(name, [row[name] for row in rows]) for name in names]
+    undefined, failed = (sum(getattr(one, what) for one in found) for what in ("undefined", "failed"))
     if claim.not_comparable:
-        return Judged(claim, "not comparable", values, mean, interval, claim.not_comparable)
-    if undefined:
-        why = f"its number is undefined for {undefined} of {len(found)} seeds"
-        return Judged(claim, "cannot tell", values, mean, interval, why)
-    if not values:
-        return Judged(claim, "not run", values, None, None)
-    if len(values) < LEAST or interval is None:
-        why = f"{len(values)} of the {LEAST} seeds that it needs at least"
-        return Judged(claim, "cannot tell", values, mean, interval, why)
-    part = "" if seeds is None or len(values) >= seeds else f"on {len(values)} of {seeds} seeds"
-    if interval.low > 0:
-        return Judged(claim, "holds", values, mean, interval, part)
-    if interval.high < 0:
-        return Judged(claim, "does not hold", values, mean, interval, part)
-    return Judged(claim, "cannot tell", values, mean, interval, "; ".join(filter(None, ("it includes 0", part))))
+        return Judged(claim, "not comparable", tuple(parts), claim.not_comparable)
+    if failed or undefined:
+        told = "a run of {} ended without a result" if failed else "its number is undefined for {}"
+        why = told.format(f"{failed or undefined} of {counted(len(found), 'seed')}")
+        return Judged(claim, "cannot tell", tuple(parts), why)
+    if not parts:
+        return Judged(claim, "not run", ())
+    if len(rows) < LEAST:
+        return Judged(claim, "cannot tell", tuple(parts), f"{len(rows)} of the {LEAST} seeds that it needs at least")
+    few = "" if seeds is None or len(rows) >= seeds else f"on {len(rows)} of {seeds} seeds"
+    lowest = sorted(parts, key=lambda part: _ends(part).low)
+    if _ends(lowest[0]).low > 0:
+        return Judged(claim, "holds", tuple(lowest), few)
+    if any(part.below(len(parts)) for part in parts):
+        return Judged(claim, "does not hold", tuple(sorted(parts, key=lambda part: _ends(part).high)), few)
+    chance = f"it lies below 0, which one of {len(parts)} may by chance"
+    why = "it includes 0" if _ends(lowest[0]).high >= 0 else chance
+    return Judged(claim, "cannot tell", tuple(lowest), "; ".join(filter(None, (why, few))))
 
 
-def _value(claim: Claim, of: Callable[..., float]) -> tuple[float, bool]:
-    """The number of one seed, and whether all of its runs are there.
+def _ends(part: Part) -> Interval:
+    assert part.interval is not None, "an interval needs two seeds"
+    return part.interval
 
-    It is NaN if one is not, as the least of some is not the least of all, or where the claim defines none.
-    """
+
+def _part(name: str, values: Sequence[float]) -> Part:
+    rounded = tuple(round(value, DIGITS) for value in values)
+    mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
+    return Part(name, rounded, mean, interval)
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """The numbers of a claim of one seed: none if a run is not there, as the least of some is not the least of all."""
+
+    numbers: Mapping[str, float]
+    undefined: bool = False  # the runs are there, and the claim defines no number of them
+    failed: bool = False  # a run is there that ended without what was asked
+
+
+def _value(claim: Claim, results: Results, seed: int) -> _Seed:
+    of, failed = results.of(seed), False
     read: list[float] = []
 
-    def noted(*names: Any, **factors: Factor) -> float:
-        read.append(of(*names, **factors))
+    def noted(measure: str, at: int | None = None, **factors: Factor) -> float:
+        nonlocal failed
+        read.append(of(measure, at, **factors))
+        failed |= math.isnan(read[-1]) and results.ended_early(seed, **factors)
         return read[-1]
 
-    value = float(claim.value(noted))
-    whole = all(map(math.isfinite, read)) and bool(read)
-    return (value if whole else math.nan), whole
+    value = claim.value(noted)
+    numbers = dict(value) if isinstance(value, Mapping) else {"": float(value)}
+    if failed or not read or not all(map(math.isfinite, read)):
+        return _Seed({}, failed=failed)
+    if not all(map(math.isfinite, numbers.values())):
+        return _Seed({}, undefined=True)
+    return _Seed(numbers)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def outputs(size: Size, pages: Path, changes: Sequence[str]) -> list[Output]:
     names = [(page_name(paper, size, changes), ending, own) for paper in PAPERS for ending, own in
              (("html", page("reproduction")), ("json", begins(f'{{"paper":"{paper}"'.encode())))]  # fmt: skip
     found = [Output("--pages", pages / f"{name}.{ending}", own) for name, ending, own in names]
-    return [*found, Output("--pages", pages / FRONT, begins(b"# What of the papers holds\n"))]
+    return [*found, Output("--pages", pages / FRONT, begins(b"# Which of the papers' claims hold\n"))]
 
 
 def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
@@ -145,16 +145,17 @@ def _hardware(told: dict[str, Any]) -> str:
 
 def _claim(judged: Judged) -> dict[str, Any]:
     claim = judged.claim
-    return {
-        "sentence": claim.sentence,
-        "says": claim.says,
-        "unit": claim.unit,
-        "verdict": judged.verdict,
-        "mean": judged.mean,
-        "interval": None if judged.interval is None else interval_json(judged.interval),
-        "values": list(judged.values),
-        "why": judged.why,
-    }
+    parts = [
+        {
+            "name": part.name,
+            "mean": part.mean,
+            "interval": None if part.interval is None else interval_json(part.interval),
+            "values": list(part.values),
+        }
+        for part in judged.parts
+    ]
+    told = {key: getattr(claim, key) for key in ("sentence", "says", "unit")}
+    return {**told, "verdict": judged.verdict, "why": judged.why, "parts": parts}
 
 
 def _table(table: Table, found: Results) -> dict[str, Any]:

@@ -170,18 +170,20 @@ def results(
     """What the runs of an experiment have measured, and their lines in the store."""
     recipe, known = experiment.recipe(size), store_of(folder, experiment, size).rows()
     rows: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
-    lines = []
+    lines, failed = [], set()
     for run in planned(experiment, size, seeds, changes):
         row = known.get(run.key)
         if row is None:
             continue
         lines.append(row)
+        if row["failed"]:
+            failed.add((recipe.arms.index(run.arm), run.seed))
         measured = {int(step): values for step, values in row["values"].items()}
         if measured and run.arm.steps != run.steps:  # the user has made it shorter: its last is the last
             placed = {step: measured.get(run.place(step)) for step in run.arm.steps}
             measured = {step: values for step, values in placed.items() if values is not None}
         rows.setdefault(recipe.arms.index(run.arm), {})[run.seed] = measured
-    return Results(rows, recipe.arms), lines
+    return Results(rows, recipe.arms, failed), lines
 
 
 class Runner:

@@ -7,17 +7,24 @@ from typing import TypedDict
 from trivet.records.items import Ends
 
 
+class PartRecord(TypedDict):
+    """See `trivet.papers.experiment.Part`; `values` are those of the seeds."""
+
+    name: str
+    mean: float
+    interval: Ends | None
+    values: list[float]
+
+
 class ClaimRecord(TypedDict):
-    """See `trivet.papers.experiment.Judged`; `values` are those of the seeds."""
+    """See `trivet.papers.experiment.Judged`: the part that decides is the first."""
 
     sentence: str
     says: str
     unit: str
     verdict: str
-    mean: float | None
-    interval: Ends | None
-    values: list[float]
     why: str
+    parts: list[PartRecord]
 
 
 class CellRecord(TypedDict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from trivet.files import write_whole
-from trivet.records.reproduction import CellRecord, ClaimRecord, ExperimentRecord, ReproductionRecord
+from trivet.records.reproduction import (
+    CellRecord,
+    ClaimRecord,
+    ExperimentRecord,
+    PartRecord,
+    ReproductionRecord,
+)
 from trivet.reports.page import MISSING, duration, write_page
 from trivet.wording import counted
 
@@ -48,14 +53,14 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
     every = [one for record in records for one in record["experiments"]]
     size = records[0]["size"]
     lines = [
-        "# What of the papers holds",
+        "# Which of the papers' claims hold",
         "",
         f"{_sentence(every)} {_SIZES[size]}",
         "",
         "A claim *holds* if the 95 % interval of its number over the seeds (Student's t) lies above 0, *does not hold* "
-        "if it lies below, and else we *cannot tell*. Where a claim is of all of several losses, batches or times, its "
-        "number is the least of them, which leans towards *does not hold* where they lie close. Each interval is of "
-        "one claim alone, and claims share runs.",
+        "if it lies below, and else we *cannot tell*. Where a claim is of all of several losses, batches or times, it "
+        "has a number for each: it holds if all lie above 0, and does not hold if one lies below, at a level corrected "
+        "for their count; the one that decides is shown. Each interval is of one claim alone, and claims share runs.",
         "",
         f"Written by `{command}` from the runs in `{runs}`; how to run them, and what they "
         "need: [reproduce.md](../reproduce.md).",
@@ -68,7 +73,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
             for number, claim in enumerate(one["claims"]):
                 name = f"**{one['key'].partition('-')[2]}** {one['title']}" if number == 0 else ""
                 verdict = f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else "")
-                cells = (name, claim["sentence"], verdict, f"{claim['says']}: {measured(claim)}", len(claim["values"]))
+                cells = (name, claim["sentence"], verdict, f"{claim['says']}: {measured(claim)}", seeds(claim))
                 lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     lines += ["", "## What was run", "", "| experiment | runs | processor time | dates | versions | hardware |"]
     lines.append("|---|---|---|---|---|---|")
@@ -101,7 +106,16 @@ def _counts(experiments: Sequence[ExperimentRecord]) -> list[tuple[str, int]]:
 def _shown(one: ExperimentRecord) -> dict[str, Any]:
     return {
         "record": one,
-        "claims": [{**claim, "tone": _TONES[claim["verdict"]], "measured": measured(claim)} for claim in one["claims"]],
+        "claims": [
+            {
+                **claim,
+                "tone": _TONES[claim["verdict"]],
+                "measured": measured(claim),
+                "others": [f"{part['name']}: {_number(part, claim['unit'])}" for part in claim["parts"][1:]],
+                "seeds": seeds(claim),
+            }
+            for claim in one["claims"]
+        ],
         "tables": [
             {
                 **table,
@@ -147,17 +161,26 @@ def _cell(cell: CellRecord, *, share: bool) -> str:
 
 
 def measured(claim: ClaimRecord) -> str:
-    """The number of a claim with its interval, in words."""
-    if claim["mean"] is None or not math.isfinite(claim["mean"]):
+    """The number of a claim with its interval, in words: that of the part that decides, by name."""
+    if not claim["parts"]:
         return MISSING
-    points = claim["unit"] == "points"
+    decides = claim["parts"][0]
+    name = f"lowest of {len(claim['parts'])}, {decides['name']}: " if decides["name"] else ""
+    return name + _number(decides, claim["unit"])
 
+
+def _number(part: PartRecord, unit: str) -> str:
     def told(value: float) -> str:
-        text = f"{100 * value:+.1f}" if points else f"{value:+.3g}"
+        text = f"{100 * value:+.1f}" if unit == "points" else f"{value:+.3g}"
         return text.replace("-", "−")
 
-    ends = claim["interval"]
-    return told(claim["mean"]) + ("" if ends is None else f" ({told(ends[0])} to {told(ends[1])})")
+    ends = part["interval"]
+    return told(part["mean"]) + ("" if ends is None else f" ({told(ends[0])} to {told(ends[1])})")
+
+
+def seeds(claim: ClaimRecord) -> int:
+    """How many seeds a claim rests on."""
+    return len(claim["parts"][0]["values"]) if claim["parts"] else 0
 
 
 def _span(dates: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from trivet.papers.experiment import Claim, Experiment, Recipe, Size
-from trivet.papers.le2018.experiments.common import DATA, OVER, RATES, SOURCES, Of, Source, cells, middle, recipe
+from trivet.papers.experiment import Claim, Experiment, Of, Recipe, Size
+from trivet.papers.le2018.experiments.common import DATA, OVER, RATES, SOURCES, Source, cells, middle, recipe
 from trivet.papers.le2018.noise_figures import clustering_figure
 
 

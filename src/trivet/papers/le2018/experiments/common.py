@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trivet.papers.experiment import Arm, Claim, Drawing, Factor, Recipe, Size, Table, merged
+from trivet.papers.experiment import Arm, Claim, Drawing, Factor, Of, Recipe, Size, Table, merged
 from trivet.papers.le2018.noise_figures import METHODS
 from trivet.papers.runs import SEED
 from trivet.papers.stand_ins import AT_THE_END, BANKING, CIFAR, CUB, OMNIGLOT
 
-Of = Callable[..., float]  # of a claim
 Cell = Mapping[str, Factor]
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -107,7 +106,8 @@ CHOSEN = (
     "mean over pairs that have one. Random: any negative that violates the margin (equation 28 as printed, so also "
     "those nearer than the positive). Fixed: the nearest beyond the positive (29). Marginal: random negatives, beta "
     "1.4 as it is. Each seed has noise of its own. NMI has as many clusters as classes and the geometric "
-    "mean of the entropies."
+    "mean of the entropies. Bounds of ours, fixed beforehand: four fifths of the topline are doing well, and "
+    "five points less of the ratio are still as robust."
 )
 
 

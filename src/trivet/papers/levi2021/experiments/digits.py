@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trivet.papers.experiment import Claim, Column, Drawing, Experiment, Factor, Recipe, Size, Table, arms, merged
+from trivet.papers.experiment import Claim, Column, Drawing, Experiment, Factor, Of, Recipe, Size, Table, arms, merged
 from trivet.papers.levi2021.experiments import common, pictures
-from trivet.papers.levi2021.experiments.common import EASY, USUAL, Of
+from trivet.papers.levi2021.experiments.common import EASY, USUAL
 
 STEPS = {"here": 1000, "paper": 3000}
 SETTINGS: dict[str, Any] = {
@@ -36,6 +36,10 @@ def _gain(measure: str) -> Callable[[Of], float]:
     return lambda of: of(measure, positives=EASY) - of(measure, positives=USUAL)
 
 
+def _both_gain(k: int) -> Callable[[Of], dict[str, float]]:
+    return lambda of: {name: _gain(split.format(k))(of) for name, split in (("0 to 5", SEEN), ("6 to 9", UNSEEN))}
+
+
 FAIR = (
     "It is the paper's experiment. Looked at before: three trials with another seed, judged by the recall of parity of "
     "training images alone, and by nothing that is claimed. With random negatives, batches of 120 and a rate of 0.0003 "
@@ -58,8 +62,8 @@ CLAIMS = (
         Claim(
             f"Among the {k} nearest, too, there is one of the digit more often with easy positives, for digits trained "
             "on and for others.",
-            lambda of, k=k: min(_gain(SEEN.format(k))(of), _gain(UNSEEN.format(k))(of)),  # type: ignore[misc]  # a lambda whose default mypy cannot infer
-            f"easy less random positives, recall@{k}, the lesser of the two",
+            _both_gain(k),
+            f"easy less random positives, recall@{k}",
         )
         for k in (5, 10)
     ),
@@ -95,7 +99,8 @@ def _recipe(size: Size) -> Recipe:
             ),
         ),
         chosen="The paper gives the network, the data and the loss. Chosen are the batch, the optimiser, the length, "
-        "the distance, which is squared, the margin, and semi-hard negatives for both kinds of positives.",
+        "the distance, which is squared, the margin, and semi-hard negatives for both kinds of positives. That a "
+        "parity collapses is our reading of a picture: easy positives keep three times the distance of its digits.",
         fair=FAIR if size == "here" else "",
     )
 

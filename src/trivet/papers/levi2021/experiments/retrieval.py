@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trivet.papers.experiment import Arm, Claim, Column, Experiment, Factor, Recipe, Table, arms, merged
+from trivet.papers.experiment import Arm, Claim, Column, Experiment, Factor, Of, Recipe, Table, arms, merged
 from trivet.papers.levi2021.experiments import common, omniglot
-from trivet.papers.levi2021.experiments.common import BEFORE, EASY, LOSSES, PROXIES, ROWS, USUAL, Of
+from trivet.papers.levi2021.experiments.common import BEFORE, EASY, LOSSES, PROXIES, ROWS, USUAL
 from trivet.papers.stand_ins import CLINC, CUB, OMNIGLOT
 
 Row = tuple[str, Mapping[str, Factor]]
@@ -130,11 +130,14 @@ def _table2(data: str, what: str, *more: Row) -> Table:
     return Table(what, _rows(data, *more), _columns(data), TABLE2_PRINTED.get(data, {}))
 
 
-def _margin_leads(data: str, of: Of) -> float:
+def _margin_leads(data: str, of: Of) -> dict[str, float]:
     others = [(loss, USUAL) for loss in (*LOSSES, PROXIES)] + [("triplet", EASY), ("MS", EASY)]
     measure = MEASURE[data].format("recall@1")
-    best = max(of(measure, data=data, loss=loss, positives=positives) for loss, positives in others)
-    return of(measure, data=data, loss="margin", positives=EASY) - best
+    margin = of(measure, data=data, loss="margin", positives=EASY)
+    return {
+        f"{loss}, {positives} positives": margin - of(measure, data=data, loss=loss, positives=positives)
+        for loss, positives in others
+    }
 
 
 def _claims(data: str, items: str) -> tuple[Claim, ...]:
@@ -149,10 +152,10 @@ def _claims(data: str, items: str) -> tuple[Claim, ...]:
             )
             for loss in LOSSES
         ),
-        common.least_gain(
+        common.all_gain(
             f"{data}: easy positives improve NMI+, with ten clusters for each class, with each of the three losses.",
             MEASURE[data].format("nmi+"),
-            "the least gain of the three losses, NMI+",
+            "easy less usual positives, NMI+",
             data=data,
         ),
         Claim(
@@ -164,7 +167,7 @@ def _claims(data: str, items: str) -> tuple[Claim, ...]:
         Claim(
             f"{data}: the margin loss with easy positives retrieves better than all six others.",
             lambda of: _margin_leads(data, of),
-            "margin with easy positives less the best of the others, recall@1",
+            "margin with easy positives less each other, recall@1",
         ),
     )
 
@@ -281,10 +284,10 @@ def _table5(*names: str) -> tuple[Table, ...]:
 
 def _certain(*names: str) -> tuple[Claim, ...]:
     return tuple(
-        common.least_gain(
+        common.all_gain(
             f"{data}: the gain by easy positives is beyond the scatter of seeds with each of the three losses.",
             RECALL[data],
-            "the least gain of the three losses, recall@1",
+            "easy less usual positives, recall@1",
             data=data,
         )
         for data in names

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trivet.papers.experiment import Arm, Values, merged
+from trivet.papers.experiment import Arm, Of, Values, merged
 from trivet.papers.stand_ins import CLINC, CUB, OMNIGLOT
 
 FIRST, SECOND, BEFORE = "first order", "second order", "none"
@@ -17,8 +17,8 @@ MINED: dict[str, dict[str, Any]] = {
     EPSHN: {"positives": "easy", "negatives": "semihard-hardest"},
 }
 S_AP, S_AN = "train/s_ap", "train/s_an"  # of the nearest of the whole training set
+SIMILARITIES = {"S_ap": S_AP, "S_an": S_AN}
 FALLEN = 0.9  # nearest positive and nearest negative both beyond it, on average: a set fallen to (1, 1)
-Of = Callable[..., float]
 
 
 @dataclass(frozen=True)
