@@ -116,3 +116,6 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
     rows = json.loads(capsys.readouterr().out)["experiments"]
     assert len({row["key"] for row in rows}) == len(rows) >= 18
     assert all(row["runs"]["here"] > 0 and row["runs"]["paper"] > 0 for row in rows)
+    assert run("list", "xu2024", "--json") == 0
+    few = json.loads(capsys.readouterr().out)["experiments"]
+    assert [row["key"] for row in few] == [f"xu2024-{letter}" for letter in "ABCDE"]

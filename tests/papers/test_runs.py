@@ -28,6 +28,11 @@ BASE: dict[str, Any] = {
 RECALL = "unseen/digit/recall@1"
 
 
+def line(key: str) -> dict[str, Any]:
+    """That of a run of which nothing was measured."""
+    return {"key": key, "values": {}, "failed": "", "seconds": 0, "date": "2020-01-01", "versions": {}}
+
+
 def experiment(*made: Arm, seeds: int = 1) -> Experiment:
     recipe = Recipe("digits", "a linear map", made, seeds, (), ())
     return Experiment("levi2021-table0", "A small one", "Nothing.", recipe, recipe)
@@ -100,7 +105,7 @@ def test_what_another_worker_does_is_waited_for(tmp_path: Path, monkeypatch: pyt
         worker.start()
         worker.join(0.5)
         assert worker.is_alive()
-        store_of(tmp_path, one, "here").add({"key": run.key, "values": {}})
+        store_of(tmp_path, one, "here").add(line(run.key))
         worker.join(20)
         assert not worker.is_alive()
 
@@ -152,12 +157,27 @@ def test_weights_are_where_the_user_says(tmp_path: Path) -> None:
 
 def test_a_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
     store = Store(tmp_path / "levi2021-here.jsonl")
-    store.add({"key": "a", "values": {}})
+    store.add(line("a"))
     with store.file.open("a") as file:
         file.write('{"key": "b", "val')
     assert list(store.rows()) == ["a"]
-    store.add({"key": "c", "values": {}})
+    store.add(line("c"))
     assert list(store.rows()) == ["a", "c"]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"key": "b"}', '{"key": "b", "values": []}', "1"])
+def test_a_line_of_something_else_is_named(text: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "levi2021-here.jsonl")
+    store.add(line("a"))
+    with store.file.open("a") as file:
+        file.write(f"{text}\n")
+    with pytest.raises(ValueError, match=r"levi2021-here.jsonl must be a run .* line 2 is none"):
+        store.rows()
+
+
+def test_changes_that_no_run_can_have_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"training\.steps"):
+        planned(two(), "here", None, ["training.steps=abc"])
 
 
 def test_the_time_is_told_from_a_few_steps(tmp_path: Path) -> None:
@@ -199,6 +219,38 @@ def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: py
     (clean, noisy, few), (again, other, _) = trained[:3], trained[3:]
     assert few[1] < clean[1] == noisy[1]
     assert noisy[2] != other[2] != clean[2] == again[2]
+
+
+def test_runs_of_the_same_data_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[str, dict[str, Any]] = {"whole": {}, "part": {"data": {"folds": 3}}}
+    made = arms(BASE, positives={"usual": {}, "easy": {"loss": {"positives": "easy"}}}, data=sizes)
+    one, read, honest = experiment(*made, seeds=2), list[int](), load_splits
+
+    def counted(config: Any, *rest: Any) -> Any:
+        read.append(config.data.folds)
+        return honest(config, *rest)
+
+    monkeypatch.setattr("trivet.papers.runs.load_splits", counted)
+    told = runner(tmp_path)
+    assert told.seconds(planned(one, "here", None)) > 0
+    assert len(read) == 2
+    told.run_all([one], "here", None, ())
+    assert len(read) == 2 + 4
+    assert [row["seed"] for row in store_of(tmp_path, one, "here").rows().values()] == [0] * 4 + [1] * 4
+
+
+def test_a_run_whose_weights_cannot_be_measured_is_kept_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(subject: Subject) -> dict[str, Any]:
+        raise NotFiniteError("row 3 holds NaN")
+
+    monkeypatch.setitem(MEASURES, "recall", lost)
+    one = experiment(*arms(BASE))
+    runner(tmp_path).run_all([one], "here", None, ())
+    found, (kept,) = results(one, "here", tmp_path)
+    assert kept["failed"] == "row 3 holds NaN"
+    assert found.ended_early(0)
 
 
 def test_a_longer_run_measures_at_its_own_end(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="KEY...",
-            help="list; a paper, such as levi2021; an experiment, such as levi2021-table3; or all.",
+            help="A paper, such as levi2021; an experiment, such as levi2021-table3; or all. With list before it, or "
+            "alone: what there is.",
             show_default=False,
         ),
     ],
@@ -66,9 +67,9 @@ def reproduce(
         from trivet.papers.runs import Runner, store_of
     if as_is:
         refuse(context, "--as-is runs nothing", "data_root", "models")
-    if keys == ["list"]:
+    if keys[0] == "list":
         refuse(context, "list runs nothing", "size", "seeds", "data_root", "models", "set", "output", "pages", "as_is")
-        _list(experiments("all"), json=json)
+        _list(experiments(*(keys[1:] or ["all"])), json=json)
         return 0
     wanted, changes = experiments(*keys), set or ()
     variable = os.environ.get("TRIVET_MODELS")
@@ -92,7 +93,11 @@ def reproduce(
     if not as_is:
         runner = Runner(output, data_root=data_root, models=models, say=told)
         _announce(wanted, size, seeds, changes, output, runner, told)
-        runner.run_all(wanted, size, seeds, changes)
+        try:
+            runner.run_all(wanted, size, seeds, changes)
+        except KeyboardInterrupt:
+            told(f"what has been run is in {output}; the same command goes on from there")
+            raise
     with shown("writing the pages"):
         records = write_pages(papers, size, output, place, seeds=seeds, changes=changes, command=command_line())
     if json:

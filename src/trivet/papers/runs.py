@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,9 +39,16 @@ from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 MODELS = "{models}"  # in settings: the folder of pretrained weights
 SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise
 WORK = ".runs"  # in the folder of the results: runs that are under way
-KEPT = 2  # data sets in memory
 PROBE, WARM_UP = 5, 2  # steps by which a run's time is told, after so many
 POLL = 1.0  # seconds between looks at what other workers do
+LINE: dict[str, Any] = {
+    "key": str,
+    "values": dict,
+    "failed": str,
+    "seconds": (int, float),
+    "date": str,
+    "versions": dict,
+}
 
 Say = Callable[[str], None]
 
@@ -122,15 +130,24 @@ class Store:
         self.file = file
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Key -> what the run has measured."""
+        """Key -> what the run has measured.
+
+        Raises:
+            ValueError: if a line is whole and no run's.
+        """
         if not self.file.is_file():
             return {}
         found = {}
-        for line in self.file.read_text(encoding="utf-8").splitlines():
+        for number, line in enumerate(self.file.read_text(encoding="utf-8").splitlines(), start=1):
             try:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue
+            if not isinstance(row, dict) or not all(isinstance(row.get(name), kind) for name, kind in LINE.items()):
+                raise ValueError(
+                    f"each line of {self.file} must be a run of trivet reproduce: line {number} is none; remove it, or "
+                    "choose another folder with --output."
+                )
             found[row["key"]] = row
         return found
 
@@ -154,12 +171,18 @@ def store_of(folder: Path, experiment: Experiment, size: Size) -> Store:
 
 
 def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequence[str] = ()) -> list[Run]:
-    """The runs of an experiment, all of the first seed first."""
+    """The runs of an experiment, all of the first seed first.
+
+    Raises:
+        ValueError: if the changes set the seed, or what they set cannot be.
+    """
     if any(change.partition("=")[0].strip() == "seed" for change in changes):
         raise ValueError(
             "the seeds of an experiment are 0, 1, ...: leave out --set seed, and use --seeds for their number."
         )
     recipe = experiment.recipe(size)
+    if changes:
+        Run(recipe.arms[0], 0, tuple(changes)).config(Path())  # refuses what no run can have
     count = recipe.seeds if seeds is None else seeds
     return [Run(arm, seed, tuple(changes)) for seed in range(count) for arm in recipe.arms]
 
@@ -198,22 +221,30 @@ class Runner:
 
     def __init__(self, folder: Path, *, data_root: Path | None, models: Path | None, say: Say) -> None:
         self._folder, self._root, self._models, self._say = folder, data_root, models, say
-        self._known: dict[str, Splits] = {}
+        self._known: tuple[str, Splits] | None = None
 
     def seconds(self, runs: Sequence[Run]) -> float:
         """About how long runs will train, from a few steps of one of each kind of data, network and batch."""
         kinds: dict[str, float] = {}
         total = 0.0
-        for run in runs:
-            if run.steps[-1] == 0:
-                continue
+        for run in self._by_data([run for run in runs if run.steps[-1] > 0]):
             config = run.config(self._models)
             kind = json.dumps([run.settings.get(part) for part in ("data", "model", "batch")], sort_keys=True)
             if kind not in kinds:
                 with shown(f"timing {PROBE} steps"):
                     kinds[kind] = self._step(config)
-            total += kinds[kind] * Parts(config, self._splits(config)).config.training.num_steps
+            training = config.training
+            if training.epochs is not None:
+                training = Parts(config, self._splits(config)).config.training
+            total += kinds[kind] * training.num_steps
         return total
+
+    def _by_data(self, runs: Sequence[Run]) -> list[Run]:
+        """Those of the same data one after another, so that these are read once; else in their order."""
+        groups: dict[str, list[Run]] = {}
+        for run in runs:
+            groups.setdefault(_read(run.config(self._models)), []).append(run)
+        return [run for group in groups.values() for run in group]
 
     def _step(self, config: RunConfig) -> float:
         short = config.model_copy(
@@ -231,22 +262,22 @@ class Runner:
         Raises:
             ValueError: if data or weights are missing, or the settings cannot be used.
         """
-        todo = [(one, run) for one in experiments for run in planned(one, size, seeds, changes)]
-        todo.sort(key=lambda pair: pair[1].seed)  # of one seed in the order given
-        seen: set[str] = set()
-        todo = [pair for pair in todo if not (pair[1].key in seen or seen.add(pair[1].key))]  # type: ignore[func-returns-value]
+        missing: dict[str, tuple[Experiment, Run]] = {}
+        for one in experiments:
+            done = store_of(self._folder, one, size).rows()
+            runs = [run for run in planned(one, size, seeds, changes) if run.key not in done]
+            missing |= {run.key: (one, run) for run in runs if run.key not in missing}
+        todo = sorted(self._by_data([run for _, run in missing.values()]), key=lambda run: run.seed)
         while todo:
-            done, left = 0, []
-            for experiment, run in todo:
-                if run.key in store_of(self._folder, experiment, size).rows():
-                    continue
-                if self._claim(experiment, run, size):
-                    done += 1
-                else:
-                    left.append((experiment, run))
-            todo = left
-            if todo and not done:
+            left = []
+            for run in todo:
+                experiment, _ = missing[run.key]
+                done = store_of(self._folder, experiment, size).rows()
+                if run.key not in done and not self._claim(experiment, run, size):
+                    left.append(run)
+            if len(left) == len(todo):
                 time.sleep(POLL)
+            todo = left
 
     def _claim(self, experiment: Experiment, run: Run, size: Size) -> bool:
         """Run it, unless another worker does; whether it is done."""
@@ -349,15 +380,22 @@ class Runner:
         noise = config.data.noise if config.data.decisions is None else None  # decisions are for labels with noise
         if noise is not None:
             config = config.model_copy(update={"data": config.data.model_copy(update={"noise": None})})
-        read = [config.data.model_dump(mode="json")]
-        read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
-        key = json.dumps(read, sort_keys=True)
-        if key not in self._known:
-            while len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
+        key = _read(config)
+        if self._known is None or self._known[0] != key:
+            self._known = None  # two at once may be too large
             with shown("reading the data"):
-                self._known[key] = load_splits(config, self._root, reporter("reading images"))
-        return self._known[key] if noise is None else add_noise(self._known[key], noise)
+                self._known = key, load_splits(config, self._root, reporter("reading images"))
+        return self._known[1] if noise is None else add_noise(self._known[1], noise)
+
+
+def _read(config: RunConfig) -> str:
+    """What is read for a run: the same text, the same data but for their label noise."""
+    data = config.data.model_dump(mode="json")
+    if data.get("decisions") is None:
+        data["noise"] = None
+    read = [data]
+    read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
+    return json.dumps(read, sort_keys=True)
 
 
 @contextmanager
@@ -367,6 +405,8 @@ def _quiet() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
     finally:
         log.setLevel(level)

@@ -94,6 +94,16 @@ def test_collapse_is_to_keep_less_than_five_percent(share: float, down: bool) ->
     assert (collapses, survives) == (("holds", "does not hold") if down else ("does not hold", "holds"))
 
 
+@pytest.mark.parametrize("d", [4, 1024])
+def test_collapse_at_one_end_is_not_collapse_at_both(d: int) -> None:
+    def kept(arm: Arm) -> float:
+        return 0.2 if arm.factors["d"] == d else 0.01
+
+    verdicts = made_up(KNOWN["D"], "here", kept, loss=5)
+    told = {value for sentence, value in verdicts.items() if "it collapses at 4 and at 1,024" in sentence}
+    assert told == {"does not hold"}
+
+
 def test_the_bound_is_broken_by_one_run_alone() -> None:
     def one_falls(arm: Arm) -> float:
         return 0.5 if (arm.factors["P"], arm.factors["K"]) == (4, 4) else 0.9

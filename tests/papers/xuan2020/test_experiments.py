@@ -150,6 +150,17 @@ def test_claims_on_the_course(size: Size) -> None:
     assert set(verdicts("fig6", size, partial(course, falls=False)).values()) == {"does not hold"}
 
 
+@pytest.mark.parametrize(("highest", "end", "verdict"), [(0.3, 0.1, "holds"), (0.3, 0.2, "does not hold"),
+                                                          (-0.1, -0.3, "does not hold")])  # fmt: skip
+def test_recovery_is_to_rise_and_to_come_half_way_back(highest: float, end: float, verdict: Verdict) -> None:
+    def values(arm: Arm, step: int) -> dict[str, Any]:
+        rise = 0.0 if step == 0 else end if step == LAST[str(arm.factors["set"])] else highest
+        return {"train/s_ap": 0.6 + rise, "train/s_an": 0.6 + rise}
+
+    told = verdicts("fig6", "here", values)
+    assert {value for sentence, value in told.items() if "recovers" in sentence} == {verdict}
+
+
 MOST = {  # the direction of most triplets; of the second order late, of several
     (FIRST, True): ("top-right",),
     (SECOND, True): ("bottom-right",),
