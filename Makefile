@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install demo test format docs clean
+.PHONY: help install demo test nightly format docs clean
 
 help:
 	@echo "make demo    install, then show a class collapse and its remedy on real images"
 	@echo "make test    install, then check style, types and behaviour"
+	@echo "make nightly run the tests that take long"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make docs    rewrite the pages that are made from the code"
 	@echo "make clean   remove .venv and caches"
@@ -30,6 +31,10 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+# What takes long and seldom breaks: every arm of the published protocols, on miniatures.
+nightly: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m nightly --timeout=1800 tests
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

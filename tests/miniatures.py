@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -98,12 +99,12 @@ def cars196_devkit(root: Path, *, labelled: bool = True) -> Path:
     return root
 
 
-def sop(root: Path) -> Path:
+def sop(root: Path, photos: int = 2) -> Path:
     number = 0
     for part, first in (("train", 1), ("test", 4)):
         rows = []
         for product in range(first, first + 3):
-            for photo in range(2):
+            for photo in range(photos):
                 number += 1
                 path = f"{('chair', 'mug')[product % 2]}_final/{product}_{photo}.JPG"
                 picture(root / path, number)
@@ -128,9 +129,11 @@ def in_shop(root: Path) -> Path:
     return root
 
 
-def market1501(root: Path) -> Path:
+def market1501(root: Path, people: int = 0) -> Path:
+    """Two people to train on, and so many more with four images each."""
+    more = [f"{person:04d}_c{camera}s1_5_0" for person in range(10, 10 + people) for camera in range(1, 5)]
     for folder, names in {
-        "bounding_box_train": ["0002_c1s1_000451_03", "0002_c2s1_000451_03", "0007_c1s1_1_1", "0007_c3s1_1_1"],
+        "bounding_box_train": ["0002_c1s1_000451_03", "0002_c2s1_000451_03", "0007_c1s1_1_1", "0007_c3s1_1_1", *more],
         "query": ["0001_c1s1_001051_00", "0003_c2s1_2_0"],
         "bounding_box_test": ["0001_c1s1_3_0", "0001_c4s1_3_0", "0003_c5s1_3_0", "-1_c1s1_4_0", "0000_c1s1_5_0"],
     }.items():
@@ -161,14 +164,14 @@ def cuhk03(root: Path) -> Path:
     return root
 
 
-def flowers102(root: Path) -> Path:
-    """Three images of each of four kinds, not in their order: one to train on, one to test, one to validate."""
-    labels = np.array([[2, 11, 1, 3] * 3], np.uint8)
-    for number in range(1, 13):
+def flowers102(root: Path, each: int = 3) -> Path:
+    """Images of each of four kinds, not in their order: most to train on, two to test and two to validate."""
+    labels = np.array([[2, 11, 1, 3] * each], np.uint8)
+    for number in range(1, 4 * each + 1):
         picture(root / "jpg" / f"image_{number:05d}.jpg", number)
     savemat(root / "imagelabels.mat", {"labels": labels})
-    every = np.arange(1, 13, dtype=np.uint16)[None]
-    savemat(root / "setid.mat", {"trnid": every[:, :8], "valid": every[:, 8:10], "tstid": every[:, 10:]})
+    every = np.arange(1, 4 * each + 1, dtype=np.uint16)[None]
+    savemat(root / "setid.mat", {"trnid": every[:, :-4], "valid": every[:, -4:-2], "tstid": every[:, -2:]})
     return root
 
 
@@ -210,6 +213,19 @@ def cifar10(root: Path, counts: tuple[int, int] = (6, 4)) -> np.ndarray:
         (root / "cifar-10-batches-bin").mkdir(parents=True, exist_ok=True)
         (root / "cifar-10-batches-bin" / name).write_bytes(rows.tobytes())
     return np.concatenate(labels[:-1])
+
+
+def omniglot(root: Path) -> None:
+    """Two alphabets of two characters of three drawings in each part."""
+    root.mkdir()
+    noise = np.random.default_rng(0)
+    for part in ("images_background", "images_evaluation"):
+        with zipfile.ZipFile(root / f"{part}.zip", "w") as archive:
+            for number in range(12):
+                file = io.BytesIO()
+                Image.fromarray(noise.random((105, 105)) < 0.5).convert("1").save(file, "PNG")
+                place = f"{part}/{part[7:10]}{number // 6}/character0{number // 3 % 2}/{number}.png"
+                archive.writestr(place, file.getvalue())
 
 
 def cifar100(root: Path) -> None:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import io
 import math
 import random
 import statistics
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from tests.data.test_mnist import write as write_mnist
-from tests.miniatures import cars196, cub
+from tests.miniatures import cars196, cub, omniglot
 
 from trivet.papers.experiment import Arm, Drawing, Experiment, Results, Size, Table, Verdict, judge
 from trivet.papers.figure import style
@@ -223,19 +220,6 @@ def test_what_is_shown_can_be_shown(size: Size) -> None:
 
 
 # The published layouts in miniature
-
-
-def omniglot(root: Path) -> None:
-    """Two alphabets of two characters of three drawings in each part."""
-    root.mkdir()
-    noise = np.random.default_rng(0)
-    for part in ("images_background", "images_evaluation"):
-        with zipfile.ZipFile(root / f"{part}.zip", "w") as archive:
-            for number in range(12):
-                file = io.BytesIO()
-                Image.fromarray(noise.random((105, 105)) < 0.5).convert("1").save(file, "PNG")
-                place = f"{part}/{part[7:10]}{number // 6}/character0{number // 3 % 2}/{number}.png"
-                archive.writestr(place, file.getvalue())
 
 
 @pytest.fixture(scope="module")
