@@ -21,6 +21,7 @@ from trivet.wording import counted
 
 VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable", "not run")
 _TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm", "not run": "calm"}
+_OF_SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
 _SIZES = {
     "here": "Stand-ins: other data and smaller networks than the papers'. The numbers are not comparable with the "
     "printed ones; the verdicts are on what the papers claim of them.",
@@ -94,13 +95,17 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
 
 def _sentence(every: Sequence[ExperimentRecord]) -> str:
     claims = [claim for one in every for claim in one["claims"]]
-    told = ", ".join(f"{count} {verdict}" for verdict, count in _counts(every))
-    return f"{counted(len(claims), 'claim')} of {counted(len(every), 'experiment')}: {told}."
+    return f"{counted(len(claims), 'claim')} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}."
 
 
-def _counts(experiments: Sequence[ExperimentRecord]) -> list[tuple[str, int]]:
+def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
+    """How many claims have each verdict, in words."""
     found = Counter(claim["verdict"] for one in experiments for claim in one["claims"])
-    return [(verdict, found[verdict]) for verdict in VERDICTS if found[verdict]]
+    return [
+        f"{found[verdict]} {_OF_SEVERAL.get(verdict, verdict) if found[verdict] > 1 else verdict}"
+        for verdict in VERDICTS
+        if found[verdict]
+    ]
 
 
 def _shown(one: ExperimentRecord) -> dict[str, Any]:

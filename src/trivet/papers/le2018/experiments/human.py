@@ -71,9 +71,9 @@ def made(size: Size) -> Recipe:
     for method, name in METHODS.items():
         rows.append((f"{name}, clean", cell(source, method)))
         for kind, p in HUMAN.items():
-            rows.append((f"{name}, {kind}, {p:.0%} wrong", human_cell(source, method, kind)))
-            rows.append((f"{name}, {1 - p:.0%} of the items, clean", cell(source, method, "topline", p)))
-        rows.append((f"{name}, drawn, {HUMAN['worse']:.0%} wrong", human_cell(source, method, UNIFORM)))
+            rows.append((f"{name}, {kind}, {100 * p:.0f} % wrong", human_cell(source, method, kind)))
+            rows.append((f"{name}, {100 * (1 - p):.0f} % of the items, clean", cell(source, method, "topline", p)))
+        rows.append((f"{name}, drawn, {100 * HUMAN['worse']:.0f} % wrong", human_cell(source, method, UNIFORM)))
     columns = (Column("recall@1", source.recall), Column("NMI", source.nmi))
     shows = (
         human_figure(source.name, source.recall, HUMAN, untrained(source)),

@@ -41,7 +41,9 @@ def _mean_gain(data: str, loss: str, of: Of) -> float:
 
 def _ahead(data: str, loss: str, of: Of) -> dict[str, float]:
     easy = of(RECALL[data], data=data, loss=loss, trim=EASY)
-    return {f"{share:.0%} left out": easy - of(RECALL[data], data=data, loss=loss, trim=share) for share in SHARES}
+    return {
+        f"{100 * share:.0f} % left out": easy - of(RECALL[data], data=data, loss=loss, trim=share) for share in SHARES
+    }
 
 
 def _claims(*names: str) -> tuple[Claim, ...]:

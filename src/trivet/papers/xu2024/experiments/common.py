@@ -163,7 +163,10 @@ def grows_with_dimension(cells: Sequence[Cell], where: str = "") -> Claim:
 
 
 def bound_holds(cells: Sequence[Cell], where: str) -> Claim:
-    """The claim that no diameter falls below the bound (17), whose factor is 2."""
+    """The claim that no diameter falls below the bound (17), whose factor is 2.
+
+    It is of each run, not of their means: one that falls below breaks it, so the number of a seed is the least.
+    """
 
     def slack(of: Of, one: Cell) -> float:
         before = of("diameter", at=0, **one)
@@ -172,8 +175,8 @@ def bound_holds(cells: Sequence[Cell], where: str) -> Claim:
 
     return Claim(
         f"The diameter stays above that before training less twice the loss of the first batch, {where}.",
-        lambda of: {named(one): slack(of, one) for one in cells},
-        "diameter less bound, over the diameter before",
+        lambda of: float(np.min([slack(of, one) for one in cells])),
+        "the least, over all of these runs, of diameter less bound, over the diameter before",
         unit="",
     )
 

@@ -90,7 +90,7 @@ def claims(one: Set) -> tuple[Claim, ...]:
         Claim(
             f"On {one.name} hardly a triplet moves to the top left, in either phase, with either order.",
             hardly,
-            f"{HARDLY:.0%} less the share to the top left",
+            f"{100 * HARDLY:.0f} % less the share to the top left",
         ),
         Claim(
             f"On {one.name} first order at the start moves most hard triplets to the top right.",
@@ -115,7 +115,7 @@ def claims(one: Set) -> tuple[Claim, ...]:
         Claim(
             f"On {one.name} second order late moves triplets to the bottom right, the bottom left and the top right.",
             mixed,
-            f"each share less {SEVERAL:.0%}, mean of HPHN and EPEN",
+            f"each share less {100 * SEVERAL:.0f} %, mean of HPHN and EPEN",
         ),
     )
 
