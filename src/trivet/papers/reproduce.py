@@ -34,12 +34,16 @@ def record_of(
     paper: str, size: Size, folder: Path, *, seeds: int | None = None, changes: Sequence[str] = (), command: str = ""
 ) -> ReproductionRecord:
     """What the runs in a folder say of all experiments of a paper, with their pictures."""
+    found = [(one, *results(one, size, folder, seeds, changes)) for one in experiments(paper)]
+    lines = {line["key"]: line for _, _, some in found for line in some}  # runs that experiments share are one
     made = {
         "paper": paper,
         "title": TITLES[paper],
         "size": size,
         "changes": list(changes),
-        "experiments": [_experiment(one, size, folder, seeds, changes) for one in experiments(paper)],
+        "experiments": [_experiment(*one, size, seeds, changes) for one in found],
+        "runs": len(lines),
+        "seconds": sum(map(_seconds, lines.values())),
         "command": command,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "trivet": metadata.version("trivet"),
@@ -101,9 +105,15 @@ def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
     return {**record, "experiments": shown}
 
 
-def _experiment(one: Experiment, size: Size, folder: Path, seeds: int | None, changes: Sequence[str]) -> dict[str, Any]:
+def _experiment(
+    one: Experiment,
+    found: Results,
+    lines: Sequence[dict[str, Any]],
+    size: Size,
+    seeds: int | None,
+    changes: Sequence[str],
+) -> dict[str, Any]:
     recipe = one.recipe(size)
-    found, lines = results(one, size, folder, seeds, changes)
     figures = []
     for part in recipe.shows if lines else ():
         if isinstance(part, Table):
@@ -126,7 +136,7 @@ def _experiment(one: Experiment, size: Size, folder: Path, seeds: int | None, ch
         "planned": len(planned(one, size, seeds, changes)),
         "runs": len(lines),
         "failed": sum(bool(line["failed"]) for line in lines),
-        "seconds": sum(line.get("cpu_seconds", line["seconds"]) for line in lines),
+        "seconds": sum(map(_seconds, lines)),
         "dates": sorted({line["date"] for line in lines}),
         "versions": sorted(
             {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}
@@ -136,6 +146,11 @@ def _experiment(one: Experiment, size: Size, folder: Path, seeds: int | None, ch
         "tables": [_table(part, found) for part in recipe.shows if isinstance(part, Table)],
         "figures": figures,
     }
+
+
+def _seconds(line: dict[str, Any]) -> float:
+    """Of a processor; those that went by for a run that did not note them."""
+    return float(line.get("cpu_seconds", line["seconds"]))
 
 
 def _hardware(told: dict[str, Any]) -> str:

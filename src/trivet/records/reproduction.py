@@ -89,13 +89,18 @@ class ExperimentRecord(TypedDict):
 
 
 class ReproductionRecord(TypedDict):
-    """What the page of a paper shows. `changes` are the settings that the user has changed in all runs."""
+    """What the page of a paper shows. `changes` are the settings that the user has changed in all runs.
+
+    `runs` and `seconds`, those of a processor, count a run that experiments share once.
+    """
 
     paper: str
     title: str
     size: str
     changes: list[str]
     experiments: list[ExperimentRecord]
+    runs: int
+    seconds: float
     command: str
     created: str
     trivet: str

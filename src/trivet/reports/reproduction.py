@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -89,7 +90,9 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
             "; ".join(one["hardware"]),
         )
         lines.append("| " + " | ".join(facts) + " |")
-    lines += ["", "Runs that two experiments share are counted in both."]
+    total = counted(sum(record["runs"] for record in records), "run")
+    spent = duration(math.fsum(record["seconds"] for record in records))
+    lines += ["", f"Runs that two experiments share are counted in both. In all: {total}, {spent} of a processor."]
     write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
