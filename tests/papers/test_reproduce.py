@@ -72,6 +72,8 @@ def test_runs_then_pages(one: Experiment, tmp_path: Path, capsys: pytest.Capture
     assert "no cars \\| here" in front
     assert "| levi2021-table0 | 6 of 6 |" in front
     assert "In all: 6 runs, " in front
+    assert "| paper | holds | does not hold | cannot tell | not comparable | not run |" in front
+    assert "](#levi2021) | 1 | 1 | 0 | 1 | 0 |" in front
     page = (tmp_path / "pages" / "levi2021-here.html").read_text()
     assert "Recall &lt;b&gt;of&lt;/b&gt; seeds" in page
     assert '<i class="beside">65.8</i>' in page

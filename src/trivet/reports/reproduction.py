@@ -59,6 +59,10 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         "",
         f"{_sentence(every)} {_SIZES[size]}",
         "",
+        f"| paper | {' | '.join(VERDICTS)} |",
+        "|---" * (1 + len(VERDICTS)) + "|",
+        *(_row(record) for record in records),
+        "",
         "A claim *holds* if the 95 % interval of its number over the seeds (Student's t) lies above 0, *does not hold* "
         "if it lies below, and else we *cannot tell*. Where a claim is of all of several losses, batches or times, it "
         "has a number for each: it holds if all lie above 0, and does not hold if one lies below, at a level corrected "
@@ -68,7 +72,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         "need: [reproduce.md](../reproduce.md).",
     ]
     for record in records:
-        lines += ["", f"## {record['title']}", ""]
+        lines += ["", f'<a id="{record["paper"]}"></a>', "", f"## {record['title']}", ""]
         lines += [f"Tables, figures and protocols: [{record['paper']}-{size}.html]({record['paper']}-{size}.html)", ""]
         lines += ["| experiment | claim | verdict | measured | seeds |", "|---|---|---|---|---|"]
         for one in record["experiments"]:
@@ -96,14 +100,25 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
     write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
+def _row(record: ReproductionRecord) -> str:
+    """How many claims of a paper have each verdict."""
+    found = _found(record["experiments"])
+    link = f"[{record['title'].partition(':')[0]}](#{record['paper']})"
+    return f"| {link} | " + " | ".join(str(found[verdict]) for verdict in VERDICTS) + " |"
+
+
 def _sentence(every: Sequence[ExperimentRecord]) -> str:
     claims = [claim for one in every for claim in one["claims"]]
     return f"{counted(len(claims), 'claim')} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}."
 
 
+def _found(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
+    return Counter(claim["verdict"] for one in experiments for claim in one["claims"])
+
+
 def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
     """How many claims have each verdict, in words."""
-    found = Counter(claim["verdict"] for one in experiments for claim in one["claims"])
+    found = _found(experiments)
     return [
         f"{found[verdict]} {_OF_SEVERAL.get(verdict, verdict) if found[verdict] > 1 else verdict}"
         for verdict in VERDICTS
