@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from trivet.evaluation.inputs import Points, distances_of_pairs, spans, twins
 from trivet.geometry.arrays import Booleans, Integers
+from trivet.geometry.threads import share
 from trivet.lazy import lazy
 
 T = TypeVar("T")
@@ -103,24 +103,15 @@ class Search:
     def stand_all(
         self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T], take: Callable[[Tensor, T], None]
     ) -> None:
-        """Call `take` with each block and what `work` makes of its standing, in order.
-
-        The blocks are shared among torch's threads. Each thread does its products alone, on a tile that stays in its
-        cache: faster than all threads on one tile. Meanwhile settings of the whole process are changed, so this is no
-        generator: they are as before whenever it has returned or raised.
-        """
-        threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
+        """Call `take` with each block and what `work` makes of its standing, in order; see `share`."""
+        onednn = torch.backends.mkldnn.enabled
         self.prepared.rows(0, 0)
         # It takes float32 products in bfloat16 where torch.set_float32_matmul_precision is "medium".
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # typed as its descriptor
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                for block, result in zip(blocks, pool.map(lambda block: work(self.stand(block)), blocks), strict=True):
-                    take(block, result)
-            finally:
-                pool.shutdown(cancel_futures=True)
-                torch.set_num_threads(threads)  # the number is that of the process too, for threads to come
-                torch.backends.mkldnn.enabled = onednn
+        try:
+            share(blocks, lambda block: work(self.stand(block)), take)
+        finally:
+            torch.backends.mkldnn.enabled = onednn
 
     def blocks(self) -> list[Tensor]:
         """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
