@@ -757,7 +757,7 @@ def _large_tables(found: Row) -> list[str]:
     seconds = sorted(found["seconds"])
     return [
         f"{seconds[1]:.1f} s (rounds of {seconds[0]:.1f} to {seconds[2]:.1f} s), {found['peak_mib']:.0f} MiB in all, "
-        f"on {found['cores']} cores; goals 60 s and 2 GiB.",
+        f"on {found['cores']} cores; goals 20 s and 2 GiB.",
     ]
 
 

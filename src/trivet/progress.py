@@ -17,7 +17,7 @@ from typing import TextIO, TypeVar
 
 from trivet.terminal import printable
 
-SILENT = 3.0  # seconds: what takes less says nothing
+SILENT = 1.3  # seconds: what takes less says nothing; two works in a row say something within three seconds
 REWRITTEN, LOGGED = 0.2, 10.0  # seconds between two looks of the line of a terminal, and between two lines of a log
 BEAT = 1.0  # seconds after which time goes on in the line though the work says nothing
 
@@ -57,7 +57,7 @@ class Work:
 
 
 class Shown:
-    """One line in a terminal, rewritten; elsewhere a line every ten seconds. Nothing in the first three seconds.
+    """One line in a terminal, rewritten; elsewhere a line every ten seconds. Nothing in the first 1.3 seconds.
 
     Args:
         stream: standard error.
@@ -164,7 +164,7 @@ _shown: ContextVar[Shown | None] = ContextVar("shown", default=None)
 
 @contextmanager
 def shown(title: str, *, show: bool = True) -> Iterator[None]:
-    """Show on standard error what is reported inside, once it has taken three seconds.
+    """Show on standard error what is reported inside, once it has taken 1.3 seconds.
 
     Args:
         title: what is done, shown while no part of it is counted.
@@ -177,8 +177,10 @@ def shown(title: str, *, show: bool = True) -> Iterator[None]:
     line, over = Shown(sys.stderr), threading.Event()
 
     def beat() -> None:
-        while not over.wait(BEAT):
+        pause = SILENT
+        while not over.wait(pause):
             line.look()
+            pause = BEAT
 
     heart = threading.Thread(target=beat, name="progress", daemon=True)
     token = _shown.set(line)

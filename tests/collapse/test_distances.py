@@ -8,6 +8,7 @@ import statistics
 
 import numpy as np
 import pytest
+import torch
 
 from trivet.collapse import distances as module
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
@@ -28,6 +29,7 @@ def close(found: Extent, expected: Extent, tolerance: float) -> None:
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=tolerance), name
 
 
+Pass = module._Pass
 RANDOM = np.random.default_rng(0)
 SETS = {
     "normal": RANDOM.standard_normal((301, 5)),
@@ -69,12 +71,35 @@ def test_a_median_far_below_the_rest_keeps_its_digits_in_float32(monkeypatch: py
     close(extent(points), by_definition(points), 1e-4)
 
 
-@pytest.mark.parametrize("guess", [[], [1e-3], [50.0, 60.0], [3.0, 3.1]])
-def test_a_guess_that_misses_the_median_does_not_matter(guess: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("guess", [(-1.0, 99.0), (-1e-3, 1e-3), (50.0, 60.0), (0.9, 1.0), (1.0, 1.1)])
+def test_a_guess_that_misses_the_median_does_not_matter(
+    guess: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "HELD", 1)
     monkeypatch.setattr(module, "_guess", lambda points: guess)
     for name in ("normal", "two points", "grid"):
         close(extent(SETS[name]), by_definition(SETS[name]), 1e-4)
+
+
+def test_one_pass_over_the_pairs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELD", 1)
+    passes = []
+    monkeypatch.setattr(module, "_Pass", lambda *args: passes.append(Pass(*args)) or passes[-1])
+    for points in (SETS["normal"], SETS["one dimension"], SETS["two points"]):
+        passes.clear()
+        extent(points)
+        assert len(passes) == 1
+
+
+@pytest.mark.parametrize("sparse", [0, 10**9], ids=["what is in the bins", "everything"])
+def test_pairs_in_bins_are_the_same_whichever_are_offered(sparse: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = torch.from_numpy(SETS["normal"]).float()
+    distances = np.array([math.dist(a, b) for a, b in itertools.combinations(points.tolist(), 2)])
+    monkeypatch.setattr(module, "SPARSE", sparse)
+    found = Pass(points, 2.0, 3.0)
+    assert found.bins.numpy() == pytest.approx(np.histogram(distances, module.BINS, (2.0, 3.0))[0], abs=1)
+    assert found.below == (distances <= 2).sum()
+    assert found.bins.sum() == ((distances > 2) & (distances <= 3)).sum()
 
 
 def test_equal_rows_have_no_distance_at_all() -> None:

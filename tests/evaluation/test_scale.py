@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from evaluation.test_standing import counts, force
-from trivet.evaluation import MEASURES, inputs, retrieve, standing
+from trivet.evaluation import MEASURES, inputs, retrieve, retrieve_levels, standing
 from trivet.evaluation.inputs import Points
 
 NAMES = ("recall@1", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
@@ -212,7 +212,7 @@ def hard_rows(kind: str, generator: np.random.Generator) -> np.ndarray:
     return rows.astype(np.float32 if generator.random() < 0.3 else np.float64)
 
 
-@pytest.mark.parametrize("way", ["singles", "doubles"])
+@pytest.mark.parametrize("way", ["singles", "codes", "doubles"])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -244,6 +244,30 @@ def test_no_rounding_error_decides(kind: str, way: str, monkeypatch: pytest.Monk
                 within = [sum(one <= edge for one in squares.values()) for edge in edges[2:]]
                 assert below[0] <= nearer <= below[1]
                 assert within[0] <= nearer + tied <= within[1]
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e6])
+def test_codes_sorted_once_count_at_every_level(largest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directions that know nothing of the classes, at two levels, with cameras; rows of many lengths."""
+    generator = np.random.default_rng(0)
+    points = generator.normal(size=(1500, 12)) * np.exp(generator.uniform(0, np.log(largest), (1500, 1)))
+    levels = {"fine": generator.integers(0, 300, 1500), "coarse": generator.integers(0, 90, 1500)}
+    cameras = generator.integers(0, 3, 1500)
+    asked = np.arange(0, 1500, 5)
+
+    def found() -> list[np.ndarray]:
+        results = retrieve_levels(points, levels, cameras=cameras, sample=asked, measures=NAMES)
+        return [result.values for result in results.values()]
+
+    made = []
+    codes = standing._Codes
+    monkeypatch.setattr(standing, "_Codes", lambda *args: made.append(codes(*args)) or made[-1])
+    monkeypatch.setattr(standing, "TILE", (64, 500))
+    once = found()
+    assert len(made) == 5 * 3  # tiles of 64 queries and 500 rows
+    force(monkeypatch, "differences")
+    for one, other in zip(once, found(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14, atol=0)
 
 
 def test_reduced_precision_of_products_changes_nothing() -> None:

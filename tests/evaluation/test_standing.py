@@ -20,14 +20,16 @@ from trivet.evaluation.measures import chance_of, measures_of
 from trivet.evaluation.standing import Level, Search, Standing
 
 NAMES = ("recall@1", "recall@3", "precision@1", "precision@3", "r-precision", "map@r", "map", "mrr")
-WAYS = ("singles", "doubles", "differences")
+WAYS = ("singles", "codes", "doubles", "differences")
 
 
 def force(patch: pytest.MonkeyPatch, way: str, tile: tuple[int, int] = (1024, 4096)) -> None:
     """Make one way of counting decide what it can."""
     patch.setattr(standing, "TILE", tile)
-    if way != "singles":
+    if way not in ("singles", "codes"):
         patch.setattr(standing, "FEW", -1)
+    if way == "codes":
+        patch.setattr(standing, "_many_within_reach", lambda *_: True)
     if way == "differences":
         patch.setattr(standing._Tile, "_count_by_doubles", lambda *_: False)
     else:

@@ -8,6 +8,7 @@ import typer
 
 from trivet.cli.options import DataRoot, Json
 from trivet.cli.output import echo, print_json
+from trivet.progress import shown
 
 data = typer.Typer(help="List and download data sets.", rich_markup_mode=None)
 
@@ -15,7 +16,8 @@ data = typer.Typer(help="List and download data sets.", rich_markup_mode=None)
 @data.command("list")
 def list_all(json: Json = False) -> int:
     """List the data sets and their label levels."""
-    from trivet.data import DATA_SETS  # here: it loads the data stack
+    with shown("loading the data sets"):
+        from trivet.data import DATA_SETS  # here: it loads the data stack
 
     if json:
         keys = ("description", "levels", "published")
@@ -37,9 +39,10 @@ def download(
     json: Json = False,
 ) -> int:
     """Download a data set."""
-    from trivet.data import download as fetch  # here: it loads the data stack
+    with shown(f"downloading {name}"):
+        from trivet.data import download as fetch  # here: it loads the data stack
 
-    folder = fetch(name, data_root)
+        folder = fetch(name, data_root)
     if json:
         print_json({"name": name, "folder": None if folder is None else str(folder)})
     else:

@@ -9,6 +9,7 @@ import typer
 
 from trivet.cli.options import Json, check_folder
 from trivet.cli.output import command_line, echo, print_json
+from trivet.progress import shown
 
 
 def demo(
@@ -21,9 +22,10 @@ def demo(
 ) -> int:
     """Show a class collapse on real images, and how easy positives prevent it."""
     check_folder(context, output)
-    from trivet.papers.levi2021.demo import demonstrate  # here: it loads the training stack
+    with shown("demo"):
+        from trivet.papers.levi2021.demo import demonstrate  # here: it loads the training stack
 
-    record = demonstrate(output, force=force, command=command_line(), progress=True)
+        record = demonstrate(output, force=force, command=command_line(), progress=True)
     report = output / "report.html"
     if json:
         print_json(

@@ -58,10 +58,10 @@ def forecast(
     check_written(context, own={"report": page("forecast")})
     if config.is_dir() and set:
         raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
-    from trivet.training.config import RunConfig
-
-    settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
     with shown("loading what trains"):
+        from trivet.training.config import RunConfig
+
+        settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
         from trivet.records import ForecastRecord, complete
         from trivet.reports import write_forecast_report
         from trivet.tasks.forecast import forecast_grid, forecast_run, keep_forecast, kept_run

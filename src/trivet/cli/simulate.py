@@ -61,10 +61,10 @@ def print_checks(subject: str, checks: Sequence[Any]) -> None:
 
 def _checked(subject: Subject | None, json: bool) -> int:
     """Run and print checks only: of one subject, or of all."""
-    from trivet.papers.simulate import SUBJECTS, check  # here: it loads the training stack
-
     checked = {}
     with shown("simulation"):
+        from trivet.papers.simulate import SUBJECTS, check  # here: it loads the training stack
+
         checked = dict(check(SUBJECTS if subject is None else (subject,)))
     if not json:
         for name, rows in checked.items():
@@ -95,10 +95,10 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
         refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
     check_folder(context, output, FIGURE_FOLDER)
-    from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
-    from trivet.papers.simulate import check as checks_of
-
     with shown("simulation"):
+        from trivet.papers.simulate import PAGE, PAPERS, simulate  # here: they load matplotlib
+        from trivet.papers.simulate import check as checks_of
+
         figures = import_module(f"trivet.papers.{PAPERS[subject]}.figures").figures
         with work("computing the figures"):
             drawn = figures(**settings)  # first, as it finds what is wrong with the options

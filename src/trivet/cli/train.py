@@ -163,7 +163,8 @@ def train(
 
 def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> RunConfig:
     """The settings of a file, with changes and a file of decisions on labels."""
-    from trivet.training.config import RunConfig  # here: `--help` needs no settings
+    with shown("reading the settings"):
+        from trivet.training.config import RunConfig  # here: `--help` needs no settings
 
     if decisions is not None and len(decisions) > 1:
         raise ValueError(

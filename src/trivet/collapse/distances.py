@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Array, as_rows
+from trivet.geometry.threads import share
 from trivet.progress import report
 
 HELD = 1024  # rows up to which all distances are held at once
@@ -18,8 +18,9 @@ WHOLE = 20_000  # rows up to which all arithmetic is float64
 BLOCK = (256, 1024)  # rows and columns compared at once: 1 MiB in float32, which stays in a cache
 SAMPLE = 2**20  # pairs that tell where the median may lie
 WIDTH = 6.0  # standard deviations of its rank in the sample, on either side
-LIMITS = 8  # distances up to which pairs are counted in one pass over them
-TOLERANCE = 1e-4  # of the median: how far apart two limits around it may be
+BINS = 1024  # that one pass counts the pairs in
+SPARSE = 16  # where fewer than 1/16 of the pairs are in them, these are taken out first
+TOLERANCE = 1e-4  # of the median: how wide the bin that it is in may be
 RESOLUTION = 1e-7  # of the root mean square distance, likewise, for a median near 0
 FLOOR = 0.05  # of the root mean square distance: a smaller median has lost digits to float32
 
@@ -102,41 +103,93 @@ def _centred(embeddings: Array) -> Tensor:
 def _pairs(points: Tensor) -> tuple[float, float, float]:
     """Diameter, mean and median."""
     count = len(points) * (len(points) - 1) // 2
-    limits = _guess(points)
-    first = _Pass(points, limits)
-    known = [(-RESOLUTION / 2, 0), *zip(limits, first.counts, strict=True), (first.largest, count)]
+    first = _Pass(points, *_guess(points))
     middle = []
     for rank in ((count - 1) // 2, count // 2):
+        found = first
         while True:
-            known.sort()
-            after = next(place for place, (_, below) in enumerate(known) if below > rank)
-            (low, under), (high, upto) = known[after - 1], known[after]
+            low, high, under, upto = found.place(rank)
             if high - low <= max(TOLERANCE * high, RESOLUTION):
                 break
-            limits = np.linspace(max(low, 0.0), high, LIMITS + 2)[1:-1].tolist()
-            known += zip(limits, _Pass(points, limits).counts, strict=True)
+            found = _Pass(points, max(2 * low - high, -RESOLUTION / 2), 2 * high - low)  # bins have rounded ends
         middle.append(low + (rank + 0.5 - under) / (upto - under) * (high - low))
     return first.largest, first.total / count, max(0.0, sum(middle) / 2)
 
 
 class _Pass:
-    """Over all pairs: the largest distance, their sum, and how many are at most each of some limits."""
+    """Over all pairs: the largest distance, their sum, and how many are in each of some bins between two limits.
 
-    def __init__(self, points: Tensor, limits: Sequence[float]) -> None:
-        self.largest, self.total, self.counts = 0.0, 0.0, [0] * len(limits)
-        held = torch.empty(0, dtype=points.dtype)
-        for distances in _upper_triangle(points):
-            self.largest = max(self.largest, float(distances.amax()))
-            self.total += float(distances.sum(dim=-1).sum(dtype=torch.float64))
-            if held.shape != distances.shape:
-                held = torch.empty_like(distances)
-            for place, limit in enumerate(limits):
-                # Written as 0 and 1 in the kind of the distances: many times faster to add up than bool.
-                self.counts[place] += int(torch.le(distances, limit, out=held).sum())
+    Args:
+        points: `(N, d)`.
+        low, high: the limits, low < high.
+    """
+
+    def __init__(self, points: Tensor, low: float, high: float) -> None:
+        self.low, self.high = torch.tensor([low, high], dtype=points.dtype).tolist()
+        self.count = len(points) * (len(points) - 1) // 2
+        self.largest, self.total, self.below = 0.0, 0.0, 0
+        # A pair between limits so close is known well enough.
+        narrow = self.high - self.low <= max(TOLERANCE * self.high, RESOLUTION)
+        self.bins = torch.zeros(1 if narrow else BINS, dtype=torch.int64)
+        squares = points.square().sum(dim=1, keepdim=True)
+        ones = torch.ones_like(squares)
+        # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
+        self._left = torch.cat([-2 * points, squares, ones], dim=1)
+        self._right = torch.cat([points, ones, squares], dim=1).T
+        report("distances of pairs", 0, self.count)
+        share(range(0, len(points) - 1, BLOCK[0]), self._row, self._take)  # a last row has no row after it
+
+    def place(self, rank: int) -> tuple[float, float, int, int]:
+        """Two distances between which that of this rank lies, and how many pairs are below each of them."""
+        reached = self.below + int(self.bins.sum())
+        if rank < self.below:
+            return -RESOLUTION / 2, self.low, 0, self.below
+        if rank >= reached:
+            return self.high, max(self.high, self.largest), reached, self.count
+        upto = self.below + self.bins.cumsum(0)
+        number = int(torch.searchsorted(upto, rank, right=True))
+        under, width = int(upto[number] - self.bins[number]), (self.high - self.low) / len(self.bins)
+        return self.low + number * width, self.low + (number + 1) * width, under, int(upto[number])
+
+    def _take(self, start: int, row: tuple[float, float, int, Tensor]) -> None:
+        largest, total, below, bins = row
+        self.largest = max(self.largest, largest)
+        self.total += total
+        self.below += below
+        self.bins += bins
+        after = max(0, len(self._left) - start - BLOCK[0])  # rows whose pairs are still to come
+        report("distances of pairs", self.count - after * (after - 1) // 2, self.count)
+
+    def _row(self, start: int) -> tuple[float, float, int, Tensor]:
+        """Of the pairs of a block of rows with all later rows: the largest, their sum, and their numbers."""
+        largest, total, below, bins = 0.0, 0.0, 0, torch.zeros_like(self.bins)
+        rows = self._left[start : start + BLOCK[0]]
+        held = rows.new_empty(len(rows) * BLOCK[1])
+        for first in range(start, len(self._left), BLOCK[1]):
+            columns = self._right[:, first : first + BLOCK[1]]
+            squared = torch.mm(rows, columns, out=held[: len(rows) * columns.shape[1]].view(len(rows), -1))
+            distances = squared.clamp_min_(0).sqrt_()
+            if first == start:
+                distances = distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
+            largest = max(largest, float(distances.amax()))
+            total += float(distances.sum(dim=-1).sum(dtype=torch.float64))
+            lengths = distances.numpy().ravel()
+            above = lengths > self.low
+            below += len(lengths) - int(np.count_nonzero(above))
+            above &= lengths <= self.high
+            between = int(np.count_nonzero(above))
+            if len(bins) == 1:
+                bins += between
+                continue
+            some = distances  # bins leave out what is outside them
+            if between * SPARSE < len(lengths):
+                some = torch.from_numpy(lengths[np.flatnonzero(above)])
+            bins += torch.histc(some, BINS, self.low, self.high).long()
+        return largest, total, below, bins
 
 
-def _guess(points: Tensor) -> list[float]:
-    """Rising distances between the first and last of which the median lies, almost surely; the same for the same."""
+def _guess(points: Tensor) -> tuple[float, float]:
+    """Two distances between which the median lies, almost surely; the same for the same points."""
     generator = np.random.default_rng(0)
     left = torch.from_numpy(generator.integers(len(points), size=SAMPLE))
     right = torch.from_numpy((left.numpy() + generator.integers(1, len(points), size=SAMPLE)) % len(points))
@@ -147,28 +200,7 @@ def _guess(points: Tensor) -> list[float]:
         apart = points.index_select(0, left[pairs]) - points.index_select(0, right[pairs])
         torch.linalg.vector_norm(apart, dim=1, out=distances[pairs])
     margin = int(WIDTH * 0.5 * math.sqrt(SAMPLE)) + 1
-    places = torch.linspace(SAMPLE // 2 - margin, SAMPLE // 2 + margin, LIMITS).round().long()
-    return sorted({float(value) for value in distances.sort().values[places]})
-
-
-def _upper_triangle(points: Tensor) -> Iterator[Tensor]:
-    """The distances of all pairs of different rows, block by block: `(B, M)`, or flat."""
-    squares = points.square().sum(dim=1, keepdim=True)
-    ones = torch.ones_like(squares)
-    # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
-    left, right = torch.cat([-2 * points, squares, ones], dim=1), torch.cat([points, ones, squares], dim=1).T
-    held, count = points.new_empty(BLOCK), len(points)
-    report("distances of pairs", 0, count * (count - 1) // 2)
-    for start in range(0, len(points) - 1, BLOCK[0]):  # a last row has no row after it
-        rows = left[start : start + BLOCK[0]]
-        for first in range(start, len(points), BLOCK[1]):
-            columns = right[:, first : first + BLOCK[1]]
-            whole = len(rows) == BLOCK[0] and columns.shape[1] == BLOCK[1]
-            squared = torch.mm(rows, columns, out=held) if whole else rows @ columns
-            distances = squared.clamp_min_(0).sqrt_()
-            if first == start:
-                yield distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
-            else:
-                yield distances
-        after = max(0, count - start - BLOCK[0])  # rows whose pairs are still to come
-        report("distances of pairs", (count * (count - 1) - after * (after - 1)) // 2, count * (count - 1) // 2)
+    ordered = distances.sort().values
+    low, high = (float(ordered[SAMPLE // 2 + sign * margin]) for sign in (-1, 1))
+    # Equal distances by products differ a little.
+    return low * (1 - TOLERANCE / 4) - RESOLUTION / 2, high * (1 + TOLERANCE / 4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from trivet.evaluation.inputs import Points, distances_of_pairs, spans, twins
 from trivet.geometry.arrays import Booleans, Integers
+from trivet.geometry.threads import share
 from trivet.lazy import lazy
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ SPAN = 32  # gallery rows that are sorted for each of many positives: to look on
 MANY = 64  # of a class with more items the distances are taken as a matrix
 SHARE = 16  # a tile of which more than 1/16 is in doubt is decided as a whole
 RARE = 128  # pairs rarer than 1 in 128 are taken one by one
+COMPARED = 2  # positives with more pairs within reach that all keys are compared with: for a third, sorting is faster
 WIDTH = 128  # coordinates of a float32 product: rounding errors grow with them
 SMALLEST = 1e-150  # squares of a smaller spread are lost anyway
 PREPARED = 2**27  # numbers of a gallery that is kept centred in float32: 512 MiB
@@ -93,34 +94,26 @@ class Search:
         self._scratch = threading.local()
         self.has_twins = bool((self.gallery_twins != torch.arange(len(gallery))).any())
 
-    def scratch(self, rows: int, columns: int) -> Tensor:
+    def scratch(self, name: str, dtype: torch.dtype, rows: int, columns: int) -> Tensor:
         """Memory `(rows, columns)` that each tile uses anew: fresh memory costs more than what is done with it."""
-        held: Tensor = getattr(self._scratch, "held", torch.empty(0))
+        held = getattr(self._scratch, name, torch.empty(0))
         if held.numel() < rows * columns:
-            held = self._scratch.held = torch.empty(rows * columns, dtype=torch.float32)
+            held = torch.empty(rows * columns, dtype=dtype)
+            setattr(self._scratch, name, held)
         return held[: rows * columns].view(rows, columns)
 
     def stand_all(
         self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T], take: Callable[[Tensor, T], None]
     ) -> None:
-        """Call `take` with each block and what `work` makes of its standing, in order.
-
-        The blocks are shared among torch's threads. Each thread does its products alone, on a tile that stays in its
-        cache: faster than all threads on one tile. Meanwhile settings of the whole process are changed, so this is no
-        generator: they are as before whenever it has returned or raised.
-        """
-        threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
+        """Call `take` with each block and what `work` makes of its standing, in order; see `share`."""
+        onednn = torch.backends.mkldnn.enabled
         self.prepared.rows(0, 0)
         # It takes float32 products in bfloat16 where torch.set_float32_matmul_precision is "medium".
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # typed as its descriptor
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                for block, result in zip(blocks, pool.map(lambda block: work(self.stand(block)), blocks), strict=True):
-                    take(block, result)
-            finally:
-                pool.shutdown(cancel_futures=True)
-                torch.set_num_threads(threads)  # the number is that of the process too, for threads to come
-                torch.backends.mkldnn.enabled = onednn
+        try:
+            share(blocks, lambda block: work(self.stand(block)), take)
+        finally:
+            torch.backends.mkldnn.enabled = onednn
 
     def blocks(self) -> list[Tensor]:
         """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
@@ -263,14 +256,13 @@ class _Wanted:
 class _Gallery:
     """The gallery centred, scaled to norms of at most 1 and rounded to float32, kept where it is not too large.
 
-    Centred on the row nearest the mean, so that points on a grid stay on it; scaled, like the queries, by a power of
-    two.
+    Centred on their mean, as rounding errors grow with the norms; scaled, like the queries, by a power of two.
     """
 
     def __init__(self, points: Points, queries: Points) -> None:
         self._points = points
         some = points.rows(torch.arange(0, len(points), max(1, len(points) // 4096)))
-        self.centre = some[torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()]
+        self.centre = some.mean(dim=0)
         farthest = max(
             float(torch.linalg.vector_norm(some.rows(slice(*span)) - self.centre, dim=1).max())
             for some in ((points,) if queries is points else (points, queries))
@@ -336,7 +328,7 @@ class _Tile:
         wanted.tied += reached - nearer
 
     def _count_by_singles(self, wanted: _Wanted) -> bool:
-        """By float32 products, positive by positive from the farthest on; False, and nothing counted, if in doubt."""
+        """By float32 products; False, and nothing counted, if in doubt."""
         keys, squares, error = self._singles
         middle = ((wanted.distances * self.search.prepared.scale).square() - squares[:, None]) / 2
         error = error[:, None] + 4 * TIE * (middle.abs() + squares[:, None])
@@ -347,6 +339,8 @@ class _Tile:
         low, high = torch.nextafter(low, torch.tensor(-torch.inf)), torch.nextafter(high, torch.tensor(torch.inf))
         high.masked_fill_(high == torch.finfo(torch.float32).min, -torch.inf)  # the row has none
         rows, columns = wanted.pairs(self.start, self.stop)
+        if _many_within_reach(keys.numpy(), high.numpy()):
+            return self._count_sorted(wanted, low, high, rows, columns)
         hidden = keys[rows, columns]
         keys[rows, columns] = torch.inf
         counted = [
@@ -368,6 +362,32 @@ class _Tile:
             self._decide(wanted, row, column, first, end)
         keys[rows, columns] = hidden
         return few
+
+    def _count_sorted(self, wanted: _Wanted, low: Tensor, high: Tensor, rows: Tensor, columns: Tensor) -> bool:
+        """By the sorted codes of the float32 products, but for the pairs `rows`, `columns` of positives."""
+        codes = self._codes
+        below, above = codes.of_bounds(low, high)
+        nearer = torch.searchsorted(codes.sorted, below)
+        reached = torch.searchsorted(codes.sorted, above, right=True)
+        # Places in the sorted rows that are in doubt for some positive, each once.
+        before = torch.cat([torch.zeros_like(reached[:, :1]), reached[:, :-1]], dim=1)
+        first = torch.maximum(nearer, before)
+        counts = (reached - first).clamp_min_(0).ravel()
+        if int(counts.sum()) * SHARE > self.entries:
+            return False
+        row = torch.arange(len(nearer)).repeat_interleave(wanted.width).repeat_interleave(counts)
+        place = torch.arange(len(row)) - (counts.cumsum(0) - counts - first.ravel()).repeat_interleave(counts)
+        doubtful = codes.sorted[row, place]
+        kept = ~torch.isin(row * self.stop + codes.columns(doubtful), rows * self.stop + columns)
+        row, doubtful = row[kept], doubtful[kept]
+        own = codes.of_pairs(self._singles[0], rows, columns)
+        # Of the positives themselves those are taken off that are below a bound.
+        after = (below[rows] <= own[:, None]).sum(dim=1)
+        taken = torch.bincount(rows * (wanted.width + 1) + after, minlength=len(nearer) * (wanted.width + 1))
+        wanted.nearer += nearer - taken.view(len(nearer), -1).cumsum(dim=1)[:, :-1]
+        passed, open_ = ((bound[row] < doubtful[:, None]).sum(dim=1) for bound in (above, below - 1))
+        self._decide(wanted, row, codes.columns(doubtful), passed, open_)
+        return True
 
     def _count_by_doubles(self, wanted: _Wanted) -> bool:
         """By float64 products and sorting, for any number of positives; False, and nothing counted, if in doubt."""
@@ -436,7 +456,7 @@ class _Tile:
         """
         gallery = self.search.prepared.rows(self.start, self.stop)
         queries, squares = self.queries.singles, self.queries.singles_squares
-        keys = self.search.scratch(len(queries), len(gallery))
+        keys = self.search.scratch("keys", torch.float32, len(queries), len(gallery))
         width = queries.shape[1]
         parts = max(1, width // WIDTH)
         for part in range(parts):
@@ -447,6 +467,16 @@ class _Tile:
         error = unit * (steps * (squares.sqrt() * farthest + farthest**2 / 2) + 3 * farthest**2)
         error += torch.finfo(torch.float64).eps * (width + 8) * (squares.sqrt() + farthest).square()
         return keys, squares, 1.01 * error + width * torch.finfo(torch.float32).tiny
+
+    @lazy
+    def _codes(self) -> _Codes:
+        """Of all keys of `_singles`."""
+        keys, squares, _ = self._singles
+        gallery = self.search.prepared.rows(self.start, self.stop)
+        farthest, query = float((2 * gallery[:, -1].max()).sqrt()), float(squares.max().sqrt())
+        slack = (query + farthest) ** 2 / 100 + 1e-30  # the products are rounded; all rows may be equal
+        codes = self.search.scratch("codes", torch.int32, *keys.shape)
+        return _Codes(keys, codes, -(query**2) / 2 - slack, query * farthest + farthest**2 / 2 + slack)
 
     @lazy
     def _doubles(self) -> tuple[Tensor, Tensor]:
@@ -467,6 +497,53 @@ class _Tile:
         columns, column = torch.unique(twins[1], return_inverse=True)
         distances = _distances_between(self.search.queries.rows(rows), self.search.gallery, columns)
         return distances.index_select(0, row).index_select(1, column)
+
+
+class _Codes:
+    """Keys `(B, n)` as integers that order as they do, rounded, with their columns in the last bits; rows sorted.
+
+    To sort these is several times faster than to sort numbers of places, and tells which columns are where as well.
+
+    Args:
+        keys: float32, all between `least` and `largest`.
+        out: int32, the memory for the codes.
+    """
+
+    def __init__(self, keys: Tensor, out: Tensor, least: float, largest: float) -> None:
+        self.bits = max(12, (keys.shape[1] - 1).bit_length())
+        self.most = 2 ** (31 - self.bits) - 1
+        self.scale = float(np.float32((self.most - 1) / ((largest - least) / 2)))
+        self.middle = round((largest + least) / 2 * self.scale)
+        self.sorted = out
+        columns = torch.arange(keys.shape[1], dtype=torch.int32)
+        for start, stop in spans(len(keys), ROWS):
+            part = self._of(keys[start:stop], columns, self.sorted[start:stop])
+            part.numpy().sort(axis=1)
+
+    def _of(self, keys: Tensor, columns: Tensor, out: Tensor) -> Tensor:
+        """The codes of keys in these columns, both of the shape of `out` or broadcast to it."""
+        rounded = torch.mul(keys, self.scale, out=out.view(torch.float32))
+        # In floats of this size the last bits count ones; the bits before them are shifted out.
+        rounded.add_(1.5 * 2**23 - self.middle)
+        return out.bitwise_left_shift_(self.bits).add_(columns)
+
+    def of_pairs(self, keys: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """The codes `(P,)` of some keys."""
+        return self._of(keys[rows, columns], columns.int(), torch.empty(len(rows), dtype=torch.int32))
+
+    def of_bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes `(B, R)` below which keys are surely below `low`, and above which they are surely above `high`.
+
+        A rounded key is off by at most 1/2 and, of the product with the scale, another 1/16.
+        """
+        lows = (low.double() * self.scale - self.middle).floor().clamp(-self.most - 1, self.most)
+        highs = (high.double() * self.scale - self.middle).ceil().clamp(-self.most - 1, self.most)
+        step = 1 << self.bits
+        return (lows.long() * step).int(), (highs.long() * step + step - 1).int()
+
+    def columns(self, codes: Tensor) -> Tensor:
+        """The columns `(P,)` of some codes."""
+        return (codes & (1 << self.bits) - 1).long()
 
 
 def _distances_between(rows: Tensor, points: Points, numbers: Tensor) -> Tensor:
@@ -496,6 +573,14 @@ def _sorted_counts(keys: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Ten
     reached = below.clone()
     reached[some] = torch.searchsorted(rows[some], high[some], right=True)
     return below, reached
+
+
+def _many_within_reach(keys: npt.NDArray[np.float32], high: npt.NDArray[np.float32]) -> bool:
+    """Whether too many keys, by a sixteenth of the rows, are within reach of more than a few of the positives."""
+    if high.shape[1] <= COMPARED:
+        return False
+    reach = keys[::16] <= high[::16, -1 - COMPARED, None]
+    return int(np.count_nonzero(reach)) * RARE > reach.size
 
 
 Doubtful = tuple[
