@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -16,10 +16,18 @@ SAMPLED = 4096  # rows, about, among which a central one is looked for, and that
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 
 
-def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> None:
+class RowNorms(NamedTuple):
+    """Euclidean norms `(N,)` of rows, and the least and the largest of them; NaN where they are not known."""
+
+    values: Tensor
+    least: float
+    largest: float
+
+
+def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> RowNorms:
     """Raise ValueError unless `embeddings` is a floating-point `(N, d)` tensor whose squared distances are finite.
 
-    With `pairs`, unless the sum of so many of them is finite. One scalar is read back; under `torch.compile` nothing
+    With `pairs`, unless the sum of so many of them is finite. Two numbers are read back; under `torch.compile` nothing
     is, and the error comes from the device.
     """
     if not isinstance(embeddings, Tensor):
@@ -40,11 +48,15 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
     limit = math.sqrt(torch.finfo(embeddings.dtype).max / (4 * pairs))
-    norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
+    norms = row_norms(embeddings.detach())
+    least = largest = math.nan
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
         torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
-    elif len(norms) and not norms.max().item() <= limit:  # a norm that is NaN is the largest
+    elif len(norms):
+        least, largest = torch.stack(norms.aminmax()).tolist()
+        if largest <= limit:  # not where a norm is NaN, as both then are
+            return RowNorms(norms, least, largest)
         rows = (~(norms <= limit)).nonzero().flatten()
         shown = ", ".join(str(row) for row in rows[:8].tolist()) + (", ..." if len(rows) > 8 else "")
         what = "NaN or infinity" if not bool(torch.isfinite(embeddings).all()) else "numbers too large to square"
@@ -52,6 +64,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
             f"{name} must be finite: rows {shown} hold {what} ({len(rows)} of {len(embeddings)}); lower the learning "
             "rate, or check the inputs of these rows."
         )
+    return RowNorms(norms, least, largest)
 
 
 def check_dense(values: Tensor, *, name: str) -> None:
@@ -77,6 +90,47 @@ def unit_rows(embeddings: Tensor) -> Tensor:
     rows = embeddings / largest.masked_fill(largest == 0, torch.inf)
     squares = row_sums(rows.square()).unsqueeze(-1)
     return rows / squares.masked_fill(squares == 0, torch.inf).sqrt()
+
+
+def unit_rows_of(embeddings: Tensor, norms: RowNorms) -> Tensor:
+    """As `unit_rows`, in fewer operations; of equal rows the same to the last bit, whatever stands beside them."""
+    if torch.compiler.is_compiling() or embeddings.numel() == 0:
+        return unit_rows(embeddings)
+    rows, lengths, kind = embeddings, norms.values, torch.finfo(embeddings.dtype)
+    if not norms.least >= math.sqrt(kind.tiny / kind.eps) / kind.eps:  # squares lose digits: powers of 2 lose none
+        exponents = torch.frexp(embeddings.detach().abs().amax(dim=1, keepdim=True)).exponent
+        rows = embeddings * torch.ldexp(torch.ones_like(lengths[:, None]), -exponents.clamp(-120, 120))
+        lengths = row_norms(rows.detach())
+        lengths = lengths.masked_fill(lengths == 0, torch.inf)
+    units: Tensor = _UnitRows.apply(rows, lengths)
+    return units
+
+
+class _UnitRows(torch.autograd.Function):
+    """Rows divided by their norms, whose gradient is what is orthogonal to the row, divided by the norm."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, norms: Tensor) -> Tensor:
+        units = rows / norms[:, None]
+        ctx.save_for_backward(rows, norms, units)
+        return units
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        rows, norms, units = ctx.saved_tensors
+        lengths = norms[:, None]
+        if torch.is_grad_enabled():  # to be differentiated again
+            lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).masked_fill(lengths.isinf(), torch.inf)
+            units = rows / lengths
+        along = (grad * units).sum(dim=1, keepdim=True)
+        return torch.addcmul(grad, units, along, value=-1) / lengths, None
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Euclidean norms `(N,)`, computed in an order that depends on d alone, as `row_sums`."""
+    if rows.device.type == "cpu":
+        return torch.linalg.vector_norm(rows, dim=1)
+    return row_sums(rows.square()).sqrt()
 
 
 def row_sums(values: Tensor) -> Tensor:

@@ -30,12 +30,7 @@ def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
     rows.settle(limit)
     push, active = hinge_sum(limit, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) + rows.negative_count
-    return RowSum(
-        total=pull.sum() + push,
-        count=count.sum(),
-        active=(pull > 0).sum() + active,
-        used=count > 0,
-    )
+    return RowSum(total=pull.sum() + push, counts=count, active=(pull > 0).sum() + active)
 
 
 class ContrastiveLoss(RowLoss):

@@ -48,7 +48,7 @@ def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fal
     if with_self:
         alone = relu(margin - beta)
         total, number, count = total + alone.sum(), number + (alone > 0).sum(), count + 1
-    return RowSum(total=total, count=count.sum(), active=number, used=count > 0)
+    return RowSum(total=total, counts=count, active=number)
 
 
 class MarginLoss(RowLoss):

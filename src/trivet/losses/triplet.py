@@ -59,16 +59,14 @@ def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     rows.settle(thresholds)
     total, active = hinge_sum(thresholds, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=total, count=count.sum(), active=active, used=count > 0)
+    return RowSum(total=total, counts=count, active=active)
 
 
 def all_soft_triplets_sum(rows: Rows) -> RowSum:
     """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
     to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(
-        total=softplus_sum(to_positive, rows.to_negative), count=count.sum(), active=count.sum(), used=count > 0
-    )
+    return RowSum(total=softplus_sum(to_positive, rows.to_negative), counts=count, active=count)
 
 
 class TripletLoss(RowLoss):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import Products, check_dense, check_embeddings, unit_rows
+from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, unit_rows_of
 from trivet.lazy import lazy
 from trivet.mining.groups import Groups
 
@@ -147,7 +147,8 @@ def check_batch(
         ValueError: if shapes, dtypes or lengths disagree, a row is not finite, or only one of a pair was given.
     """
     given = embeddings
-    embeddings, labels = _rows(embeddings, labels, "", pairs)
+    embeddings, labels, norms = _rows(embeddings, labels, "", pairs)
+    reference_norms = norms
     if (references is None) != (reference_labels is None):
         missing = "reference_labels" if reference_labels is None else "references"
         raise ValueError(
@@ -160,22 +161,24 @@ def check_batch(
     else:
         if references is given and ids is None and reference_ids is None:
             ids = reference_ids = torch.arange(len(embeddings), device=embeddings.device)
-        references, reference_labels = _rows(references, reference_labels, "reference_", pairs)
+        references, reference_labels, reference_norms = _rows(references, reference_labels, "reference_", pairs)
         if references.shape[1] != embeddings.shape[1]:
             raise ValueError(
                 f"references must have the dimension of the embeddings: got {references.shape[1]} and "
                 f"{embeddings.shape[1]}; embed both with the same model."
             )
-        references = references.to(embeddings.dtype)
+        if references.dtype != embeddings.dtype:
+            references = references.to(embeddings.dtype)
+            reference_norms = RowNorms(reference_norms.values.to(references.dtype), *reference_norms[1:])
         if (ids is None) != (reference_ids is None):
             missing = "reference_ids" if reference_ids is None else "ids"
             raise ValueError(f"ids and reference_ids must be given together: got no {missing}; pass both or neither.")
     if unit_rows_for is not None and not normalize:
-        for rows in [embeddings] if references is None else [embeddings, references]:
-            _check_unit(rows, unit_rows_for)
+        for each in [norms] if references is None else [norms, reference_norms]:
+            _check_unit(each, unit_rows_for)
     if normalize:
-        embeddings = unit_rows(embeddings)
-        references = None if references is None else unit_rows(references)
+        embeddings = unit_rows_of(embeddings, norms)
+        references = None if references is None else unit_rows_of(references, reference_norms)
     named = ids is not None
     if ids is not None:
         ids = _integers(ids, "ids", len(embeddings))
@@ -224,11 +227,11 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
         )
 
 
-def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor]:
-    check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
+def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor, RowNorms]:
+    norms = check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
-    return embeddings, _integers(labels, f"{prefix}labels", len(embeddings))
+    return embeddings, _integers(labels, f"{prefix}labels", len(embeddings)), norms
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
@@ -251,17 +254,12 @@ def _integers(values: Tensor, name: str, length: int) -> Tensor:
     return values.to(torch.int64)
 
 
-def _check_unit(rows: Tensor, strategy: str) -> None:
-    if len(rows) == 0:
-        return
-    norms = rows.detach().norm(dim=1)
+def _check_unit(norms: RowNorms, strategy: str) -> None:
     if torch.compiler.is_compiling():
-        fitting = ((norms >= 0.99) & (norms <= 1.01)).all()
+        fitting = ((norms.values >= 0.99) & (norms.values <= 1.01)).all()
         torch._assert_async(fitting, f"{strategy} needs embeddings of unit norm: pass normalize=True to the loss.")
-        return
-    low, high = torch.stack([norms.min(), norms.max()]).tolist()
-    if low < 0.99 or high > 1.01:
+    elif norms.least < 0.99 or norms.largest > 1.01:
         raise ValueError(
-            f"{strategy} needs embeddings of unit norm: got norms from {low:.3g} to {high:.3g}; "
+            f"{strategy} needs embeddings of unit norm: got norms from {norms.least:.3g} to {norms.largest:.3g}; "
             "pass normalize=True to the loss, or normalise the embeddings."
         )

@@ -46,9 +46,8 @@ class Evaluation:
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
-        self.count = torch.zeros((), dtype=torch.int64, device=batch.embeddings.device)
-        self._tally: Tensor | None = None
-        self._notes: Notes | None = None
+        self.count: Tensor | None = None  # of terms, or of active parts, whichever the reduction asks for
+        self._counted: Notes | Tensor | None = None  # for the record
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
@@ -111,13 +110,16 @@ class Evaluation:
 
         `batch` is that of the evaluation, or the same without its graph.
         """
-        loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        loss = self._loss
+        total = self.count = self._counted = None
+        if len(self.spans) != 1:
+            # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
+            # that the next needs in one piece, and the process would grow with every block.
+            total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+            self.count = torch.zeros_like(total, dtype=torch.int64)
+            self._counted = total.new_zeros(len(Tally._fields))
         cut = self._cut() if loss.trim and len(self.spans) > 1 else None
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
-        self.count = torch.zeros_like(self.count)
-        self._tally = torch.zeros(len(Tally._fields), dtype=torch.float64, device=batch.embeddings.device)
-        # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
-        # that the next needs in one piece, and the process would grow with every block.
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
         torch.empty(2**25 - 2**14, dtype=torch.uint8)
@@ -129,41 +131,42 @@ class Evaluation:
                     assert isinstance(terms, RowTerms)
                     cut = cut or self._cut(terms)
                     terms = terms.trim(cut, positives_only=loss.trim_positives_only)
-                result = kept = terms.sum() if isinstance(terms, RowTerms) else terms
+                kept = terms
                 if loss.reduction == "max":
                     assert isinstance(terms, RowTerms)
                     largest = self._largest(whole=terms) if largest is None else largest
-                    kept = terms.hardest(here=largest[number]).sum()
-            self._note(rows, result, kept)
+                    kept = terms.hardest(here=largest[number])
+                part = kept.total
+            self._note(rows, terms, kept)
             if sums is not None:
-                rows.add_gradients(kept.total, parameters, sums)
-            if sums is None:
-                total = total + kept.total
+                rows.add_gradients(part, parameters, sums)
+                part = part.detach()
+            if total is None:
+                total = part
             else:
-                total += kept.total.detach()
+                total = total + part if sums is None else total.add_(part)
+        assert total is not None
         return total.to(batch.embeddings.dtype)
 
-    def _note(self, rows: Rows, result: RowSum, kept: RowSum) -> None:
-        if self._loss.reduction in ("mean", "max"):
-            self.count += kept.count
-        elif self._loss.reduction == "mean-active":
-            self.count += kept.active
-        notes = noted(rows, result)
-        if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
-            self._notes = notes  # added up when somebody reads the record
+    def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
+        if self._loss.reduction in ("mean", "max", "mean-active"):
+            count = kept.count_active if self._loss.reduction == "mean-active" else kept.count
+            self.count = count if self.count is None else self.count.add_(count)
+        notes = noted(rows, terms)
+        if isinstance(self._counted, Tensor):
+            self._counted += tally_of(notes)
+        elif torch.compiler.is_compiling():
+            self._counted = tally_of(notes)
         else:
-            assert self._tally is not None
-            self._tally += tally_of(notes)
+            self._counted = notes  # added up when somebody reads the record
 
     def record(self) -> StepRecord:
         """The step record, of all processes."""
-        notes, tally = self._notes, self._tally
-        if notes is not None:
-            return StepRecord(notes)
-        assert tally is not None
+        counted = self._counted
+        assert counted is not None
         if self._processes is not None:
-            tally = self._processes.add_up(tally)
-        return StepRecord(tally)
+            counted = self._processes.add_up(counted if isinstance(counted, Tensor) else tally_of(counted))
+        return StepRecord(counted)
 
 
 class Blocks(torch.autograd.Function):

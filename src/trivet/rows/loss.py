@@ -278,13 +278,14 @@ class RowLoss(nn.Module, ABC):
             references = None if batch.own else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        count = evaluation.count  # of terms, or of active parts, whichever the reduction asks for
+        count = evaluation.count
         if processes is not None:
-            count = processes.add_up(count)
+            count = None if count is None else processes.add_up(count)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
         if self.reduction in ("mean", "mean-active", "max"):
-            return total / count.clamp_min(1).to(total.dtype)
+            assert count is not None
+            return total / count.clamp_min(1)
         if self.reduction == "anchors":
             return total / max(1, batch.total)
         return (

@@ -110,11 +110,7 @@ class Rows:
     @lazy
     def negative_total(self) -> Tensor:
         """The sum `(B,)` of the distances to the chosen set of negatives, 0 without one; not for paired negatives."""
-        distances = self.to_negative
-        if distances.shape[1] == 0:
-            return distances.sum(dim=1)
-        total: Tensor = _FiniteSum.apply(distances)
-        return total
+        return finite_sums(self.to_negative)
 
     @property
     def anchor_norms(self) -> Tensor:
@@ -150,8 +146,16 @@ class Rows:
         return block.between_all(positives.index)
 
 
+def finite_sums(distances: Tensor) -> Tensor:
+    """The sum `(B,)` of the finite entries of each row `(B, M)`."""
+    if distances.shape[1] == 0:
+        return distances.sum(dim=1)
+    total: Tensor = _FiniteSum.apply(distances)
+    return total
+
+
 class _FiniteSum(torch.autograd.Function):
-    """The sum of the finite entries of each row, in float arithmetic: a mask takes ten times as long on a CPU."""
+    """In float arithmetic: a mask takes ten times as long on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, distances: Tensor) -> Tensor:
@@ -207,19 +211,31 @@ class RowTerms:
         """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
         return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here)
 
-    def sum(self) -> RowSum:
-        """Add up the chosen terms."""
+    @lazy
+    def total(self) -> Tensor:
+        """The sum of the chosen terms, differentiable."""
+        return self.values.where(self.chosen, 0).sum()
+
+    @lazy
+    def count(self) -> Tensor:
+        """How many are chosen."""
+        return self.chosen.sum()
+
+    @lazy
+    def count_active(self) -> Tensor:
+        """How many parts of the chosen terms are not zero."""
         if self.active is None:
-            active = ((self.values.detach() > 0) & self.chosen).count_nonzero()
-        else:
-            active = self.active.where(self.chosen, 0).sum()
-        return RowSum(
-            total=self.values.where(self.chosen, 0).sum(),
-            count=self.chosen.count_nonzero(),
-            active=active,
-            used=self.chosen.any(dim=1),
-            parts=self.parts,
-        )
+            return ((self.values.detach() > 0) & self.chosen).sum()
+        return self.active.where(self.chosen, 0).sum()
+
+    @property
+    def used(self) -> Tensor:
+        """The anchors `(B,)` that have a term."""
+        return self.chosen.any(dim=1)
+
+    def detach(self) -> RowTerms:
+        """What a record needs of them."""
+        return replace(self, values=self.values.detach(), pull=None, push=None)
 
 
 @dataclass(frozen=True)
@@ -228,14 +244,31 @@ class RowSum:
 
     Attributes:
         total: their sum, differentiable.
-        count: how many there are.
-        active: how many of their parts are not zero.
-        used: `(B,)` bool, the anchors that have a term.
+        counts: `(B,)` how many each anchor has.
+        active: how many of their parts are not zero; the sum of it if it has several numbers.
         parts: how many parts a term is the sum of.
     """
 
     total: Tensor
-    count: Tensor
+    counts: Tensor
     active: Tensor
-    used: Tensor
     parts: int = 1
+
+    @lazy
+    def count(self) -> Tensor:
+        """How many there are."""
+        return self.counts.sum()
+
+    @lazy
+    def count_active(self) -> Tensor:
+        """How many of their parts are not zero."""
+        return self.active.sum()
+
+    @property
+    def used(self) -> Tensor:
+        """The anchors `(B,)` that have a term."""
+        return self.counts > 0
+
+    def detach(self) -> RowSum:
+        """What a record needs of it."""
+        return replace(self, total=self.total.detach())
