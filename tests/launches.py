@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MEMORY_ONLY = {"empty", "empty_like", "new_empty", "empty_strided", "detach", "alias", "lift_fresh"}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trivet.lazy import lazy
 
+DIFFERENCES = "donot_use_mm_for_euclid_dist"  # of torch.cdist
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
@@ -164,7 +165,7 @@ class Products:
         with torch.autocast(device_type=references.device.type, enabled=False):
             fixed = references.detach()
             some = fixed[:: max(1, len(fixed) // SAMPLED)]
-            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
+            central = torch.cdist(some.mean(dim=0, keepdim=True), some, compute_mode=DIFFERENCES)[0].argmin()
             centre = some.index_select(0, central[None])  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)

@@ -39,7 +39,7 @@ def triplets_held(strategy: Selectors, batch: Batch) -> int:
     """How many triplets of an anchor `chosen_triplets` holds beside its distances."""
     if not strategy.negatives.listed:
         return 0
-    return (batch.classes.largest if strategy.positives.pairwise else 1) * len(batch.references)
+    return (batch.largest_class if strategy.positives.pairwise else 1) * len(batch.references)
 
 
 def log_one_plus_exp(exponents: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ class TripletLoss(RowLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held, or the distances from positives to negatives are needed."""
-        slots = batch.classes.largest if self.strategy.positives.pairwise else 1
+        slots = batch.largest_class if self.strategy.positives.pairwise else 1
         numbers = super().numbers(batch)
         if self.variant == "pn":
             numbers += 2 * slots * batch.dimension

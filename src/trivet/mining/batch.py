@@ -77,6 +77,14 @@ class Batch:
         """The range of each anchor's class among `classes`."""
         return self.classes.ranges(self.labels)
 
+    @lazy
+    def largest_class(self) -> int:
+        """How many references the largest class of an anchor has; under `torch.compile` how many it may have."""
+        if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
+            return len(self.references)
+        starts, ends = self.class_ranges
+        return int((ends - starts).max())
+
     @property
     def compared_with_itself(self) -> bool:
         """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""

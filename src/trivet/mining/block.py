@@ -65,16 +65,16 @@ class Block:
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        return self._batch.classes.positions(*(each[slice(*self._span)] for each in self._batch.class_ranges))
+        starts, ends = (each[slice(*self._span)] for each in self._batch.class_ranges)
+        return self._batch.classes.positions(starts, ends, self._batch.largest_class)
 
     @lazy
     def own(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
         if not self._batch.compared_with_itself or self._class.shape[1] == 0:
             return self._class
-        before = (self._class < self.place[:, None]).sum(dim=1, keepdim=True)  # the anchor stands in this slot
-        slot = torch.arange(self._class.shape[1] - 1, device=before.device)
-        return self._class.gather(1, slot + (slot >= before))
+        ahead = self._class[:, :-1]  # of the anchor, up to its slot
+        return ahead.where(ahead < self.place[:, None], self._class[:, 1:])
 
     @lazy
     def own_columns(self) -> Tensor:
@@ -98,7 +98,8 @@ class Block:
         """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
         parts = [self._class]
         if self._batch.items is not None and self.ids is not None:
-            same = self._batch.items.positions(*self._batch.items.ranges(self.ids))
+            items = self._batch.items
+            same = items.positions(*items.ranges(self.ids), items.largest)
             parts.append(same.where(self._other_label(same), self.size))
         if self._batch.taken is not None:
             taken = self._batch.taken.nonzero().flatten().expand(len(self.labels), -1)

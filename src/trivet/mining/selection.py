@@ -61,7 +61,7 @@ class Selectors:
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return max(len(batch.references), batch.classes.largest * batch.dimension)
+        return max(len(batch.references), batch.largest_class * batch.dimension)
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""

@@ -141,10 +141,9 @@ class Evaluation:
             if sums is not None:
                 rows.add_gradients(part, parameters, sums)
                 part = part.detach()
-            if total is None:
-                total = part
-            else:
-                total = total + part if sums is None else total.add_(part)
+            if total is not None:
+                part = total + part if sums is None else total.add_(part)
+            total = part
         assert total is not None
         return total.to(batch.embeddings.dtype)
 

@@ -265,7 +265,7 @@ class RowLoss(nn.Module, ABC):
         if self.ranks_terms and strategy.listed:
             batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
-        if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
+        if batch.compared_with_itself and batch.total > 1 and batch.largest_class < 2:
             warnings.warn(
                 f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
                 "of one sample; draw at least two of each class, for instance with PKBatches.",
@@ -301,8 +301,8 @@ class RowLoss(nn.Module, ABC):
             return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
         draws = None
         if strategy.random or self.disjoint == "random":
-            draws = Draws(self.key.clone())
-            self.key += torch.tensor([0, 1], device=self.key.device)
+            draws = Draws(self.key)
+            self.key[1].add_(1)
         if self.disjoint:
             anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
             columns = (anchor, positive, anchor, negative)
