@@ -267,6 +267,8 @@ def from_squared(squared: Tensor, distance: Distance) -> Tensor:
         return squared
     if distance == "cosine":
         return squared / 2
+    if not squared.requires_grad and not torch.compiler.is_compiling():
+        return squared.sqrt()
     # A squared distance of 0 counts as the smallest normal number, without a gradient; its root is taken off again.
     tiny = torch.finfo(squared.dtype).tiny
     return squared.clamp_min(tiny).sqrt() - math.sqrt(tiny)

@@ -251,10 +251,11 @@ class Block:
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
         part = self._own if columns is self.own_columns else self._squared_to(columns)
+        distances = from_squared(part.squared, self.distance)
         if self._leaves:
-            part = _List(part.columns, part.differences, part.squared.detach().requires_grad_())
-            self._lists.append(part)
-        return from_squared(part.squared, self.distance)
+            distances = distances.detach().requires_grad_()
+            self._lists.append(_Listed(part, distances))
+        return distances
 
     def between(self, columns: Tensor, others: Tensor) -> Tensor:
         """Distances `(B, S)` between two references of each slot, in the loss's distance."""
@@ -276,36 +277,40 @@ class Block:
             return
         names = ("anchors", "references", "reference_squares", "_dense")
         rows = [self.__dict__[name] for name in names if name in self.__dict__]
-        leaves = [*rows, *(part.squared for part in self._lists), *parameters]
+        leaves = [*rows, *(listed.distances for listed in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
-        own_part = sums.anchors[slice(*self._span)]
+        span = slice(*self._span)
 
         def grad_of(name: str) -> Tensor | None:
             return grads[id(self.__dict__[name])] if name in self.__dict__ else None
 
         if (of_anchors := grad_of("anchors")) is not None:
-            own_part.add_(of_anchors)
-        if (of_references := grad_of("references")) is not None and sums.references is not None:
+            sums.anchors[span].add_(of_anchors)
+        if (of_references := grad_of("references")) is not None and sums.learned:
             sums.references.add_(of_references[: sums.learned])
         if (of_squares := grad_of("reference_squares")) is not None:
             of_squares = of_squares[: sums.learned]
             sums.squares = of_squares if sums.squares is None else sums.squares.add_(of_squares)
         of_matrix = grad_of("_dense")
-        for part in self._lists:
-            grad = grads[id(part.squared)]
+        # From here on gradients are those of squared distances, but for the factor 1 / 2 of other distances.
+        scale = 1.0 if self.distance == "squared_euclidean" else 0.5
+        for listed in self._lists:
+            grad, part = grads[id(listed.distances)], listed.part
             if grad is None or self.size == 0:
                 continue
+            grad = self._per_squared(grad, listed.distances)
             if part.differences is None:
                 wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, part.columns, grad.double())
                 if sums.precise is None:
-                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned)
+                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
                 sums.precise.add(wide, *self._span)
                 continue
-            pulls = (2 * grad)[:, :, None] * part.differences  # (B, S, d)
-            own_part.sub_(pulls.sum(dim=1))
-            if sums.references is not None and sums.learned:
+            grad = grad if scale == 0.5 else 2 * grad
+            pulls = grad[:, :, None] * part.differences  # (B, S, d)
+            sums.anchors[span].sub_(pulls.sum(dim=1))
+            if sums.learned:
                 columns, pulls = part.columns.flatten(), pulls.flatten(0, 1)
                 if sums.learned < self.size:
                     pulls = pulls * (columns < sums.learned)[:, None]
@@ -313,9 +318,10 @@ class Block:
                 sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
         if of_matrix is not None and self.size:
             if sums.products is None:
-                scale = 1.0 if self.distance == "squared_euclidean" else 0.5
                 sums.products = ProductGradients(self._batch.products, learned=sums.learned, scale=scale)
-            sums.products.add(self._of_squared(of_matrix), *self._span)
+            of_matrix = self._per_squared(of_matrix, self._dense)
+            # A sum hands its gradient down as a view of one number.
+            sums.products.add(self._hide(of_matrix.contiguous(), 0.0), *self._span)
         for parameter, parameter_sum in zip(parameters, sums.parameters, strict=True):
             if (of_parameter := grads[id(parameter)]) is not None:
                 parameter_sum.add_(of_parameter)
@@ -397,15 +403,12 @@ class Block:
             return _List(columns, None, squared)
         return _List(columns, None, _with_values(squared, self._by_differences(columns)))
 
-    def _of_squared(self, grad: Tensor) -> Tensor:
-        """The gradient of the squared distances, given that of `matrix`; 0 for all that are no negatives.
-
-        Without the factor 1 / 2 of the Euclidean and the cosine distance.
-        """
-        if self.distance == "euclidean":
-            distances = torch.threshold(self._dense.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
-            grad = torch.div(grad, distances, out=distances)
-        return self._hide(grad.contiguous(), 0.0)  # a sum hands its gradient down as a view of one number
+    def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
+        """The gradient of squared distances given that of distances, but for the factor 1 / 2 of all but the squared."""
+        if self.distance != "euclidean":
+            return grad
+        distances = torch.threshold(distances.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
+        return torch.div(grad, distances, out=distances)
 
 
 @dataclass(frozen=True)
@@ -417,20 +420,29 @@ class _List:
     squared: Tensor
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """A list, and the leaf that a formula reads: its distances `(B, S)`."""
+
+    part: _List
+    distances: Tensor
+
+
 @dataclass
 class Gradients:
     """Sums over the blocks of a batch.
 
     Attributes:
         anchors: `(N, d)`.
-        references: `(M, d)`, None where the references need no gradient.
+        references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they are
+            these.
         parameters: one for each parameter of the loss.
         products, precise: what comes by matrix products, and in float64; made when they are needed.
-        squares: of the squared norms of the references `(M,)`; likewise.
+        squares: of the squared norms of the references `(L,)`; likewise.
     """
 
     anchors: Tensor
-    references: Tensor | None
+    references: Tensor
     parameters: list[Tensor]
     products: ProductGradients | None = None
     precise: ProductGradients | None = None
@@ -439,17 +451,16 @@ class Gradients:
     @property
     def learned(self) -> int:
         """How many references need a gradient, the first ones."""
-        return 0 if self.references is None else len(self.references)
+        return len(self.references)
 
     def finish(self, references: Tensor) -> None:
         """Add the rest to the sums of anchors and references."""
-        if self.squares is not None and self.references is not None:
+        if self.squares is not None:
             self.references.addcmul_(references[: self.learned], self.squares[:, None], value=2)
         for part in (self.products, self.precise):
             if part is not None:
                 self.anchors.add_(part.of_anchors())
-                if self.references is not None:
-                    self.references.add_(part.of_references())
+                self.references.add_(part.of_references())
 
 
 @dataclass(frozen=True)

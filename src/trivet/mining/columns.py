@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 CHUNK = 64
+FEW = 8 * CHUNK  # columns of a row that is looked at as a whole
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Rounded:
             exact[rounded] = sign * self.exact(row[rounded], column[rounded])
         else:
             exact = sign * self.exact(row, column)
-        if values.shape[1] < 2 * CHUNK:
+        if values.shape[1] < FEW:
             return torch.full_like(values, torch.inf).index_put_((row, column), exact).argmin(dim=1, keepdim=True)
         least = exact.new_full((len(values),), torch.inf).scatter_reduce_(0, row, exact, "amin")
         place = column.where(exact == least[row], values.shape[1])
@@ -102,7 +103,7 @@ class Rounded:
 
 def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns `(K,)` of the entries of `values (B, M)` below the limits `(B, 1)` of their rows, in order."""
-    if values.shape[1] < 2 * CHUNK:
+    if values.shape[1] < FEW:
         row, column = (values < limits).nonzero(as_tuple=True)
         return row, column
     chunks = _chunks(values, torch.inf)
@@ -114,7 +115,7 @@ def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
 def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns `(K,)`, in order, of finite entries at most `slack (B, 1)` above the smallest of their row."""
     most = torch.finfo(values.dtype).max
-    if values.shape[1] < 2 * CHUNK:
+    if values.shape[1] < FEW:
         limits = (values.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
         row, column = (values <= limits).nonzero(as_tuple=True)
         return row, column
@@ -128,7 +129,7 @@ def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
 
 def nearest(values: Tensor) -> Tensor:
     """The column `(B, 1)` of the smallest of `values (B, M)`, M >= 1; the lowest of tied ones."""
-    if values.shape[1] < 2 * CHUNK:
+    if values.shape[1] < FEW:
         return values.argmin(dim=1, keepdim=True)
     chunks = _chunks(values, torch.inf)
     chunk = chunks.amin(dim=2).argmin(dim=1, keepdim=True)  # (B, 1)

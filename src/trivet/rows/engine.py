@@ -184,18 +184,16 @@ class Blocks(torch.autograd.Function):
         own = batch.own
         if not (grad_enabled and any(ctx.needs_input_grad)):
             return evaluation.add_up(batch, None)
-        learned = batch.references[: own or None] if own or ctx.needs_input_grad[3] else None
-        sums = Gradients(
-            anchors=torch.zeros_like(batch.embeddings),
-            references=None if learned is None else torch.zeros_like(learned),
-            parameters=[torch.zeros_like(parameter) for parameter in parameters],
-        )
+        anchors = torch.zeros_like(batch.embeddings)
+        if own:
+            of_references = anchors
+        else:
+            of_references = torch.zeros_like(batch.references if ctx.needs_input_grad[3] else batch.references[:0])
+        sums = Gradients(anchors, of_references, [torch.zeros_like(parameter) for parameter in parameters])
         total = evaluation.add_up(batch, sums, parameters)
         sums.finish(batch.references)
-        if own and sums.references is not None:
-            sums.anchors.add_(sums.references)
         ctx.evaluation = evaluation
-        gradients = (sums.anchors, None if own else sums.references, *sums.parameters)
+        gradients = (sums.anchors, None if own or not ctx.needs_input_grad[3] else sums.references, *sums.parameters)
         ctx.save_for_backward(*gradients, embeddings, references, *parameters)
         return total
 
