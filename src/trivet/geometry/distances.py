@@ -130,7 +130,8 @@ class _UnitRows(torch.autograd.Function):
 def row_norms(rows: Tensor) -> Tensor:
     """Euclidean norms `(N,)`, computed in an order that depends on d alone, as `row_sums`."""
     if rows.device.type == "cpu":
-        return torch.linalg.vector_norm(rows, dim=1)
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+        return norms
     return row_sums(rows.square()).sqrt()
 
 
@@ -169,7 +170,8 @@ class Products:
             centre = some.index_select(0, central[None])  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)
-            same = self.right if anchors is references else _centred(anchors, centre)
+            self.within = anchors is references
+            same = self.right if self.within else _centred(anchors, centre)
             self.left = torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)  # (N, d + 2)
 
     def squared_distances(self, start: int, stop: int) -> Tensor:
@@ -184,11 +186,11 @@ class Products:
                 squared.clamp_min_(0)
             return squared
 
-    def bounds(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`,
-        and twice the largest that they can be.
+    def bounds(self, start: int, stop: int) -> tuple[Tensor, float]:
+        """Twice the largest squared distances `(stop - start, 1)` that these anchors can have, and the share of that by
+        which theirs may be off the exact ones.
 
-        The first holds for every order in which a product adds up; 0 where all rows are the same.
+        For every order in which a product adds up; 0 where all rows are the same.
         """
         # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
         # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
@@ -196,12 +198,11 @@ class Products:
         share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
             share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
-        farthest = 4 * (self.left.detach()[start:stop, -2:-1] + self._largest_square)
-        return farthest * share, farthest
+        return torch.add(self._largest_square, self.left.detach()[start:stop, -2:-1], alpha=4), share
 
     @lazy
     def _largest_square(self) -> Tensor:
-        return self.right[:, -1].detach().amax()
+        return 4 * self.right[:, -1].detach().amax()
 
 
 def _centred(rows: Tensor, centre: Tensor) -> Tensor:
@@ -229,24 +230,35 @@ class ProductGradients:
 
     def __init__(self, products: Products, *, learned: int, scale: float = 1.0) -> None:
         self._products, self._learned, self._scale = products, learned, scale
-        self._of_left = torch.zeros_like(products.left)
-        self._of_right = torch.zeros_like(products.right[:learned])
+
+    @lazy
+    def _of_left(self) -> Tensor:
+        return torch.zeros_like(self._products.left)
+
+    @lazy
+    def _of_right(self) -> Tensor:
+        return torch.zeros_like(self._products.right[: self._learned])
 
     def add(self, grad: Tensor, start: int, stop: int) -> None:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
-        torch.mm(grad, self._products.right, out=self._of_left[start:stop])
+        right = self._products.right
+        if self._products.within and stop - start == self._learned == len(right):
+            self._of_left = (grad + grad.T) @ right  # of the rows as anchors and as references in one
+            return
+        torch.mm(grad, right, out=self._of_left[start:stop])
         if self._learned:
             self._of_right.addmm_(grad[:, : self._learned].T, self._products.left[start:stop])
 
-    def of_anchors(self) -> Tensor:
-        """The gradient of the anchors `(N, d)`."""
-        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
-        return torch.add(doubled * parts[:, -2:-1], parts[:, :-2], alpha=2).mul_(-self._scale)
+    def add_to(self, anchors: Tensor, references: Tensor) -> None:
+        """Add the gradients of the anchors `(N, d)` and of the first references `(learned, d)` to these tensors.
 
-    def of_references(self) -> Tensor:
-        """The gradient of the first references `(learned, d)`."""
-        parts, rows = self._of_right, self._products.right[: self._learned, :-2]
-        return torch.add(parts[:, :-2], rows * parts[:, -1:], alpha=2).mul_(self._scale)
+        One tensor where each anchor is the same reference.
+        """
+        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
+        anchors.add_(torch.addcmul(parts[:, :-2], doubled, parts[:, -2:-1], value=0.5), alpha=-2 * self._scale)
+        if "_of_right" in self.__dict__:
+            parts, rows = self._of_right, self._products.right[: self._learned, :-2]
+            references.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -1:], value=2), alpha=self._scale)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:

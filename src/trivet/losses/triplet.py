@@ -34,7 +34,7 @@ def triplet_rows(
         return log_one_plus_exp(difference) if soft else relu(difference + margin)
 
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
-    if not soft:
+    if not soft and not rows.paired:
         rows.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
     to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
     if rows.paired:

@@ -25,7 +25,7 @@ class Batch:
         references: `(M, d)`; the embeddings themselves where nothing else was given.
         reference_labels: `(M,)` int64.
         ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among the
-            references.
+            references, and the places in the whole batch where `items` is None.
         classes: the references of each class.
         items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
         total: anchors in the whole batch, of which these may be one process's part.
@@ -108,7 +108,15 @@ class Batch:
         embeddings = self.embeddings.detach()
         own = self.references is self.embeddings
         references = embeddings if own else self.references.detach()
-        return replace(self, embeddings=embeddings, references=references, graph=False)
+        return self.with_rows(embeddings, references, graph=False)
+
+    def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
+        """The same labels with other rows."""
+        batch = replace(self, embeddings=embeddings, references=references, graph=graph)
+        for name in ("class_ranges", "largest_class"):  # what is known of the labels
+            if name in self.__dict__:
+                object.__setattr__(batch, name, self.__dict__[name])
+        return batch
 
     def own_references(self, embeddings: Tensor) -> Tensor:
         """The references, of which the first are the `embeddings`, with their graph."""

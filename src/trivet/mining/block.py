@@ -54,11 +54,13 @@ class Block:
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
         self._with_matrix = with_matrix
         self._rows = batch.embeddings[slice(*span)]
-        self._lists: list[_List] = []
+        self._lists: list[_Listed] = []
 
     @lazy
     def place(self) -> Tensor:
         """Where the anchors `(B,)` stand in the whole batch."""
+        if self._batch.compared_with_itself and self.ids is not None:
+            return self.ids
         start, stop = self._span
         return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
@@ -404,7 +406,7 @@ class Block:
         return _List(columns, None, _with_values(squared, self._by_differences(columns)))
 
     def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
-        """The gradient of squared distances given that of distances, but for the factor 1 / 2 of all but the squared."""
+        """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""
         if self.distance != "euclidean":
             return grad
         distances = torch.threshold(distances.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
@@ -459,8 +461,7 @@ class Gradients:
             self.references.addcmul_(references[: self.learned], self.squares[:, None], value=2)
         for part in (self.products, self.precise):
             if part is not None:
-                self.anchors.add_(part.of_anchors())
-                self.references.add_(part.of_references())
+                part.add_to(self.anchors, self.references)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trivet.lazy import lazy
+
 CHUNK = 64
+AT_ONCE = 2**16  # numbers that are worked on in one operation, rather than one slot after the other
 FEW = 8 * CHUNK  # columns of a row that is looked at as a whole
 
 
@@ -26,14 +29,14 @@ class Rounded:
 
     Attributes:
         values: `(B, M)`; infinite for what is never chosen.
-        error: `(B, 1)`, more than any of them is off; 0 where none is.
         farthest: `(B, 1)`, at least twice any of them that is finite.
+        share: times `farthest` is more than any of them is off, and 0 where none is.
         exact: gives the exact ones of rows and columns `(K,)`.
     """
 
     values: Tensor
-    error: Tensor
     farthest: Tensor
+    share: float
     exact: Callable[[Tensor, Tensor], Tensor]
 
     def settle(self, limits: Tensor) -> None:
@@ -41,13 +44,23 @@ class Rounded:
         slots, size = limits.shape[1], self.values.shape[1]
         if slots == 0 or size == 0:
             return
-        limits = limits.clamp(-self.farthest, self.farthest)  # large ones would round more than the values
-        gaps = self._gaps(limits[:, :2])
-        for slot in range(2, slots, 2):
-            torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
-        row, column = _below(gaps, self.error)
+        if slots * self.values.numel() <= AT_ONCE:
+            limits = torch.minimum(limits, self.farthest)  # large ones would round more than the values
+            gaps = (self.values[:, None] - limits[:, :, None]).abs_()
+            gaps = gaps[:, 0] if slots == 1 else gaps.amin(dim=1)
+        else:
+            limits = limits.clamp(-self.farthest, self.farthest)
+            gaps = self._gaps(limits[:, :2])
+            for slot in range(2, slots, 2):
+                torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
+        row, column = _below(gaps, self.farthest * self.share)
         if len(row):
             self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+
+    @lazy
+    def _slack(self) -> Tensor:
+        """How far above the smallest value of a row `(B, 1)` the one may stand that is exactly the smallest."""
+        return self.farthest * (2 * self.share)
 
     def _gaps(self, limits: Tensor) -> Tensor:
         """How far the values `(B, M)` are from the nearer of one or two limits `(B, S)`."""
@@ -59,7 +72,7 @@ class Rounded:
     def settle_smallest(self, penalty: Tensor | None) -> None:
         """Write the exact values over those that may be the smallest of their row once the penalty is added."""
         values = self.values if penalty is None else self.values + penalty
-        row, column = _near_smallest(values, 2 * self.error)
+        row, column = _near_smallest(values, self._slack)
         self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
     def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
@@ -73,28 +86,31 @@ class Rounded:
 
     def nearest_of(self, values: Tensor, number: int) -> Tensor:
         """Of the entries that are finite in `values (B, M)`, which has the order of the matrix and is written over."""
-        return self._nearest(values, number, 1)
+        return self._nearest(values, number, 1, shifted=True)
 
-    def _nearest(self, values: Tensor, number: int, sign: int) -> Tensor:
+    def _nearest(self, values: Tensor, number: int, sign: int, *, shifted: bool = False) -> Tensor:
         found: list[Tensor] = []
         for place in range(number):
             if place:
                 values.scatter_(1, found[-1], torch.inf)
-            found.append(self._first(values, sign))
+            found.append(self._first(values, sign, shifted))
         return found[0] if number == 1 else torch.cat(found, dim=1)
 
-    def _first(self, values: Tensor, sign: int) -> Tensor:
-        row, column = _near_smallest(values, 2 * self.error)
+    def _first(self, values: Tensor, sign: int, shifted: bool) -> Tensor:
+        row, column = _near_smallest(values, self._slack)
         if len(row) == len(values) and torch.equal(row, torch.arange(len(row), device=row.device)):
             return column[:, None]
         if len(row) > 4 * len(values):  # where rounding cannot matter nothing is computed: all rows may be equal
-            rounded = self.error[row, 0] > 0
+            rounded = self.farthest[row, 0] > 0
             exact = values.new_zeros(len(row))
-            exact[rounded] = sign * self.exact(row[rounded], column[rounded])
+            exact[rounded] = self.exact(row[rounded], column[rounded])
         else:
-            exact = sign * self.exact(row, column)
+            exact = self.exact(row, column)
+        exact = exact if sign == 1 else -exact
         if values.shape[1] < FEW:
-            return torch.full_like(values, torch.inf).index_put_((row, column), exact).argmin(dim=1, keepdim=True)
+            if shifted:
+                values = torch.full_like(values, torch.inf)  # otherwise what is not near the smallest stays above
+            return values.index_put_((row, column), exact.to(values.dtype)).argmin(dim=1, keepdim=True)
         least = exact.new_full((len(values),), torch.inf).scatter_reduce_(0, row, exact, "amin")
         place = column.where(exact == least[row], values.shape[1])
         index = torch.zeros(len(values), dtype=torch.int64, device=row.device)
@@ -161,6 +177,31 @@ def relative_powers(exponents: Tensor, largest: Tensor) -> Tensor:
     return torch.threshold_(exponents.sub_(largest).clamp_min_(-80).exp_(), 2e-35, 0)
 
 
+def ranges(values: Tensor, low: Tensor | None, high: Tensor) -> Ranges | FewRanges:
+    """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval; see `Ranges`."""
+    few = high.shape[1] * values.numel() <= AT_ONCE
+    return FewRanges(values, low, high) if few else Ranges(values, low, high)
+
+
+class FewRanges:
+    """As `Ranges`, all slots and columns at once."""
+
+    def __init__(self, values: Tensor, low: Tensor | None, high: Tensor) -> None:
+        inside = values[:, None] < high[:, :, None]  # (B, S, M)
+        if low is not None:
+            inside &= values[:, None] > low[:, :, None]
+        self._until = inside.cumsum(dim=2)
+
+    @property
+    def count(self) -> Tensor:
+        """How many columns there are for each slot, `(B, S)`."""
+        return self._until[:, :, -1]
+
+    def column(self, rank: Tensor) -> Tensor:
+        """The column of this rank, from the left, for each slot `(B, S)`; where there is none it means nothing."""
+        return (self._until <= rank[:, :, None]).sum(dim=2).clamp_max(self._until.shape[2] - 1)
+
+
 class Ranges:
     """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval.
 
@@ -171,7 +212,7 @@ class Ranges:
 
     def __init__(self, values: Tensor, low: Tensor | None, high: Tensor) -> None:
         self._chunked = _chunks(values, torch.inf)  # (B, C, 64)
-        self._low, self._high = low, high
+        self._low, self._high, self._size = low, high, values.shape[1]
         counts, inside = [], torch.empty_like(self._chunked)
         for slot in range(high.shape[1]):
             count = torch.lt(self._chunked, high[:, slot, None, None], out=inside).sum(dim=2)
@@ -196,7 +237,7 @@ class Ranges:
         if self._low is not None:
             inside &= near > self._low[:, :, None]
         passed = inside.to(before.dtype).cumsum(dim=2) <= rank[:, :, None] - before
-        return chunk[:, :, 0] * CHUNK + passed.sum(dim=2).clamp_max(CHUNK - 1)
+        return (chunk[:, :, 0] * CHUNK + passed.sum(dim=2)).clamp_max(self._size - 1)
 
 
 def weighted(weights: Tensor, uniform: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trivet.lazy import read_freely
+
 # Constants of splitmix64 (Steele, Lea, Flood 2014; finalizer "mix13" of Stafford), as signed 64-bit numbers.
 _STEP = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
@@ -30,7 +32,7 @@ class Draws:
 
     def __init__(self, key: Tensor) -> None:
         # On a CPU numpy does this arithmetic: a call of it takes a fifth of the time.
-        self._key = _of_step(key) if key.device.type != "cpu" or torch.compiler.is_compiling() else _of_step(key.numpy())
+        self._key = _of_step(key.numpy()) if read_freely(key) else _of_step(key)
 
     def uniform(self, anchors: Tensor, slots: int, *, stream: int) -> Tensor:
         """The numbers `(B, slots)` float64 of the anchors `(B,)`, given by their place in the whole batch."""
@@ -61,8 +63,11 @@ def _bits(key: Words, anchors: Words, slots: Words, stream: int) -> Words:
 def _mix(x: Words) -> Words:
     x = (x ^ _shift_right(x, 30)) * _FIRST
     x = (x ^ _shift_right(x, 27)) * _SECOND
-    return x ^ _shift_right(x, 31)
+    x ^= _shift_right(x, 31)
+    return x
 
 
 def _shift_right(x: Words, bits: int) -> Words:
-    return (x >> bits) & (2 ** (64 - bits) - 1)  # >> alone repeats the sign
+    x = x >> bits
+    x &= 2 ** (64 - bits) - 1  # >> alone repeats the sign
+    return x

@@ -107,6 +107,6 @@ def _fields(choice: Choice) -> tuple[Tensor, Tensor]:
 
 def _numbers(block: Block, draws: Draws | None, random: bool, slots: int, *, stream: int) -> Tensor:
     if draws is None or not random:
-        zero = torch.zeros((), dtype=torch.float64, device=block.labels.device)
-        return zero.expand(len(block.labels), slots)
+        nothing = torch.empty((), dtype=torch.float64, device=block.labels.device)  # only its shape is read
+        return nothing.expand(len(block.labels), slots)
     return draws.uniform(block.place, slots, stream=stream)

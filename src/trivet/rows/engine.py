@@ -215,7 +215,7 @@ class Blocks(torch.autograd.Function):
         if references is None:
             references = batch.own_references(views[0])
         with torch.autocast(device_type=references.device.type, enabled=False):
-            total = evaluation.add_up(replace(batch, embeddings=views[0], references=references), None)
+            total = evaluation.add_up(batch.with_rows(views[0], references, graph=batch.graph), None)
         leaves = [*views, *inputs[2:]]
         wanted = [x for x, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True) if needed]
         found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))

@@ -48,7 +48,7 @@ class Rows:
     def to_positive(self) -> Tensor:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
         if self._pairs is not None:
-            return self._pairs[:, : self.positive_chosen.shape[1]]
+            return self._pairs[0]
         return self._block.listed(self.selection.positives.index)
 
     @lazy
@@ -60,7 +60,7 @@ class Rows:
         block, negatives = self._block, self.selection.negatives
         if isinstance(negatives, Choice):
             if self._pairs is not None:
-                return self._pairs[:, self.positive_chosen.shape[1] :]
+                return self._pairs[1]
             if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
                 rounded = block.to_set(None).gather(1, negatives.index)
                 exact = from_squared(block.squared_to(negatives.index), block.distance)
@@ -87,13 +87,16 @@ class Rows:
             self._block.settle_nearest(self.selection.negatives.penalty)
 
     @lazy
-    def _pairs(self) -> Tensor | None:
-        """Distances to positives and then negatives in one list `(B, 2 S)`, where both are short."""
+    def _pairs(self) -> tuple[Tensor, Tensor] | None:
+        """Distances to positives and to negatives, `(B, S)` each, from one list, where both are short."""
         positives, negatives = self.selection.positives, self.selection.negatives
         if not isinstance(negatives, Choice) or positives.index is self._block.own_columns:
             return None
         columns = torch.cat([positives.index, negatives.index], dim=1)
-        return self._block.listed(columns) if columns.shape[1] * self._block.dimension <= 4096 else None
+        if columns.shape[1] * self._block.dimension > 4096:
+            return None
+        to_positive, to_negative = self._block.listed(columns).tensor_split(2, dim=1)
+        return to_positive, to_negative
 
     @lazy
     def negative_chosen(self) -> Tensor:
@@ -214,7 +217,7 @@ class RowTerms:
     @lazy
     def total(self) -> Tensor:
         """The sum of the chosen terms, differentiable."""
-        return self.values.where(self.chosen, 0).sum()
+        return self.values.masked_fill(~self.chosen, 0).sum()
 
     @lazy
     def count(self) -> Tensor:
