@@ -1,19 +1,11 @@
-"""Attributes that are computed when they are first read, and when reading is free."""
+"""Attributes that are computed when they are first read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar, overload
 
-import torch
-from torch import Tensor
-
 T = TypeVar("T")
-
-
-def read_freely(values: Tensor) -> bool:
-    """Whether numbers of a tensor can be read at no cost: not on a device that would have to finish its work first."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class lazy(Generic[T]):  # noqa: N801  # a decorator, in lower case as `property` is

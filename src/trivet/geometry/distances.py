@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from trivet.geometry import device
 from trivet.lazy import lazy
 
 DIFFERENCES = "donot_use_mm_for_euclid_dist"  # of torch.cdist
@@ -55,7 +56,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
         usable = (norms <= limit).all()
         torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
     elif len(norms):
-        least, largest = torch.stack(norms.aminmax()).tolist()
+        least, largest = device.read(torch.stack(norms.aminmax()))
         if largest <= limit:  # not where a norm is NaN, as both then are
             return RowNorms(norms, least, largest)
         rows = (~(norms <= limit)).nonzero().flatten()
@@ -163,7 +164,7 @@ class Products:
     """
 
     def __init__(self, anchors: Tensor, references: Tensor) -> None:
-        with torch.autocast(device_type=references.device.type, enabled=False):
+        with device.without_autocast(references.device.type):
             fixed = references.detach()
             some = fixed[:: max(1, len(fixed) // SAMPLED)]
             central = torch.cdist(some.mean(dim=0, keepdim=True), some, compute_mode=DIFFERENCES)[0].argmin()
@@ -180,7 +181,7 @@ class Products:
         The error is about 1e-7 (float32) of the largest squared distance from the central row, whatever the distance
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
-        with torch.autocast(device_type=self.left.device.type, enabled=False):
+        with device.without_autocast(self.left.device.type):
             squared = self.left[start:stop] @ self.right.T
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)

@@ -120,11 +120,10 @@ class NPairLoss(RowLoss):
         """l2_weight times the mean squared norm of the embeddings as given."""
         if self.l2_weight == 0:
             return None
-        squares, count = (
-            embeddings.square().sum(dtype=torch.float64),  # finite where the mean is
-            torch.tensor(float(max(1, len(embeddings)))),
-        )
+        squares = embeddings.square().sum(dtype=torch.float64)  # finite where the mean is
+        count: Tensor | int = max(1, len(embeddings))
         if gather:
             group = None if isinstance(gather, bool) else gather
-            squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
-        return (self.l2_weight * squares / count.to(squares)).to(embeddings.dtype)
+            squares, count = (sum_over_processes(own, group=group) for own in (squares, torch.tensor(float(count))))
+            count = count.to(squares)
+        return (self.l2_weight * squares / count).to(embeddings.dtype)

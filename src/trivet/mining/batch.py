@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, unit_rows_of
+from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
 from trivet.lazy import lazy
 from trivet.mining.groups import Groups
 
+EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 
 
@@ -83,7 +84,7 @@ class Batch:
         if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
             return len(self.references)
         starts, ends = self.class_ranges
-        return int((ends - starts).max())
+        return int(device.read((ends - starts).max()[None])[0])
 
     @property
     def compared_with_itself(self) -> bool:
@@ -126,12 +127,13 @@ class Batch:
     def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
         """Ranges of anchors: `size` each, or so many that a block holds about two million numbers, `numbers` each.
 
+        On another device than a CPU as many numbers as its memory allows.
         One range under `torch.compile`, whose graph is one.
         """
         if torch.compiler.is_compiling():
             size = max(1, len(self.labels))
         elif size is None:
-            size = max(1, NUMBERS_PER_BLOCK // max(1, numbers))
+            size = max(1, device.numbers_at_once(self.labels, cached=NUMBERS_PER_BLOCK) // max(1, numbers))
         yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
 
 
@@ -214,6 +216,8 @@ def check_batch(
         reference_ids = torch.cat([ids, strangers if reference_ids is None else reference_ids])
         references = torch.cat([embeddings.detach() if learned else embeddings, references])
         reference_labels = torch.cat([labels, reference_labels])
+    wide = embeddings.numel() * len(references)
+    waits = not (device.read_freely(embeddings) or torch.compiler.is_compiling())
     return Batch(
         embeddings,
         labels,
@@ -225,6 +229,7 @@ def check_batch(
         Groups(reference_ids) if named and reference_ids is not None else None,
         total=len(labels),
         own=learned,
+        exact=waits and wide <= EXACT_ELSEWHERE,  # no entry need be looked up then
     )
 
 
@@ -235,7 +240,7 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
     if torch.compiler.is_compiling():
         torch._assert_async(((values >= 0) & (values < number)).all(), f"{name} must lie in [0, {number}).")
         return
-    low, high = torch.stack([values.min(), values.max()]).tolist()
+    low, high = device.read(torch.stack(values.aminmax()))
     if low < 0 or high >= number:
         raise ValueError(
             f"{name} must lie in [0, {number}) to have {owned} each: got {low} to {high}; "

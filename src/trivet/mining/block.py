@@ -10,7 +10,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, ProductGradients, distances_between, from_squared, row_sums, squared_distances
+from trivet.geometry import (
+    Distance,
+    ProductGradients,
+    device,
+    distances_between,
+    from_squared,
+    row_sums,
+    squared_distances,
+)
 from trivet.lazy import lazy
 from trivet.mining.batch import Batch
 from trivet.mining.columns import Rounded, nearest_few
@@ -498,7 +506,8 @@ def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | 
     """Squared distances from anchors `(B, d)` to some references `(B, S)`, or to all `(B, M)`, some anchors at once."""
     dimension = anchors.shape[1]
     slots = len(references) if columns is None else columns.shape[1]
-    step, parts = max(1, DIFFERENCES_AT_ONCE // max(1, slots * dimension)), []
+    numbers = device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE)
+    step, parts = max(1, numbers // max(1, slots * dimension)), []
     for start in range(0, len(anchors), step):
         own = anchors[start : start + step, None]
         if columns is None:
@@ -524,7 +533,7 @@ def nothing(shape_of: Tensor) -> Choice:
 @torch.no_grad()
 def _squared_of(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
     """Squared distances `(K,)` of these rows of the anchors to these references, by differences."""
-    step = max(1, DIFFERENCES_AT_ONCE // anchors.shape[1])
+    step = max(1, device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE) // anchors.shape[1])
     if len(rows) > step:
         parts = (slice(start, start + step) for start in range(0, len(rows), step))
         return torch.cat([_squared_of(anchors, references, rows[part], others[part]) for part in parts])

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.lazy import read_freely
+from trivet.geometry import device
 
 # Constants of splitmix64 (Steele, Lea, Flood 2014; finalizer "mix13" of Stafford), as signed 64-bit numbers.
 _STEP = 0x9E3779B97F4A7C15 - 2**64
@@ -32,7 +32,7 @@ class Draws:
 
     def __init__(self, key: Tensor) -> None:
         # On a CPU numpy does this arithmetic: a call of it takes a fifth of the time.
-        self._key = _of_step(key.numpy()) if read_freely(key) else _of_step(key)
+        self._key = _of_step(key.numpy()) if device.read_freely(key) else _of_step(key)
 
     def uniform(self, anchors: Tensor, slots: int, *, stream: int) -> Tensor:
         """The numbers `(B, slots)` float64 of the anchors `(B,)`, given by their place in the whole batch."""

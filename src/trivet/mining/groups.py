@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trivet.geometry import device
 from trivet.lazy import lazy
 
 
@@ -23,7 +24,7 @@ class Groups:
         if torch.compiler.is_compiling() or len(self._given) == 0:
             return len(self._given)
         starts, ends = self.ranges(self._given)
-        return int((ends - starts).max())
+        return int(device.read((ends - starts).max()[None])[0])
 
     @lazy
     def _sorted(self) -> tuple[Tensor, Tensor]:

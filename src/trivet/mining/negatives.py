@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trivet.arguments import check_at_least, check_count, check_name, nearest
-from trivet.lazy import read_freely
+from trivet.geometry import device
 from trivet.mining import columns
 from trivet.mining.block import Block, Choice, Everyone, nothing
 
@@ -436,7 +436,7 @@ def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
 
 def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
     """The choice, or where a slot of the positive has nothing, negatives drawn among all."""
-    if otherwise == "drop" or (read_freely(choice.chosen) and bool(choice.chosen.all())):
+    if otherwise == "drop" or (device.read_freely(choice.chosen) and bool(choice.chosen.all())):
         return choice
     fallback = _uniform(block, uniform, k)
     empty = ~choice.chosen

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from trivet.geometry import device
 from trivet.mining.batch import Batch
 from trivet.mining.block import Gradients
 from trivet.mining.draws import Draws
@@ -214,7 +215,7 @@ class Blocks(torch.autograd.Function):
         batch, references = evaluation.batch, views[1]
         if references is None:
             references = batch.own_references(views[0])
-        with torch.autocast(device_type=references.device.type, enabled=False):
+        with device.without_autocast(references.device.type):
             total = evaluation.add_up(batch.with_rows(views[0], references, graph=batch.graph), None)
         leaves = [*views, *inputs[2:]]
         wanted = [x for x, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True) if needed]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.arguments import check_at_least, check_name
-from trivet.geometry import Distance
+from trivet.geometry import Distance, device
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
@@ -248,8 +248,7 @@ class RowLoss(nn.Module, ABC):
             return batch
 
         usable = isinstance(embeddings, Tensor) and not embeddings.is_meta  # what it is is checked inside
-        device = embeddings.device.type if usable else "cpu"
-        with torch.autocast(device_type=device, enabled=False):
+        with device.without_autocast(embeddings.device.type if usable else "cpu"):
             if gather:
                 processes = Processes(None if gather is True else gather)
                 batch, key = gather_batch(checked, self.key, processes.group)
