@@ -78,13 +78,24 @@ class Batch:
         """The range of each anchor's class among `classes`."""
         return self.classes.ranges(self.labels)
 
-    @lazy
+    @property
     def largest_class(self) -> int:
         """How many references the largest class of an anchor has; under `torch.compile` how many it may have."""
+        return self.class_sizes[1]
+
+    @property
+    def even_classes(self) -> bool:
+        """Whether all anchors have equally many references of their class."""
+        return self.class_sizes[0] == self.class_sizes[1]
+
+    @lazy
+    def class_sizes(self) -> tuple[int, int]:
+        """How many references the smallest and the largest class of an anchor have, or may have."""
         if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
-            return len(self.references)
+            return -1, len(self.references)
         starts, ends = self.class_ranges
-        return int(device.read((ends - starts).max()[None])[0])
+        least, largest = device.read(torch.stack((ends - starts).aminmax()))
+        return int(least), int(largest)
 
     @property
     def compared_with_itself(self) -> bool:
@@ -114,7 +125,7 @@ class Batch:
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
         batch = replace(self, embeddings=embeddings, references=references, graph=graph)
-        for name in ("class_ranges", "largest_class"):  # what is known of the labels
+        for name in ("class_ranges", "class_sizes"):  # what is known of the labels
             if name in self.__dict__:
                 object.__setattr__(batch, name, self.__dict__[name])
         return batch

@@ -76,7 +76,7 @@ class Block:
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
         starts, ends = (each[slice(*self._span)] for each in self._batch.class_ranges)
-        return self._batch.classes.positions(starts, ends, self._batch.largest_class)
+        return self._batch.classes.positions(starts, ends, self._batch.largest_class, even=self._batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
@@ -89,12 +89,13 @@ class Block:
     @lazy
     def own_columns(self) -> Tensor:
         """`own`, with the last column for the empty slots."""
-        return self.own.clamp_max(max(0, self.size - 1))
+        return self.own if self._batch.even_classes else self.own.clamp_max(max(0, self.size - 1))
 
     @lazy
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
-        filled = self.own < self.size
+        even = self._batch.even_classes
+        filled = torch.ones_like(self.own, dtype=torch.bool) if even else self.own < self.size
         if self._batch.compared_with_itself and self._batch.taken is None:
             return filled
         if self._batch.taken is not None and self.size:
@@ -125,7 +126,14 @@ class Block:
     @lazy
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
+        if self._only_class and self._batch.even_classes:
+            return torch.full_like(self.labels, self.size - self._batch.largest_class)[:, None]
         return self.size - self._is_excluded.sum(dim=1, keepdim=True)
+
+    @property
+    def _only_class(self) -> bool:
+        """Whether all but the class are negatives."""
+        return self._batch.items is None and self._batch.taken is None
 
     @lazy
     def _is_excluded(self) -> Tensor:
@@ -378,6 +386,8 @@ class Block:
 
         A slot that is not filled repeats the first; in a row without exclusions that is column 0.
         """
+        if self._only_class and self._batch.even_classes and self._batch.largest_class > 0:
+            return self.excluded, None
         index = self.excluded.where(self._is_excluded, self.excluded[:, :1])
         if self._batch.compared_with_itself:
             return index, None

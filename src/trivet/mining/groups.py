@@ -28,9 +28,9 @@ class Groups:
 
     @lazy
     def _sorted(self) -> tuple[Tensor, Tensor]:
-        """The values in order, and their positions, with M after the last."""
+        """The values in order, and their positions."""
         ordered, order = self._given.sort(stable=True)
-        return ordered, torch.nn.functional.pad(order, (0, 1), value=len(order))
+        return ordered, order
 
     def ranges(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Where the positions of each of `keys (B,)` start, and where they end, `(B,)` each; for `positions`."""
@@ -38,12 +38,18 @@ class Groups:
             return keys, keys
         return torch.searchsorted(self._sorted[0], keys), torch.searchsorted(self._sorted[0], keys, right=True)
 
-    def positions(self, starts: Tensor, ends: Tensor, number: int) -> Tensor:
-        """Positions `(B, number)` of the keys with these `ranges`, ascending, filled up with M; none has more."""
+    def positions(self, starts: Tensor, ends: Tensor, number: int, *, even: bool = False) -> Tensor:
+        """Positions `(B, number)` of the keys with these `ranges`, ascending, filled up with M.
+
+        None has more than `number`, and none has less if they are `even`.
+        """
         if number == 0:
             return torch.zeros((len(starts), 0), dtype=torch.int64, device=starts.device)
         if torch.compiler.is_compiling():
             here = torch.arange(len(self._given), device=starts.device)
             return here.where(self._given == starts[:, None], len(self._given)).sort(dim=1).values
         place = starts[:, None] + torch.arange(number, device=starts.device)
-        return self._sorted[1][place.masked_fill_(place >= ends[:, None], len(self._given))]
+        if even:
+            return self._sorted[1][place]
+        order = torch.nn.functional.pad(self._sorted[1], (0, 1), value=len(self._given))
+        return order[place.masked_fill_(place >= ends[:, None], len(self._given))]

@@ -429,7 +429,7 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
     """The first negatives `index (B, k)` for every positive slot."""
     k = index.shape[1]
-    chosen = torch.arange(k, device=index.device) < block.negatives
+    chosen = block.negatives > 0 if k == 1 else torch.arange(k, device=index.device) < block.negatives
     slots = shape_of.shape[1] // k
     return Choice(index, chosen) if slots == 1 else Choice(index.repeat(1, slots), chosen.repeat(1, slots))
 

@@ -29,6 +29,7 @@ from trivet.rows.view import Rows, RowSum, RowTerms
 if TYPE_CHECKING:
     from trivet.rows.loss import RowLoss
 
+SMALL = 2**15  # pairs of a block whose tensors the allocator keeps anyway
 MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
@@ -123,7 +124,8 @@ class Evaluation:
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
-        torch.empty(2**25 - 2**14, dtype=torch.uint8)
+        if len(self.spans) > 1 or len(batch.labels) * len(batch.references) > SMALL:
+            torch.empty(2**25 - 2**14, dtype=torch.uint8)
         for number in range(len(self.spans)):
             rows = self.rows(batch, number, leaves=sums is not None)
             with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
