@@ -55,7 +55,7 @@ def triplet_rows(
 
 def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
-    thresholds = (rows.to_positive + margin).where(rows.positive_chosen, -torch.inf)  # (B, S)
+    thresholds = (rows.to_positive + margin).masked_fill(~rows.positive_chosen, -torch.inf)  # (B, S)
     rows.settle(thresholds)
     total, active = hinge_sum(thresholds, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count

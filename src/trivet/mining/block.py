@@ -190,7 +190,8 @@ class Block:
 
         There must be a reference.
         """
-        return self.squared_to(self.nearest_negatives(1)).where(self.negatives > 0, torch.inf)
+        self.settle_nearest(None)
+        return self.to_negatives.amin(dim=1, keepdim=True)
 
     def settle_nearest(self, penalty: Tensor | None) -> None:
         """Make `to_negatives` exact where rounding might decide which negative of a set is the nearest."""

@@ -245,6 +245,10 @@ def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
 
     M >= 1. Means nothing for a row without a positive weight.
     """
+    if weights.shape[1] < FEW:
+        until = weights.cumsum(dim=1, dtype=torch.float64)  # (B, M)
+        column = torch.searchsorted(until, uniform.clamp_max(1 - 2**-40) * until[:, -1:], right=True)
+        return column.clamp_max(weights.shape[1] - 1)
     chunks = _chunks(weights, 0)
     until = chunks.sum(dim=2).double().cumsum(dim=1)  # (B, C)
     target = uniform.clamp_max(1 - 2**-40) * until[:, -1:]

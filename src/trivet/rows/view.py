@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from trivet.geometry import from_squared
 from trivet.lazy import lazy
@@ -35,6 +36,7 @@ class Rows:
         self.paired = isinstance(selection.negatives, Choice)
         self.positive_chosen = selection.positives.chosen
         self._block = block
+        self._zeros_settled = False
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor]:
@@ -66,7 +68,7 @@ class Rows:
                 exact = from_squared(block.squared_to(negatives.index), block.distance)
                 return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
-        if block.distance == "euclidean":  # a root multiplies what rounding makes of a distance of 0
+        if block.distance == "euclidean" and not self._zeros_settled:  # a root multiplies what rounding makes of a distance of 0
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -78,7 +80,8 @@ class Rows:
         if not self.paired:
             limits = limits.detach()
             if self._block.distance == "euclidean":
-                limits = limits.clamp_min(0).square()
+                limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
+                self._zeros_settled = True
             self._block.settle_negatives(2 * limits if self._block.distance == "cosine" else limits)
 
     def settle_nearest(self) -> None:
@@ -248,13 +251,13 @@ class RowSum:
     Attributes:
         total: their sum, differentiable.
         counts: `(B,)` how many each anchor has.
-        active: how many of their parts are not zero; the sum of it if it has several numbers.
+        active: how many of their parts are not zero: the sum of these tensors.
         parts: how many parts a term is the sum of.
     """
 
     total: Tensor
     counts: Tensor
-    active: Tensor
+    active: Tensor | tuple[Tensor, ...]
     parts: int = 1
 
     @lazy
@@ -265,7 +268,9 @@ class RowSum:
     @lazy
     def count_active(self) -> Tensor:
         """How many of their parts are not zero."""
-        return self.active.sum()
+        parts = (self.active,) if isinstance(self.active, Tensor) else self.active
+        first, *rest = (part.sum(dtype=torch.float64).long() for part in parts)
+        return sum(rest, first)
 
     @property
     def used(self) -> Tensor:
