@@ -11,7 +11,6 @@ from torch import Tensor
 from trivet.geometry import device
 from trivet.lazy import lazy
 
-DIFFERENCES = "donot_use_mm_for_euclid_dist"  # of torch.cdist
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
@@ -167,7 +166,7 @@ class Products:
         with device.without_autocast(references.device.type):
             fixed = references.detach()
             some = fixed[:: max(1, len(fixed) // SAMPLED)]
-            central = torch.cdist(some.mean(dim=0, keepdim=True), some, compute_mode=DIFFERENCES)[0].argmin()
+            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
             centre = some.index_select(0, central[None])  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)
@@ -244,7 +243,9 @@ class ProductGradients:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
         right = self._products.right
         if self._products.within and stop - start == self._learned == len(right):
-            self._of_left = (grad + grad.T) @ right  # of the rows as anchors and as references in one
+            # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
+            # lie in memory takes many times as long.
+            self._of_left = grad.T.contiguous().add_(grad) @ right
             return
         torch.mm(grad, right, out=self._of_left[start:stop])
         if self._learned:
