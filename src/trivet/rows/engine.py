@@ -22,7 +22,7 @@ from trivet.mining.draws import Draws
 from trivet.mining.gather import Processes
 from trivet.mining.given import Given
 from trivet.mining.selection import Selectors
-from trivet.mining.trimming import Cut, smallest
+from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of
 from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of
 from trivet.rows.view import Rows, RowSum, RowTerms
 
@@ -88,6 +88,10 @@ class Evaluation:
                 yield values
 
         share, processes = 1 - self._loss.trim, self._processes
+        if whole is not None and processes is None:
+            (values,) = passes()
+            if values.numel() <= MOST_SORTED or not device.read_freely(values):
+                return smallest_of(values, share)
         if processes is None:
             return smallest(passes, share, self.batch.embeddings)
         return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
