@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,10 +32,3 @@ class Launches(TorchDispatchMode):
     def total(self) -> int:
         """All of them."""
         return self.counts.total()
-
-
-def launches(step: Callable[[], Any]) -> Counter[str]:
-    """What a step launches, by name of the operation."""
-    with Launches() as mode:
-        step()
-    return mode.counts

@@ -187,7 +187,7 @@ class Products:
             return squared
 
     def bounds(self, start: int, stop: int) -> tuple[Tensor, float]:
-        """Twice the largest squared distances `(stop - start, 1)` that these anchors can have, and the share of that by
+        """Half the largest squared distances `(stop - start, 1)` that these anchors can have, and the share of that by
         which theirs may be off the exact ones.
 
         For every order in which a product adds up; 0 where all rows are the same.
@@ -198,11 +198,11 @@ class Products:
         share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
             share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
-        return torch.add(self._largest_square, self.left.detach()[start:stop, -2:-1], alpha=4), share
+        return self._largest_square + self.left.detach()[start:stop, -2:-1], 4 * share
 
     @lazy
     def _largest_square(self) -> Tensor:
-        return 4 * self.right[:, -1].detach().amax()
+        return self.right[:, -1].detach().amax()
 
 
 def _centred(rows: Tensor, centre: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class _LogSumExp(torch.autograd.Function):
 
 
 def hinge_sum(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum over b, s and m of max(0, t_bs - x_bm), a scalar, and how many of these are not zero for each s, `(B, S)`.
+    """The sum over b, s and m of max(0, t_bs - x_bm), a scalar, and how many are not zero for each b and s, `(B, S)`.
 
     Args:
         thresholds: `(B, S)`; minus infinity for an empty slot.

@@ -91,11 +91,18 @@ class Block:
         """`own`, with the last column for the empty slots."""
         return self.own if self._batch.even_classes else self.own.clamp_max(max(0, self.size - 1))
 
+    @property
+    def filled(self) -> bool:
+        """Whether it is known that every slot of `own` holds another item of the class."""
+        batch = self._batch
+        return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
+
     @lazy
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
-        even = self._batch.even_classes
-        filled = torch.ones_like(self.own, dtype=torch.bool) if even else self.own < self.size
+        if self.filled:
+            return torch.ones_like(self.own, dtype=torch.bool)
+        filled = self.own < self.size
         if self._batch.compared_with_itself and self._batch.taken is None:
             return filled
         if self._batch.taken is not None and self.size:
@@ -387,7 +394,7 @@ class Block:
 
         A slot that is not filled repeats the first; in a row without exclusions that is column 0.
         """
-        if self._only_class and self._batch.even_classes and self._batch.largest_class > 0:
+        if self._only_class and self._batch.even_classes and self._batch.largest_class:
             return self.excluded, None
         index = self.excluded.where(self._is_excluded, self.excluded[:, :1])
         if self._batch.compared_with_itself:

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from trivet.lazy import lazy
 
 CHUNK = 64
-AT_ONCE = 2**16  # numbers that are worked on in one operation, rather than one slot after the other
+AT_ONCE = 2**17  # numbers that are worked on in one operation, rather than one slot after the other
 FEW = 8 * CHUNK  # columns of a row that is looked at as a whole
 
 
@@ -29,13 +29,13 @@ class Rounded:
 
     Attributes:
         values: `(B, M)`; infinite for what is never chosen.
-        farthest: `(B, 1)`, at least twice any of them that is finite.
-        share: times `farthest` is more than any of them is off, and 0 where none is.
+        reach: `(B, 1)`, at least half of any of them that is finite.
+        share: times `reach` is more than any of them is off, and 0 where none is.
         exact: gives the exact ones of rows and columns `(K,)`.
     """
 
     values: Tensor
-    farthest: Tensor
+    reach: Tensor
     share: float
     exact: Callable[[Tensor, Tensor], Tensor]
 
@@ -45,22 +45,22 @@ class Rounded:
         if slots == 0 or size == 0:
             return
         if slots * self.values.numel() <= AT_ONCE:
-            limits = torch.minimum(limits, self.farthest)  # large ones would round more than the values
+            limits = torch.minimum(limits, 4 * self.reach)  # large ones would round more than the values
             gaps = (self.values[:, None] - limits[:, :, None]).abs_()
             gaps = gaps[:, 0] if slots == 1 else gaps.amin(dim=1)
         else:
-            limits = limits.clamp(-self.farthest, self.farthest)
+            limits = limits.clamp(-4 * self.reach, 4 * self.reach)
             gaps = self._gaps(limits[:, :2])
             for slot in range(2, slots, 2):
                 torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
-        row, column = _below(gaps, self.farthest * self.share)
+        row, column = _below(gaps, self.reach * self.share)
         if len(row):
             self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
     @lazy
     def _slack(self) -> Tensor:
         """How far above the smallest value of a row `(B, 1)` the one may stand that is exactly the smallest."""
-        return self.farthest * (2 * self.share)
+        return self.reach * (2 * self.share)
 
     def _gaps(self, limits: Tensor) -> Tensor:
         """How far the values `(B, M)` are from the nearer of one or two limits `(B, S)`."""
@@ -101,7 +101,7 @@ class Rounded:
         if len(row) == len(values) and torch.equal(row, torch.arange(len(row), device=row.device)):
             return column[:, None]
         if len(row) > 4 * len(values):  # where rounding cannot matter nothing is computed: all rows may be equal
-            rounded = self.farthest[row, 0] > 0
+            rounded = self.reach[row, 0] > 0
             exact = values.new_zeros(len(row))
             exact[rounded] = self.exact(row[rounded], column[rounded])
         else:
@@ -256,7 +256,8 @@ def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
     start = torch.where(chunk > 0, until.gather(1, (chunk - 1).clamp_min(0)), 0)
     share = ((target - start) / (until.gather(1, chunk) - start)).clamp(0, 1 - 2**-40)  # of the way through the chunk
     inside = _take(chunks, chunk).double().cumsum(dim=2)  # (B, S, 64)
-    return chunk * CHUNK + (inside <= share[:, :, None] * inside[:, :, -1:]).sum(dim=2).clamp_max(CHUNK - 1)
+    column = chunk * CHUNK + (inside <= share[:, :, None] * inside[:, :, -1:]).sum(dim=2).clamp_max(CHUNK - 1)
+    return column.clamp_max(weights.shape[1] - 1)
 
 
 def _chunks(values: Tensor, fill: float) -> Tensor:

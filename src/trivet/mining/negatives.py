@@ -266,7 +266,7 @@ class DistanceWeighted(NegativeSelector):
             return nothing(uniform)
         weights = self.weights(block)
         chosen = (weights.amax(dim=1, keepdim=True) > 0).expand_as(uniform)
-        choice = Choice(columns.weighted(weights, uniform).where(chosen, 0), chosen)
+        choice = Choice(columns.weighted(weights, uniform), chosen)
         # Here the k are independent, so are those of the fallback.
         return _or_else(choice, block, uniform, self.otherwise, 1)
 

@@ -18,6 +18,8 @@ from trivet.mining.given import Given
 from trivet.mining.selection import Selectors
 from trivet.mining.trimming import Cut
 
+MOST_AGAIN = 2**18  # differences that are taken again, so that one list holds all
+
 
 class Rows:
     """What a formula sees: B anchors, their chosen positives and negatives, and differentiable distances to them.
@@ -68,7 +70,8 @@ class Rows:
                 exact = from_squared(block.squared_to(negatives.index), block.distance)
                 return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
-        if block.distance == "euclidean" and not self._zeros_settled:  # a root multiplies what rounding makes of a distance of 0
+        # A root multiplies what rounding makes of a distance of 0.
+        if block.distance == "euclidean" and not self._zeros_settled:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -93,11 +96,13 @@ class Rows:
     def _pairs(self) -> tuple[Tensor, Tensor] | None:
         """Distances to positives and to negatives, `(B, S)` each, from one list, where both are short."""
         positives, negatives = self.selection.positives, self.selection.negatives
-        if not isinstance(negatives, Choice) or positives.index is self._block.own_columns:
+        if not isinstance(negatives, Choice):
+            return None
+        numbers = 2 * positives.index.shape[1] * self._block.dimension
+        again = positives.index is self._block.own_columns  # these differences are known, or will be
+        if numbers > 4096 or (again and numbers * len(self.labels) > MOST_AGAIN):
             return None
         columns = torch.cat([positives.index, negatives.index], dim=1)
-        if columns.shape[1] * self._block.dimension > 4096:
-            return None
         to_positive, to_negative = self._block.listed(columns).tensor_split(2, dim=1)
         return to_positive, to_negative
 
