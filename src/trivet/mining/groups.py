@@ -16,7 +16,7 @@ class Groups:
     """
 
     def __init__(self, values: Tensor) -> None:
-        self._given = values
+        self._given = values.contiguous()
 
     @lazy
     def largest(self) -> int:
@@ -36,7 +36,8 @@ class Groups:
         """Where the positions of each of `keys (B,)` start, and where they end, `(B,)` each; for `positions`."""
         if torch.compiler.is_compiling() or len(self._given) == 0:
             return keys, keys
-        return torch.searchsorted(self._sorted[0], keys), torch.searchsorted(self._sorted[0], keys, right=True)
+        ordered, keys = self._sorted[0], keys.contiguous()
+        return torch.searchsorted(ordered, keys), torch.searchsorted(ordered, keys, right=True)
 
     def positions(self, starts: Tensor, ends: Tensor, number: int, *, even: bool = False) -> Tensor:
         """Positions `(B, number)` of the keys with these `ranges`, ascending, filled up with M.
