@@ -264,7 +264,8 @@ class RowLoss(nn.Module, ABC):
         if self.ranks_terms and strategy.listed:
             batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
-        if batch.compared_with_itself and batch.total > 1 and batch.largest_class < 2:
+        several = batch.compared_with_itself and batch.total > 1
+        if several and batch.largest_class < 2 and batch.classes.largest < 2:  # the latter in all processes
             warnings.warn(
                 f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
                 "of one sample; draw at least two of each class, for instance with PKBatches.",
@@ -277,12 +278,14 @@ class RowLoss(nn.Module, ABC):
             references = None if batch.own else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        count = evaluation.count
+        count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
         if processes is not None:
-            count = None if count is None else processes.add_up(count)
+            if counted:  # on every process, whether it has one block or none
+                assert count is not None
+                count = processes.add_up(count)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
-        if self.reduction in ("mean", "mean-active", "max"):
+        if counted:
             assert count is not None
             return total / count.clamp_min(1)
         if self.reduction == "anchors":
