@@ -55,7 +55,7 @@ FLOOR_NUMBERS = 2**20  # similarities in a block of the floor, so that floors of
 SHORTEST = 0.02  # seconds: quicker calls are repeated, and their mean is one measurement
 LONGEST_PEER = 20.0  # seconds: a slower peer takes part in the first round only
 PEER_MEMORY = 2 * 2**30  # bytes: a peer that needs more is left out
-NAMED_SIZES, PRODUCT_SIZES = (128, 1024, 4096, 16384), (1024, 4096)
+NAMED_SIZES, PRODUCT_SIZES = (64, 128, 256, 512, 1024, 4096, 16384), (1024, 4096)
 CHECK_SIZE, VALUE_TOLERANCE, GRADIENT_TOLERANCE = 128, 1e-4, 1e-3
 
 Row = dict[str, Any]
@@ -634,6 +634,7 @@ def environment(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "precision_of_products": torch.get_float32_matmul_precision(),
     }
 
 

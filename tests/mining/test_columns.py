@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trivet.mining.columns import CHUNK, Ranges, below, nearest, nearest_few, weighted
+from trivet.mining.columns import CHUNK, FewRanges, Ranges, below, nearest, nearest_few, weighted
 
 WIDTHS = [1, 2, 63, 64, 65, 128, 129, 200, 1000]
 DTYPES = [torch.float32, torch.float64]
@@ -153,3 +153,16 @@ def test_weighted_never_draws_a_weight_of_zero(row: list[float], place: float) -
     if any(row):
         column = int(weighted(torch.tensor([row]), torch.tensor([[place]], dtype=torch.float64)))
         assert row[column] > 0
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_slots_taken_at_once_find_the_same_columns(lower: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(9, (5, 130), generator=generator).float()  # with ties, and ends that are values
+    low, high = (torch.randint(9, (5, 3), generator=generator).float() for _ in range(2))
+    few, many = FewRanges(values, low if lower else None, high), Ranges(values, low if lower else None, high)
+    assert torch.equal(few.count, many.count.long())
+    for rank in range(int(few.count.max())):
+        ranks = torch.full((5, 3), rank)
+        found, expected = few.column(ranks), many.column(ranks)
+        assert torch.equal(found.where(rank < few.count, -1), expected.where(rank < few.count, -1))

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trivet.mining.trimming import Cut, smallest
+from trivet.geometry import device
+from trivet.mining.trimming import Cut, smallest, smallest_of
 
 DTYPES = {32: torch.float32, 64: torch.float64}
 
@@ -52,6 +53,23 @@ def problems(draw: st.DrawFn) -> tuple[Tensor, float, list[int]]:
 def test_equals_sorting(case: tuple[Tensor, float, list[int]]) -> None:
     values, share, sizes = case
     assert kept(values, share, sizes) == definition(values.tolist(), share)
+
+
+@given(problems(), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_sorting_finds_the_same_cut(case: tuple[Tensor, float, list[int]], elsewhere: bool) -> None:
+    values, share, (start, length) = case
+    candidates = torch.ones_like(values, dtype=torch.bool)
+    candidates[start : start + length] = False  # NaN is not a value
+    chosen = [i for i, candidate in enumerate(candidates.tolist()) if candidate]
+    expected = [False] * len(values)
+    for i, keep in zip(chosen, definition(values[candidates].tolist(), share) if chosen else [], strict=True):
+        expected[i] = keep
+    with pytest.MonkeyPatch.context() as patch:
+        if elsewhere:
+            patch.setattr(device, "read_freely", lambda values: False)
+        cut = smallest_of(values.where(candidates, torch.nan), share)
+    assert cut.keep(values, candidates).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values())

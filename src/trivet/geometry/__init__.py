@@ -5,6 +5,7 @@ from trivet.geometry.distances import (
     Distance,
     ProductGradients,
     Products,
+    RowNorms,
     check_dense,
     check_embeddings,
     distances_between,
@@ -12,6 +13,7 @@ from trivet.geometry.distances import (
     row_sums,
     squared_distances,
     unit_rows,
+    unit_rows_of,
 )
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "Distance",
     "ProductGradients",
     "Products",
+    "RowNorms",
     "as_classes",
     "as_rows",
     "check_dense",
@@ -28,4 +31,5 @@ __all__ = [
     "row_sums",
     "squared_distances",
     "unit_rows",
+    "unit_rows_of",
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from trivet.geometry import device
 from trivet.lazy import lazy
 
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
@@ -16,10 +17,18 @@ SAMPLED = 4096  # rows, about, among which a central one is looked for, and that
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 
 
-def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> None:
+class RowNorms(NamedTuple):
+    """Euclidean norms `(N,)` of rows, and the least and the largest of them; NaN where they are not known."""
+
+    values: Tensor
+    least: float
+    largest: float
+
+
+def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int = 1) -> RowNorms:
     """Raise ValueError unless `embeddings` is a floating-point `(N, d)` tensor whose squared distances are finite.
 
-    With `pairs`, unless the sum of so many of them is finite. One scalar is read back; under `torch.compile` nothing
+    With `pairs`, unless the sum of so many of them is finite. Two numbers are read back; under `torch.compile` nothing
     is, and the error comes from the device.
     """
     if not isinstance(embeddings, Tensor):
@@ -40,11 +49,15 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
     limit = math.sqrt(torch.finfo(embeddings.dtype).max / (4 * pairs))
-    norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
+    norms = row_norms(embeddings.detach())
+    least = largest = math.nan
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
         torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
-    elif len(norms) and not norms.max().item() <= limit:  # a norm that is NaN is the largest
+    elif len(norms):
+        least, largest = device.read(torch.stack(norms.aminmax()))
+        if largest <= limit:  # not where a norm is NaN, as both then are
+            return RowNorms(norms, least, largest)
         rows = (~(norms <= limit)).nonzero().flatten()
         shown = ", ".join(str(row) for row in rows[:8].tolist()) + (", ..." if len(rows) > 8 else "")
         what = "NaN or infinity" if not bool(torch.isfinite(embeddings).all()) else "numbers too large to square"
@@ -52,6 +65,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
             f"{name} must be finite: rows {shown} hold {what} ({len(rows)} of {len(embeddings)}); lower the learning "
             "rate, or check the inputs of these rows."
         )
+    return RowNorms(norms, least, largest)
 
 
 def check_dense(values: Tensor, *, name: str) -> None:
@@ -77,6 +91,48 @@ def unit_rows(embeddings: Tensor) -> Tensor:
     rows = embeddings / largest.masked_fill(largest == 0, torch.inf)
     squares = row_sums(rows.square()).unsqueeze(-1)
     return rows / squares.masked_fill(squares == 0, torch.inf).sqrt()
+
+
+def unit_rows_of(embeddings: Tensor, norms: RowNorms) -> Tensor:
+    """As `unit_rows`, in fewer operations; of equal rows the same to the last bit, whatever stands beside them."""
+    if torch.compiler.is_compiling() or embeddings.numel() == 0:
+        return unit_rows(embeddings)
+    rows, lengths, kind = embeddings, norms.values, torch.finfo(embeddings.dtype)
+    if not norms.least >= math.sqrt(kind.tiny / kind.eps) / kind.eps:  # squares lose digits: powers of 2 lose none
+        exponents = torch.frexp(embeddings.detach().abs().amax(dim=1, keepdim=True)).exponent
+        rows = embeddings * torch.ldexp(torch.ones_like(lengths[:, None]), -exponents.clamp(-120, 120))
+        lengths = row_norms(rows.detach())
+        lengths = lengths.masked_fill(lengths == 0, torch.inf)
+    units: Tensor = _UnitRows.apply(rows, lengths)
+    return units
+
+
+class _UnitRows(torch.autograd.Function):
+    """Rows divided by their norms, whose gradient is what is orthogonal to the row, divided by the norm."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, norms: Tensor) -> Tensor:
+        units = rows / norms[:, None]
+        ctx.save_for_backward(rows, norms, units)
+        return units
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        rows, norms, units = ctx.saved_tensors
+        lengths = norms[:, None]
+        if torch.is_grad_enabled():  # to be differentiated again
+            lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).masked_fill(lengths.isinf(), torch.inf)
+            units = rows / lengths
+        along = (grad * units).sum(dim=1, keepdim=True)
+        return torch.addcmul(grad, units, along, value=-1) / lengths, None
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Euclidean norms `(N,)`, computed in an order that depends on d alone, as `row_sums`."""
+    if rows.device.type == "cpu":
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+        return norms
+    return row_sums(rows.square()).sqrt()
 
 
 def row_sums(values: Tensor) -> Tensor:
@@ -107,14 +163,15 @@ class Products:
     """
 
     def __init__(self, anchors: Tensor, references: Tensor) -> None:
-        with torch.autocast(device_type=references.device.type, enabled=False):
+        with device.without_autocast(references.device.type):
             fixed = references.detach()
             some = fixed[:: max(1, len(fixed) // SAMPLED)]
             central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
             centre = some.index_select(0, central[None])  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)
-            same = self.right if anchors is references else _centred(anchors, centre)
+            self.within = anchors is references
+            same = self.right if self.within else _centred(anchors, centre)
             self.left = torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)  # (N, d + 2)
 
     def squared_distances(self, start: int, stop: int) -> Tensor:
@@ -123,17 +180,17 @@ class Products:
         The error is about 1e-7 (float32) of the largest squared distance from the central row, whatever the distance
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
-        with torch.autocast(device_type=self.left.device.type, enabled=False):
+        with device.without_autocast(self.left.device.type):
             squared = self.left[start:stop] @ self.right.T
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
 
-    def bounds(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """How far the squared distances of these anchors may be from those of `distances_between`, `(stop - start, 1)`,
-        and twice the largest that they can be.
+    def bounds(self, start: int, stop: int) -> tuple[Tensor, float]:
+        """Half the largest squared distances `(stop - start, 1)` that these anchors can have, and the share of that by
+        which theirs may be off the exact ones.
 
-        The first holds for every order in which a product adds up; 0 where all rows are the same.
+        For every order in which a product adds up; 0 where all rows are the same.
         """
         # Each of d + 2 products and sums rounds, and so do centring and differences; see Higham, "Accuracy and
         # Stability of Numerical Algorithms", section 3.1. |x| + |y| squared is at most 2 (|x|^2 + |y|^2).
@@ -141,8 +198,7 @@ class Products:
         share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
             share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
-        farthest = 4 * (self.left.detach()[start:stop, -2:-1] + self._largest_square)
-        return farthest * share, farthest
+        return self._largest_square + self.left.detach()[start:stop, -2:-1], 4 * share
 
     @lazy
     def _largest_square(self) -> Tensor:
@@ -174,24 +230,37 @@ class ProductGradients:
 
     def __init__(self, products: Products, *, learned: int, scale: float = 1.0) -> None:
         self._products, self._learned, self._scale = products, learned, scale
-        self._of_left = torch.zeros_like(products.left)
-        self._of_right = torch.zeros_like(products.right[:learned])
+
+    @lazy
+    def _of_left(self) -> Tensor:
+        return torch.zeros_like(self._products.left)
+
+    @lazy
+    def _of_right(self) -> Tensor:
+        return torch.zeros_like(self._products.right[: self._learned])
 
     def add(self, grad: Tensor, start: int, stop: int) -> None:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
-        torch.mm(grad, self._products.right, out=self._of_left[start:stop])
+        right = self._products.right
+        if self._products.within and stop - start == self._learned == len(right):
+            # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
+            # lie in memory takes many times as long.
+            self._of_left = grad.T.contiguous().add_(grad) @ right
+            return
+        torch.mm(grad, right, out=self._of_left[start:stop])
         if self._learned:
             self._of_right.addmm_(grad[:, : self._learned].T, self._products.left[start:stop])
 
-    def of_anchors(self) -> Tensor:
-        """The gradient of the anchors `(N, d)`."""
-        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
-        return torch.add(doubled * parts[:, -2:-1], parts[:, :-2], alpha=2).mul_(-self._scale)
+    def add_to(self, anchors: Tensor, references: Tensor) -> None:
+        """Add the gradients of the anchors `(N, d)` and of the first references `(learned, d)` to these tensors.
 
-    def of_references(self) -> Tensor:
-        """The gradient of the first references `(learned, d)`."""
-        parts, rows = self._of_right, self._products.right[: self._learned, :-2]
-        return torch.add(parts[:, :-2], rows * parts[:, -1:], alpha=2).mul_(self._scale)
+        One tensor where each anchor is the same reference.
+        """
+        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
+        anchors.add_(torch.addcmul(parts[:, :-2], doubled, parts[:, -2:-1], value=0.5), alpha=-2 * self._scale)
+        if "_of_right" in self.__dict__:
+            parts, rows = self._of_right, self._products.right[: self._learned, :-2]
+            references.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -1:], value=2), alpha=self._scale)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
@@ -212,6 +281,8 @@ def from_squared(squared: Tensor, distance: Distance) -> Tensor:
         return squared
     if distance == "cosine":
         return squared / 2
+    if not squared.requires_grad and not torch.compiler.is_compiling():
+        return squared.sqrt()
     # A squared distance of 0 counts as the smallest normal number, without a gradient; its root is taken off again.
     tiny = torch.finfo(squared.dtype).tiny
     return squared.clamp_min(tiny).sqrt() - math.sqrt(tiny)

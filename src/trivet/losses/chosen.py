@@ -39,13 +39,13 @@ def triplets_held(strategy: Selectors, batch: Batch) -> int:
     """How many triplets of an anchor `chosen_triplets` holds beside its distances."""
     if not strategy.negatives.listed:
         return 0
-    return (batch.classes.largest if strategy.positives.pairwise else 1) * len(batch.references)
+    return (batch.largest_class if strategy.positives.pairwise else 1) * len(batch.references)
 
 
 def log_one_plus_exp(exponents: Tensor) -> Tensor:
     """log(1 + exp(x)) to the last digit, without overflow; of equal numbers the same, wherever they stand."""
     # A CPU takes what is left over after whole vectors by another exp and log, which round otherwise.
-    size = exponents.numel()
-    flat = pad(exponents.flatten(), (0, -size % VECTORS))
-    values: Tensor = softplus(flat, threshold=40)[:size]  # torch's own threshold of 20 drops 2e-9
-    return values.view(exponents.shape)
+    size, missing = exponents.numel(), -exponents.numel() % VECTORS
+    flat = pad(exponents.flatten(), (0, missing)) if missing else exponents.contiguous()
+    values: Tensor = softplus(flat, threshold=40)  # torch's own threshold of 20 drops 2e-9
+    return values[:size].view(exponents.shape) if missing else values

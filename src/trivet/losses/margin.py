@@ -40,15 +40,16 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
 
 def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
     """The sum of `margin_rows` over a set of negatives."""
-    pull = relu(rows.to_positive - beta + margin).where(rows.positive_chosen, 0)
+    pull = relu(rows.to_positive - beta + margin).masked_fill(~rows.positive_chosen, 0)
     rows.settle(beta + margin)
     push, active = hinge_sum(beta + margin, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) + rows.negative_count
-    total, number = pull.sum() + push, (pull > 0).sum() + active
+    total = pull.sum() + push
+    numbers: tuple[Tensor, ...] = (pull.detach() > 0, active)
     if with_self:
         alone = relu(margin - beta)
-        total, number, count = total + alone.sum(), number + (alone > 0).sum(), count + 1
-    return RowSum(total=total, count=count.sum(), active=number, used=count > 0)
+        total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
+    return RowSum(total=total, counts=count, active=numbers)
 
 
 class MarginLoss(RowLoss):

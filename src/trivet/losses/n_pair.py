@@ -16,16 +16,19 @@ from trivet.mining.gather import sum_over_processes
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
-def n_pair_rows(rows: Rows, *, temperature: float) -> RowTerms:
+def n_pair_rows(rows: Rows, *, temperature: float, ranked: bool = False) -> RowTerms:
     """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.
 
-    x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out.
+    x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out. `ranked` terms
+    have a pull, -x_a . x_p / temperature.
     """
     to_positive = (rows.positive_norms - rows.to_positive) / (2 * temperature)  # (B, S)
     to_negative = rows.reference_norms - rows.to_negative  # (B, M), -inf where not chosen
     values = log_one_plus_exp(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
-    products = to_positive.detach() + rows.anchor_norms.detach()[:, None] / (2 * temperature)  # x_a . x_p / temperature
-    return RowTerms(values, rows.positive_chosen & (rows.negative_count > 0)[:, None], pull=-products)
+    pull = None
+    if ranked:
+        pull = -to_positive.detach() - rows.anchor_norms.detach()[:, None] / (2 * temperature)
+    return RowTerms(values, rows.positive_chosen & (rows.negative_count > 0)[:, None], pull=pull)
 
 
 class NPairLoss(RowLoss):
@@ -114,17 +117,16 @@ class NPairLoss(RowLoss):
                 "indices must be pairs, 4 tensors (anchors, positives, anchors, negatives): got 3, triplets; "
                 "pass (a, p, a, n), which compares each positive with all negatives of its anchor."
             )
-        return n_pair_rows(rows, temperature=self.temperature)
+        return n_pair_rows(rows, temperature=self.temperature, ranked=self.trim_positives_only)
 
     def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
         """l2_weight times the mean squared norm of the embeddings as given."""
         if self.l2_weight == 0:
             return None
-        squares, count = (
-            embeddings.square().sum(dtype=torch.float64),  # finite where the mean is
-            torch.tensor(float(max(1, len(embeddings)))),
-        )
+        squares = embeddings.square().sum(dtype=torch.float64)  # finite where the mean is
+        count: Tensor | int = max(1, len(embeddings))
         if gather:
             group = None if isinstance(gather, bool) else gather
-            squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
-        return (self.l2_weight * squares / count.to(squares)).to(embeddings.dtype)
+            squares, count = (sum_over_processes(own, group=group) for own in (squares, torch.tensor(float(count))))
+            count = count.to(squares)
+        return (self.l2_weight * squares / count).to(embeddings.dtype)

@@ -26,7 +26,7 @@ def all_nca_sum(rows: Rows, *, temperature: float) -> RowSum:
     to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
     total = softplus_sum(to_positive / temperature, rows.to_negative / temperature)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=total, count=count.sum(), active=count.sum(), used=count > 0)
+    return RowSum(total=total, counts=count, active=count)
 
 
 class NCATripletLoss(RowLoss):

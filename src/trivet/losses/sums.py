@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from trivet.mining.columns import relative_powers
+from trivet.mining.columns import AT_ONCE, relative_powers
 
 MOST_COUNTED = 64  # positives of an anchor for which passes over the negatives are faster than sorting them
 
@@ -52,7 +52,7 @@ class _LogSumExp(torch.autograd.Function):
 
 
 def hinge_sum(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum over b, s and m of max(0, t_bs - x_bm), a scalar, and how many of these are not zero, int64.
+    """The sum over b, s and m of max(0, t_bs - x_bm), a scalar, and how many are not zero for each b and s, `(B, S)`.
 
     Args:
         thresholds: `(B, S)`; minus infinity for an empty slot.
@@ -61,7 +61,7 @@ def hinge_sum(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
     if thresholds.shape[1] > MOST_COUNTED:
         return _sorted_hinge_sum(thresholds, distances)
     total, number = _HingeSum.apply(thresholds, distances)
-    return total, number.long()
+    return total, number
 
 
 class _HingeSum(torch.autograd.Function):
@@ -69,6 +69,14 @@ class _HingeSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        if thresholds.shape[1] * distances.numel() <= AT_ONCE:
+            hinges = torch.sub(thresholds[:, :, None], distances[:, None]).relu_()  # (B, S, M)
+            total = hinges.sum()
+            hinges.sign_()
+            number, below = hinges.sum(dim=2), hinges[:, 0] if thresholds.shape[1] == 1 else hinges.sum(dim=1)
+            ctx.save_for_backward(number, below)
+            ctx.mark_non_differentiable(number)
+            return total, number
         total, numbers = thresholds.new_zeros(()), [torch.zeros_like(thresholds[:, :0])]
         below, hinge = torch.empty_like(distances), torch.empty_like(distances)  # (B, M)
         for slot in range(thresholds.shape[1]):
@@ -82,9 +90,8 @@ class _HingeSum(torch.autograd.Function):
             below.zero_()
         number = torch.cat(numbers, dim=1)  # (B, S)
         ctx.save_for_backward(number, below)
-        count = number.sum(dtype=torch.float64)
-        ctx.mark_non_differentiable(count)
-        return total, count
+        ctx.mark_non_differentiable(number)
+        return total, number
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,11 +110,17 @@ class _SoftplusSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, thresholds: Tensor, distances: Tensor) -> Tensor:
+        if thresholds.shape[1] * distances.numel() <= AT_ONCE:
+            differences = thresholds[:, :, None] - distances[:, None]  # (B, S, M)
+            total = softplus(differences, threshold=40).sum()  # torch's own threshold of 20 drops 2e-9
+            differences.sigmoid_()
+            ctx.save_for_backward(thresholds, distances, differences.sum(dim=2), differences.sum(dim=1))
+            return total
         total, slopes = thresholds.new_zeros(()), torch.zeros_like(thresholds)
         difference, slope = torch.empty_like(distances), torch.zeros_like(distances)  # (B, M)
         for slot in range(thresholds.shape[1]):
             torch.sub(thresholds[:, slot : slot + 1], distances, out=difference)
-            total += softplus(difference, threshold=40).sum()  # torch's own threshold of 20 drops 2e-9
+            total += softplus(difference, threshold=40).sum()
             slopes[:, slot] = difference.sigmoid_().sum(dim=1)
             slope += difference
         ctx.save_for_backward(thresholds, distances, slopes, slope)
@@ -129,4 +142,4 @@ def _sorted_hinge_sum(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Te
     finite = ranked.where(ranked.isfinite(), 0).double()
     running = pad(finite.cumsum(dim=1), (1, 0))  # float64: a difference of large sums follows
     bounds = thresholds.where(number > 0, 0).double()
-    return (number * bounds - running.gather(1, number)).sum().to(thresholds.dtype), number.sum()
+    return (number * bounds - running.gather(1, number)).sum().to(thresholds.dtype), number

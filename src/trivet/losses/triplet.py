@@ -34,7 +34,7 @@ def triplet_rows(
         return log_one_plus_exp(difference) if soft else relu(difference + margin)
 
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
-    if not soft:
+    if not soft and not rows.paired:
         rows.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
     to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
     if rows.paired:
@@ -55,20 +55,18 @@ def triplet_rows(
 
 def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
-    thresholds = (rows.to_positive + margin).where(rows.positive_chosen, -torch.inf)  # (B, S)
+    thresholds = (rows.to_positive + margin).masked_fill(~rows.positive_chosen, -torch.inf)  # (B, S)
     rows.settle(thresholds)
     total, active = hinge_sum(thresholds, rows.to_negative)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=total, count=count.sum(), active=active, used=count > 0)
+    return RowSum(total=total, counts=count, active=active)
 
 
 def all_soft_triplets_sum(rows: Rows) -> RowSum:
     """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
     to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
     count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(
-        total=softplus_sum(to_positive, rows.to_negative), count=count.sum(), active=count.sum(), used=count > 0
-    )
+    return RowSum(total=softplus_sum(to_positive, rows.to_negative), counts=count, active=count)
 
 
 class TripletLoss(RowLoss):
@@ -177,7 +175,7 @@ class TripletLoss(RowLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held, or the distances from positives to negatives are needed."""
-        slots = batch.classes.largest if self.strategy.positives.pairwise else 1
+        slots = batch.largest_class if self.strategy.positives.pairwise else 1
         numbers = super().numbers(batch)
         if self.variant == "pn":
             numbers += 2 * slots * batch.dimension

@@ -33,9 +33,8 @@ def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
     count = positives * negatives
     return RowSum(
         total=(pull * negatives + push * positives).sum() + margin * count.sum().to(pull.dtype),
-        count=count.sum(),
-        active=count.sum(),
-        used=count > 0,
+        counts=count,
+        active=count,
     )
 
 
@@ -58,13 +57,12 @@ def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
 
 def unhinged_margin_sum(rows: Rows, *, beta: float, margin: float) -> RowSum:
     """The sum of `unhinged_margin_rows` over a set of negatives."""
-    positives, negatives = rows.positive_chosen.sum(), rows.negative_count.sum()
+    counts = rows.positive_chosen.sum(dim=1), rows.negative_count
+    positives, negatives = (count.sum() for count in counts)
     pull = rows.to_positive.where(rows.positive_chosen, 0).sum()
     push = -rows.negative_total.sum()
     constant = (DIAMETER - beta + margin) * positives.to(pull) + (DIAMETER + beta + margin) * negatives.to(pull)
-    count = positives + negatives
-    used = rows.positive_chosen.any(dim=1) | (rows.negative_count > 0)
-    return RowSum(total=pull + push + constant, count=count, active=count, used=used)
+    return RowSum(total=pull + push + constant, counts=counts[0] + counts[1], active=counts[0] + counts[1])
 
 
 class UnhingedTripletLoss(RowLoss):

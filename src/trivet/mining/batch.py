@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import Products, check_dense, check_embeddings, unit_rows
+from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
 from trivet.lazy import lazy
 from trivet.mining.groups import Groups
 
+EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 
 
@@ -25,7 +26,7 @@ class Batch:
         references: `(M, d)`; the embeddings themselves where nothing else was given.
         reference_labels: `(M,)` int64.
         ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among the
-            references.
+            references, and the places in the whole batch where `items` is None.
         classes: the references of each class.
         items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
         total: anchors in the whole batch, of which these may be one process's part.
@@ -78,6 +79,25 @@ class Batch:
         return self.classes.ranges(self.labels)
 
     @property
+    def largest_class(self) -> int:
+        """How many references the largest class of an anchor has; under `torch.compile` how many it may have."""
+        return self.class_sizes[1]
+
+    @property
+    def even_classes(self) -> bool:
+        """Whether all anchors have equally many references of their class."""
+        return self.class_sizes[0] == self.class_sizes[1]
+
+    @lazy
+    def class_sizes(self) -> tuple[int, int]:
+        """How many references the smallest and the largest class of an anchor have, or may have."""
+        if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
+            return -1, len(self.references)
+        starts, ends = self.class_ranges
+        least, largest = device.read(torch.stack((ends - starts).aminmax()))
+        return int(least), int(largest)
+
+    @property
     def compared_with_itself(self) -> bool:
         """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""
         return self.ids is not None and self.items is None
@@ -100,7 +120,15 @@ class Batch:
         embeddings = self.embeddings.detach()
         own = self.references is self.embeddings
         references = embeddings if own else self.references.detach()
-        return replace(self, embeddings=embeddings, references=references, graph=False)
+        return self.with_rows(embeddings, references, graph=False)
+
+    def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
+        """The same labels with other rows."""
+        batch = replace(self, embeddings=embeddings, references=references, graph=graph)
+        for name in ("class_ranges", "class_sizes"):  # what is known of the labels
+            if name in self.__dict__:
+                object.__setattr__(batch, name, self.__dict__[name])
+        return batch
 
     def own_references(self, embeddings: Tensor) -> Tensor:
         """The references, of which the first are the `embeddings`, with their graph."""
@@ -110,12 +138,13 @@ class Batch:
     def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
         """Ranges of anchors: `size` each, or so many that a block holds about two million numbers, `numbers` each.
 
+        On another device than a CPU as many numbers as its memory allows.
         One range under `torch.compile`, whose graph is one.
         """
         if torch.compiler.is_compiling():
             size = max(1, len(self.labels))
         elif size is None:
-            size = max(1, NUMBERS_PER_BLOCK // max(1, numbers))
+            size = max(1, device.numbers_at_once(self.labels, cached=NUMBERS_PER_BLOCK) // max(1, numbers))
         yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
 
 
@@ -147,7 +176,8 @@ def check_batch(
         ValueError: if shapes, dtypes or lengths disagree, a row is not finite, or only one of a pair was given.
     """
     given = embeddings
-    embeddings, labels = _rows(embeddings, labels, "", pairs)
+    embeddings, labels, norms = _rows(embeddings, labels, "", pairs)
+    reference_norms = norms
     if (references is None) != (reference_labels is None):
         missing = "reference_labels" if reference_labels is None else "references"
         raise ValueError(
@@ -160,22 +190,24 @@ def check_batch(
     else:
         if references is given and ids is None and reference_ids is None:
             ids = reference_ids = torch.arange(len(embeddings), device=embeddings.device)
-        references, reference_labels = _rows(references, reference_labels, "reference_", pairs)
+        references, reference_labels, reference_norms = _rows(references, reference_labels, "reference_", pairs)
         if references.shape[1] != embeddings.shape[1]:
             raise ValueError(
                 f"references must have the dimension of the embeddings: got {references.shape[1]} and "
                 f"{embeddings.shape[1]}; embed both with the same model."
             )
-        references = references.to(embeddings.dtype)
+        if references.dtype != embeddings.dtype:
+            references = references.to(embeddings.dtype)
+            reference_norms = RowNorms(reference_norms.values.to(references.dtype), *reference_norms[1:])
         if (ids is None) != (reference_ids is None):
             missing = "reference_ids" if reference_ids is None else "ids"
             raise ValueError(f"ids and reference_ids must be given together: got no {missing}; pass both or neither.")
     if unit_rows_for is not None and not normalize:
-        for rows in [embeddings] if references is None else [embeddings, references]:
-            _check_unit(rows, unit_rows_for)
+        for each in [norms] if references is None else [norms, reference_norms]:
+            _check_unit(each, unit_rows_for)
     if normalize:
-        embeddings = unit_rows(embeddings)
-        references = None if references is None else unit_rows(references)
+        embeddings = unit_rows_of(embeddings, norms)
+        references = None if references is None else unit_rows_of(references, reference_norms)
     named = ids is not None
     if ids is not None:
         ids = _integers(ids, "ids", len(embeddings))
@@ -195,6 +227,8 @@ def check_batch(
         reference_ids = torch.cat([ids, strangers if reference_ids is None else reference_ids])
         references = torch.cat([embeddings.detach() if learned else embeddings, references])
         reference_labels = torch.cat([labels, reference_labels])
+    wide = embeddings.numel() * len(references)
+    waits = not (device.read_freely(embeddings) or torch.compiler.is_compiling())
     return Batch(
         embeddings,
         labels,
@@ -206,6 +240,7 @@ def check_batch(
         Groups(reference_ids) if named and reference_ids is not None else None,
         total=len(labels),
         own=learned,
+        exact=waits and wide <= EXACT_ELSEWHERE,  # no entry need be looked up then
     )
 
 
@@ -216,7 +251,7 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
     if torch.compiler.is_compiling():
         torch._assert_async(((values >= 0) & (values < number)).all(), f"{name} must lie in [0, {number}).")
         return
-    low, high = torch.stack([values.min(), values.max()]).tolist()
+    low, high = device.read(torch.stack(values.aminmax()))
     if low < 0 or high >= number:
         raise ValueError(
             f"{name} must lie in [0, {number}) to have {owned} each: got {low} to {high}; "
@@ -224,11 +259,11 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
         )
 
 
-def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor]:
-    check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
+def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor, RowNorms]:
+    norms = check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
-    return embeddings, _integers(labels, f"{prefix}labels", len(embeddings))
+    return embeddings, _integers(labels, f"{prefix}labels", len(embeddings)), norms
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
@@ -251,17 +286,12 @@ def _integers(values: Tensor, name: str, length: int) -> Tensor:
     return values.to(torch.int64)
 
 
-def _check_unit(rows: Tensor, strategy: str) -> None:
-    if len(rows) == 0:
-        return
-    norms = rows.detach().norm(dim=1)
+def _check_unit(norms: RowNorms, strategy: str) -> None:
     if torch.compiler.is_compiling():
-        fitting = ((norms >= 0.99) & (norms <= 1.01)).all()
+        fitting = ((norms.values >= 0.99) & (norms.values <= 1.01)).all()
         torch._assert_async(fitting, f"{strategy} needs embeddings of unit norm: pass normalize=True to the loss.")
-        return
-    low, high = torch.stack([norms.min(), norms.max()]).tolist()
-    if low < 0.99 or high > 1.01:
+    elif norms.least < 0.99 or norms.largest > 1.01:
         raise ValueError(
-            f"{strategy} needs embeddings of unit norm: got norms from {low:.3g} to {high:.3g}; "
+            f"{strategy} needs embeddings of unit norm: got norms from {norms.least:.3g} to {norms.largest:.3g}; "
             "pass normalize=True to the loss, or normalise the embeddings."
         )

@@ -10,7 +10,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trivet.geometry import Distance, ProductGradients, distances_between, from_squared, row_sums, squared_distances
+from trivet.geometry import (
+    Distance,
+    ProductGradients,
+    device,
+    distances_between,
+    from_squared,
+    row_sums,
+    squared_distances,
+)
 from trivet.lazy import lazy
 from trivet.mining.batch import Batch
 from trivet.mining.columns import Rounded, nearest_few
@@ -54,36 +62,46 @@ class Block:
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
         self._with_matrix = with_matrix
         self._rows = batch.embeddings[slice(*span)]
-        self._lists: list[_List] = []
+        self._lists: list[_Listed] = []
 
     @lazy
     def place(self) -> Tensor:
         """Where the anchors `(B,)` stand in the whole batch."""
+        if self._batch.compared_with_itself and self.ids is not None:
+            return self.ids
         start, stop = self._span
         return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        return self._batch.classes.positions(*(each[slice(*self._span)] for each in self._batch.class_ranges))
+        starts, ends = (each[slice(*self._span)] for each in self._batch.class_ranges)
+        return self._batch.classes.positions(starts, ends, self._batch.largest_class, even=self._batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
         if not self._batch.compared_with_itself or self._class.shape[1] == 0:
             return self._class
-        before = (self._class < self.place[:, None]).sum(dim=1, keepdim=True)  # the anchor stands in this slot
-        slot = torch.arange(self._class.shape[1] - 1, device=before.device)
-        return self._class.gather(1, slot + (slot >= before))
+        ahead = self._class[:, :-1]  # of the anchor, up to its slot
+        return ahead.where(ahead < self.place[:, None], self._class[:, 1:])
 
     @lazy
     def own_columns(self) -> Tensor:
         """`own`, with the last column for the empty slots."""
-        return self.own.clamp_max(max(0, self.size - 1))
+        return self.own if self._batch.even_classes else self.own.clamp_max(max(0, self.size - 1))
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is known that every slot of `own` holds another item of the class."""
+        batch = self._batch
+        return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
 
     @lazy
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
+        if self.filled:
+            return torch.ones_like(self.own, dtype=torch.bool)
         filled = self.own < self.size
         if self._batch.compared_with_itself and self._batch.taken is None:
             return filled
@@ -98,7 +116,8 @@ class Block:
         """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
         parts = [self._class]
         if self._batch.items is not None and self.ids is not None:
-            same = self._batch.items.positions(*self._batch.items.ranges(self.ids))
+            items = self._batch.items
+            same = items.positions(*items.ranges(self.ids), items.largest)
             parts.append(same.where(self._other_label(same), self.size))
         if self._batch.taken is not None:
             taken = self._batch.taken.nonzero().flatten().expand(len(self.labels), -1)
@@ -114,7 +133,14 @@ class Block:
     @lazy
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
+        if self._only_class and self._batch.even_classes:
+            return torch.full_like(self.labels, self.size - self._batch.largest_class)[:, None]
         return self.size - self._is_excluded.sum(dim=1, keepdim=True)
+
+    @property
+    def _only_class(self) -> bool:
+        """Whether all but the class are negatives."""
+        return self._batch.items is None and self._batch.taken is None
 
     @lazy
     def _is_excluded(self) -> Tensor:
@@ -171,7 +197,8 @@ class Block:
 
         There must be a reference.
         """
-        return self.squared_to(self.nearest_negatives(1)).where(self.negatives > 0, torch.inf)
+        self.settle_nearest(None)
+        return self.to_negatives.amin(dim=1, keepdim=True)
 
     def settle_nearest(self, penalty: Tensor | None) -> None:
         """Make `to_negatives` exact where rounding might decide which negative of a set is the nearest."""
@@ -250,10 +277,11 @@ class Block:
     def listed(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
         part = self._own if columns is self.own_columns else self._squared_to(columns)
+        distances = from_squared(part.squared, self.distance)
         if self._leaves:
-            part = _List(part.columns, part.differences, part.squared.detach().requires_grad_())
-            self._lists.append(part)
-        return from_squared(part.squared, self.distance)
+            distances = distances.detach().requires_grad_()
+            self._lists.append(_Listed(part, distances))
+        return distances
 
     def between(self, columns: Tensor, others: Tensor) -> Tensor:
         """Distances `(B, S)` between two references of each slot, in the loss's distance."""
@@ -275,36 +303,40 @@ class Block:
             return
         names = ("anchors", "references", "reference_squares", "_dense")
         rows = [self.__dict__[name] for name in names if name in self.__dict__]
-        leaves = [*rows, *(part.squared for part in self._lists), *parameters]
+        leaves = [*rows, *(listed.distances for listed in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
-        own_part = sums.anchors[slice(*self._span)]
+        span = slice(*self._span)
 
         def grad_of(name: str) -> Tensor | None:
             return grads[id(self.__dict__[name])] if name in self.__dict__ else None
 
         if (of_anchors := grad_of("anchors")) is not None:
-            own_part.add_(of_anchors)
-        if (of_references := grad_of("references")) is not None and sums.references is not None:
+            sums.anchors[span].add_(of_anchors)
+        if (of_references := grad_of("references")) is not None and sums.learned:
             sums.references.add_(of_references[: sums.learned])
         if (of_squares := grad_of("reference_squares")) is not None:
             of_squares = of_squares[: sums.learned]
             sums.squares = of_squares if sums.squares is None else sums.squares.add_(of_squares)
         of_matrix = grad_of("_dense")
-        for part in self._lists:
-            grad = grads[id(part.squared)]
+        # From here on gradients are those of squared distances, but for the factor 1 / 2 of other distances.
+        scale = 1.0 if self.distance == "squared_euclidean" else 0.5
+        for listed in self._lists:
+            grad, part = grads[id(listed.distances)], listed.part
             if grad is None or self.size == 0:
                 continue
+            grad = self._per_squared(grad, listed.distances)
             if part.differences is None:
                 wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, part.columns, grad.double())
                 if sums.precise is None:
-                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned)
+                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
                 sums.precise.add(wide, *self._span)
                 continue
-            pulls = (2 * grad)[:, :, None] * part.differences  # (B, S, d)
-            own_part.sub_(pulls.sum(dim=1))
-            if sums.references is not None and sums.learned:
+            grad = grad if scale == 0.5 else 2 * grad
+            pulls = grad[:, :, None] * part.differences  # (B, S, d)
+            sums.anchors[span].sub_(pulls.sum(dim=1))
+            if sums.learned:
                 columns, pulls = part.columns.flatten(), pulls.flatten(0, 1)
                 if sums.learned < self.size:
                     pulls = pulls * (columns < sums.learned)[:, None]
@@ -312,9 +344,10 @@ class Block:
                 sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
         if of_matrix is not None and self.size:
             if sums.products is None:
-                scale = 1.0 if self.distance == "squared_euclidean" else 0.5
                 sums.products = ProductGradients(self._batch.products, learned=sums.learned, scale=scale)
-            sums.products.add(self._of_squared(of_matrix), *self._span)
+            of_matrix = self._per_squared(of_matrix, self._dense)
+            # A sum hands its gradient down as a view of one number.
+            sums.products.add(self._hide(of_matrix.contiguous(), 0.0), *self._span)
         for parameter, parameter_sum in zip(parameters, sums.parameters, strict=True):
             if (of_parameter := grads[id(parameter)]) is not None:
                 parameter_sum.add_(of_parameter)
@@ -361,6 +394,8 @@ class Block:
 
         A slot that is not filled repeats the first; in a row without exclusions that is column 0.
         """
+        if self._only_class and self._batch.even_classes and self._batch.largest_class:
+            return self.excluded, None
         index = self.excluded.where(self._is_excluded, self.excluded[:, :1])
         if self._batch.compared_with_itself:
             return index, None
@@ -396,15 +431,12 @@ class Block:
             return _List(columns, None, squared)
         return _List(columns, None, _with_values(squared, self._by_differences(columns)))
 
-    def _of_squared(self, grad: Tensor) -> Tensor:
-        """The gradient of the squared distances, given that of `matrix`; 0 for all that are no negatives.
-
-        Without the factor 1 / 2 of the Euclidean and the cosine distance.
-        """
-        if self.distance == "euclidean":
-            distances = torch.threshold(self._dense.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
-            grad = torch.div(grad, distances, out=distances)
-        return self._hide(grad.contiguous(), 0.0)  # a sum hands its gradient down as a view of one number
+    def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
+        """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""
+        if self.distance != "euclidean":
+            return grad
+        distances = torch.threshold(distances.detach(), 0, torch.inf)  # at distance 0 the gradient is 0
+        return torch.div(grad, distances, out=distances)
 
 
 @dataclass(frozen=True)
@@ -416,20 +448,29 @@ class _List:
     squared: Tensor
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """A list, and the leaf that a formula reads: its distances `(B, S)`."""
+
+    part: _List
+    distances: Tensor
+
+
 @dataclass
 class Gradients:
     """Sums over the blocks of a batch.
 
     Attributes:
         anchors: `(N, d)`.
-        references: `(M, d)`, None where the references need no gradient.
+        references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they are
+            these.
         parameters: one for each parameter of the loss.
         products, precise: what comes by matrix products, and in float64; made when they are needed.
-        squares: of the squared norms of the references `(M,)`; likewise.
+        squares: of the squared norms of the references `(L,)`; likewise.
     """
 
     anchors: Tensor
-    references: Tensor | None
+    references: Tensor
     parameters: list[Tensor]
     products: ProductGradients | None = None
     precise: ProductGradients | None = None
@@ -438,17 +479,15 @@ class Gradients:
     @property
     def learned(self) -> int:
         """How many references need a gradient, the first ones."""
-        return 0 if self.references is None else len(self.references)
+        return len(self.references)
 
     def finish(self, references: Tensor) -> None:
         """Add the rest to the sums of anchors and references."""
-        if self.squares is not None and self.references is not None:
+        if self.squares is not None:
             self.references.addcmul_(references[: self.learned], self.squares[:, None], value=2)
         for part in (self.products, self.precise):
             if part is not None:
-                self.anchors.add_(part.of_anchors())
-                if self.references is not None:
-                    self.references.add_(part.of_references())
+                part.add_to(self.anchors, self.references)
 
 
 @dataclass(frozen=True)
@@ -485,7 +524,8 @@ def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | 
     """Squared distances from anchors `(B, d)` to some references `(B, S)`, or to all `(B, M)`, some anchors at once."""
     dimension = anchors.shape[1]
     slots = len(references) if columns is None else columns.shape[1]
-    step, parts = max(1, DIFFERENCES_AT_ONCE // max(1, slots * dimension)), []
+    numbers = device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE)
+    step, parts = max(1, numbers // max(1, slots * dimension)), []
     for start in range(0, len(anchors), step):
         own = anchors[start : start + step, None]
         if columns is None:
@@ -511,7 +551,7 @@ def nothing(shape_of: Tensor) -> Choice:
 @torch.no_grad()
 def _squared_of(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
     """Squared distances `(K,)` of these rows of the anchors to these references, by differences."""
-    step = max(1, DIFFERENCES_AT_ONCE // anchors.shape[1])
+    step = max(1, device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE) // anchors.shape[1])
     if len(rows) > step:
         parts = (slice(start, start + step) for start in range(0, len(rows), step))
         return torch.cat([_squared_of(anchors, references, rows[part], others[part]) for part in parts])

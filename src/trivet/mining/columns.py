@@ -13,7 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trivet.lazy import lazy
+
 CHUNK = 64
+AT_ONCE = 2**17  # numbers that are worked on in one operation, rather than one slot after the other
+FEW = 8 * CHUNK  # columns of a row that is looked at as a whole
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,14 @@ class Rounded:
 
     Attributes:
         values: `(B, M)`; infinite for what is never chosen.
-        error: `(B, 1)`, more than any of them is off; 0 where none is.
-        farthest: `(B, 1)`, at least twice any of them that is finite.
+        reach: `(B, 1)`, at least half of any of them that is finite.
+        share: times `reach` is more than any of them is off, and 0 where none is.
         exact: gives the exact ones of rows and columns `(K,)`.
     """
 
     values: Tensor
-    error: Tensor
-    farthest: Tensor
+    reach: Tensor
+    share: float
     exact: Callable[[Tensor, Tensor], Tensor]
 
     def settle(self, limits: Tensor) -> None:
@@ -40,13 +44,23 @@ class Rounded:
         slots, size = limits.shape[1], self.values.shape[1]
         if slots == 0 or size == 0:
             return
-        limits = limits.clamp(-self.farthest, self.farthest)  # large ones would round more than the values
-        gaps = self._gaps(limits[:, :2])
-        for slot in range(2, slots, 2):
-            torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
-        row, column = _below(gaps, self.error)
+        if slots * self.values.numel() <= AT_ONCE:
+            limits = torch.minimum(limits, 4 * self.reach)  # large ones would round more than the values
+            gaps = (self.values[:, None] - limits[:, :, None]).abs_()
+            gaps = gaps[:, 0] if slots == 1 else gaps.amin(dim=1)
+        else:
+            limits = limits.clamp(-4 * self.reach, 4 * self.reach)
+            gaps = self._gaps(limits[:, :2])
+            for slot in range(2, slots, 2):
+                torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
+        row, column = _below(gaps, self.reach * self.share)
         if len(row):
             self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+
+    @lazy
+    def _slack(self) -> Tensor:
+        """How far above the smallest value of a row `(B, 1)` the one may stand that is exactly the smallest."""
+        return self.reach * (2 * self.share)
 
     def _gaps(self, limits: Tensor) -> Tensor:
         """How far the values `(B, M)` are from the nearer of one or two limits `(B, S)`."""
@@ -58,7 +72,7 @@ class Rounded:
     def settle_smallest(self, penalty: Tensor | None) -> None:
         """Write the exact values over those that may be the smallest of their row once the penalty is added."""
         values = self.values if penalty is None else self.values + penalty
-        row, column = _near_smallest(values, 2 * self.error)
+        row, column = _near_smallest(values, self._slack)
         self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
     def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
@@ -72,28 +86,31 @@ class Rounded:
 
     def nearest_of(self, values: Tensor, number: int) -> Tensor:
         """Of the entries that are finite in `values (B, M)`, which has the order of the matrix and is written over."""
-        return self._nearest(values, number, 1)
+        return self._nearest(values, number, 1, shifted=True)
 
-    def _nearest(self, values: Tensor, number: int, sign: int) -> Tensor:
+    def _nearest(self, values: Tensor, number: int, sign: int, *, shifted: bool = False) -> Tensor:
         found: list[Tensor] = []
         for place in range(number):
             if place:
                 values.scatter_(1, found[-1], torch.inf)
-            found.append(self._first(values, sign))
+            found.append(self._first(values, sign, shifted))
         return found[0] if number == 1 else torch.cat(found, dim=1)
 
-    def _first(self, values: Tensor, sign: int) -> Tensor:
-        row, column = _near_smallest(values, 2 * self.error)
+    def _first(self, values: Tensor, sign: int, shifted: bool) -> Tensor:
+        row, column = _near_smallest(values, self._slack)
         if len(row) == len(values) and torch.equal(row, torch.arange(len(row), device=row.device)):
             return column[:, None]
         if len(row) > 4 * len(values):  # where rounding cannot matter nothing is computed: all rows may be equal
-            rounded = self.error[row, 0] > 0
+            rounded = self.reach[row, 0] > 0
             exact = values.new_zeros(len(row))
-            exact[rounded] = sign * self.exact(row[rounded], column[rounded])
+            exact[rounded] = self.exact(row[rounded], column[rounded])
         else:
-            exact = sign * self.exact(row, column)
-        if values.shape[1] < 2 * CHUNK:
-            return torch.full_like(values, torch.inf).index_put_((row, column), exact).argmin(dim=1, keepdim=True)
+            exact = self.exact(row, column)
+        exact = exact if sign == 1 else -exact
+        if values.shape[1] < FEW:
+            if shifted:
+                values = torch.full_like(values, torch.inf)  # otherwise what is not near the smallest stays above
+            return values.index_put_((row, column), exact.to(values.dtype)).argmin(dim=1, keepdim=True)
         least = exact.new_full((len(values),), torch.inf).scatter_reduce_(0, row, exact, "amin")
         place = column.where(exact == least[row], values.shape[1])
         index = torch.zeros(len(values), dtype=torch.int64, device=row.device)
@@ -102,7 +119,7 @@ class Rounded:
 
 def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns `(K,)` of the entries of `values (B, M)` below the limits `(B, 1)` of their rows, in order."""
-    if values.shape[1] < 2 * CHUNK:
+    if values.shape[1] < FEW:
         row, column = (values < limits).nonzero(as_tuple=True)
         return row, column
     chunks = _chunks(values, torch.inf)
@@ -114,7 +131,7 @@ def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
 def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns `(K,)`, in order, of finite entries at most `slack (B, 1)` above the smallest of their row."""
     most = torch.finfo(values.dtype).max
-    if values.shape[1] < 2 * CHUNK:
+    if values.shape[1] < FEW:
         limits = (values.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
         row, column = (values <= limits).nonzero(as_tuple=True)
         return row, column
@@ -128,7 +145,7 @@ def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
 
 def nearest(values: Tensor) -> Tensor:
     """The column `(B, 1)` of the smallest of `values (B, M)`, M >= 1; the lowest of tied ones."""
-    if values.shape[1] < 2 * CHUNK:
+    if values.shape[1] < FEW:
         return values.argmin(dim=1, keepdim=True)
     chunks = _chunks(values, torch.inf)
     chunk = chunks.amin(dim=2).argmin(dim=1, keepdim=True)  # (B, 1)
@@ -160,6 +177,31 @@ def relative_powers(exponents: Tensor, largest: Tensor) -> Tensor:
     return torch.threshold_(exponents.sub_(largest).clamp_min_(-80).exp_(), 2e-35, 0)
 
 
+def ranges(values: Tensor, low: Tensor | None, high: Tensor) -> Ranges | FewRanges:
+    """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval; see `Ranges`."""
+    few = high.shape[1] * values.numel() <= AT_ONCE
+    return FewRanges(values, low, high) if few else Ranges(values, low, high)
+
+
+class FewRanges:
+    """As `Ranges`, all slots and columns at once."""
+
+    def __init__(self, values: Tensor, low: Tensor | None, high: Tensor) -> None:
+        inside = values[:, None] < high[:, :, None]  # (B, S, M)
+        if low is not None:
+            inside &= values[:, None] > low[:, :, None]
+        self._until = inside.cumsum(dim=2)
+
+    @property
+    def count(self) -> Tensor:
+        """How many columns there are for each slot, `(B, S)`."""
+        return self._until[:, :, -1]
+
+    def column(self, rank: Tensor) -> Tensor:
+        """The column of this rank, from the left, for each slot `(B, S)`; where there is none it means nothing."""
+        return (self._until <= rank[:, :, None]).sum(dim=2).clamp_max(self._until.shape[2] - 1)
+
+
 class Ranges:
     """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval.
 
@@ -170,7 +212,7 @@ class Ranges:
 
     def __init__(self, values: Tensor, low: Tensor | None, high: Tensor) -> None:
         self._chunked = _chunks(values, torch.inf)  # (B, C, 64)
-        self._low, self._high = low, high
+        self._low, self._high, self._size = low, high, values.shape[1]
         counts, inside = [], torch.empty_like(self._chunked)
         for slot in range(high.shape[1]):
             count = torch.lt(self._chunked, high[:, slot, None, None], out=inside).sum(dim=2)
@@ -195,7 +237,7 @@ class Ranges:
         if self._low is not None:
             inside &= near > self._low[:, :, None]
         passed = inside.to(before.dtype).cumsum(dim=2) <= rank[:, :, None] - before
-        return chunk[:, :, 0] * CHUNK + passed.sum(dim=2).clamp_max(CHUNK - 1)
+        return (chunk[:, :, 0] * CHUNK + passed.sum(dim=2)).clamp_max(self._size - 1)
 
 
 def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
@@ -203,6 +245,10 @@ def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
 
     M >= 1. Means nothing for a row without a positive weight.
     """
+    if weights.shape[1] < FEW:
+        until = weights.cumsum(dim=1, dtype=torch.float64)  # (B, M)
+        column = torch.searchsorted(until, uniform.clamp_max(1 - 2**-40) * until[:, -1:], right=True)
+        return column.clamp_max(weights.shape[1] - 1)
     chunks = _chunks(weights, 0)
     until = chunks.sum(dim=2).double().cumsum(dim=1)  # (B, C)
     target = uniform.clamp_max(1 - 2**-40) * until[:, -1:]
@@ -210,7 +256,8 @@ def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
     start = torch.where(chunk > 0, until.gather(1, (chunk - 1).clamp_min(0)), 0)
     share = ((target - start) / (until.gather(1, chunk) - start)).clamp(0, 1 - 2**-40)  # of the way through the chunk
     inside = _take(chunks, chunk).double().cumsum(dim=2)  # (B, S, 64)
-    return chunk * CHUNK + (inside <= share[:, :, None] * inside[:, :, -1:]).sum(dim=2).clamp_max(CHUNK - 1)
+    column = chunk * CHUNK + (inside <= share[:, :, None] * inside[:, :, -1:]).sum(dim=2).clamp_max(CHUNK - 1)
+    return column.clamp_max(weights.shape[1] - 1)
 
 
 def _chunks(values: Tensor, fill: float) -> Tensor:

@@ -167,7 +167,7 @@ def disjoint_triplets(
 
 def _slots(groups: Groups, place: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Numbers `(B, S)` of the tuples of each anchor, and which slots hold one."""
-    numbers = groups.positions(*groups.ranges(place))
+    numbers = groups.positions(*groups.ranges(place), groups.largest)
     filled = numbers < total
     return numbers.where(filled, 0), filled
 

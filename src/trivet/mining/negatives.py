@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from trivet.arguments import check_at_least, check_count, check_name, nearest
+from trivet.geometry import device
 from trivet.mining import columns
 from trivet.mining.block import Block, Choice, Everyone, nothing
 
@@ -265,7 +266,7 @@ class DistanceWeighted(NegativeSelector):
             return nothing(uniform)
         weights = self.weights(block)
         chosen = (weights.amax(dim=1, keepdim=True) > 0).expand_as(uniform)
-        choice = Choice(columns.weighted(weights, uniform).where(chosen, 0), chosen)
+        choice = Choice(columns.weighted(weights, uniform), chosen)
         # Here the k are independent, so are those of the fallback.
         return _or_else(choice, block, uniform, self.otherwise, 1)
 
@@ -388,12 +389,13 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
     if high.shape[1] > MOST_COUNTED:
         return _Ranked(block).between(low, high, uniform, k)
     block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
-    ranges = columns.Ranges(block.to_negatives, low, high)
+    ranges = columns.ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
-    # One slot after the other where k > 1: the k choices of a slot are ranks in the same range.
+    if k == 1:
+        return Choice(ranges.column(rank), chosen)
+    # One slot after the other: the k choices of a slot are ranks in the same range.
     parts = [ranges.column(rank[:, place::k]) for place in range(k)]
-    index = torch.stack(parts, dim=2).flatten(1)
-    return Choice(index.where(chosen, 0), chosen)
+    return Choice(torch.stack(parts, dim=2).flatten(1), chosen)
 
 
 def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
@@ -408,15 +410,18 @@ def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
 
 def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """k different ranks below `count (B, S)` for each slot, `(B, S k)`, and which of them exist."""
-    uniform = uniform.reshape(*count.shape, k)
+    uniform, count = uniform.reshape(*count.shape, k), count.long()
     taken: list[Tensor] = []
     for place in range(k):
-        left = (count - place).clamp_min(0)
-        rank = (uniform[:, :, place] * left).floor().long().clamp_max((left - 1).clamp_min(0).long())
+        left = (count - place).clamp_min_(0) if place else count
+        rank = (uniform[:, :, place] * left).long()  # downwards
+        rank = torch.minimum(rank, left - 1).clamp_min_(0)
         # The rank counts those not taken: step over the taken ones, from the lowest.
         for other in torch.stack(taken, dim=0).sort(dim=0).values if taken else []:
             rank = rank + (rank >= other)
         taken.append(rank)
+    if k == 1:
+        return taken[0], count > 0
     chosen = torch.arange(k, device=count.device) < count[:, :, None]
     return torch.stack(taken, dim=2).flatten(1), chosen.flatten(1)
 
@@ -424,14 +429,14 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
     """The first negatives `index (B, k)` for every positive slot."""
     k = index.shape[1]
-    chosen = torch.arange(k, device=index.device) < block.negatives
+    chosen = block.negatives > 0 if k == 1 else torch.arange(k, device=index.device) < block.negatives
     slots = shape_of.shape[1] // k
     return Choice(index, chosen) if slots == 1 else Choice(index.repeat(1, slots), chosen.repeat(1, slots))
 
 
 def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
     """The choice, or where a slot of the positive has nothing, negatives drawn among all."""
-    if otherwise == "drop":
+    if otherwise == "drop" or (device.read_freely(choice.chosen) and bool(choice.chosen.all())):
         return choice
     fallback = _uniform(block, uniform, k)
     empty = ~choice.chosen

@@ -222,10 +222,14 @@ def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:
     slots = ranking.shape[1]
     if slots == 0:
         return nothing(ranking.new_zeros((len(ranking), k)))
+    if k == 1 and allowed is block.positive and block.filled:
+        return Choice(block.own_columns.gather(1, ranking.argmin(dim=1, keepdim=True)), allowed[:, :1])
     if k == 1:
         slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     else:
         order = ranking.masked_fill(~allowed, torch.inf).argsort(dim=1, stable=True)[:, :k]
         slot = torch.cat([order, order[:, :1].expand(-1, k - order.shape[1])], dim=1)
+    if k == 1:
+        return Choice(block.own_columns.gather(1, slot), allowed.any(dim=1, keepdim=True))
     place = torch.arange(k, device=slot.device)
     return Choice(block.own_columns.gather(1, slot), place < allowed.sum(dim=1, keepdim=True))

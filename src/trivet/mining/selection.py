@@ -61,7 +61,7 @@ class Selectors:
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return max(len(batch.references), batch.classes.largest * batch.dimension)
+        return max(len(batch.references), batch.largest_class * batch.dimension)
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
@@ -107,6 +107,6 @@ def _fields(choice: Choice) -> tuple[Tensor, Tensor]:
 
 def _numbers(block: Block, draws: Draws | None, random: bool, slots: int, *, stream: int) -> Tensor:
     if draws is None or not random:
-        zero = torch.zeros((), dtype=torch.float64, device=block.labels.device)
-        return zero.expand(len(block.labels), slots)
+        nothing = torch.empty((), dtype=torch.float64, device=block.labels.device)  # only its shape is read
+        return nothing.expand(len(block.labels), slots)
     return draws.uniform(block.place, slots, stream=stream)

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trivet.geometry import device
+
 DIGITS = 2**16
+MOST_SORTED = 2**15  # values that a CPU sorts in less time than it counts digits
 
 
 @dataclass
@@ -85,6 +88,22 @@ def smallest(
         prefix = digit - DIGITS // 2 if shift == shifts[0] else (prefix << 16) | digit
     ties = (rank - add_before(own)).clamp_min(0)
     return Cut(_values(prefix, like), ties, whole=bool(ties >= own))
+
+
+def smallest_of(values: Tensor, share: float) -> Cut:
+    """As `smallest` of values that are all held, by sorting them; on another device than a CPU nothing is read back."""
+    total = values.numel() - values.isnan().sum()
+    if device.read_freely(values):
+        rank = torch.full_like(total, max(1, math.ceil(round(share * int(total), 9))))
+    else:
+        rank = (total * share).double().round(decimals=9).ceil().long().clamp_min(1)
+    if values.numel() == 0:
+        return Cut(values.new_zeros(()), torch.zeros_like(rank), whole=True)
+    ordered = values.flatten().sort().values  # NaN last
+    value = ordered.index_select(0, rank[None] - 1)[0]
+    ties = rank - (values < value).sum()
+    whole = device.read_freely(values) and bool(ties >= (values == value).sum())
+    return Cut(value, ties, whole=whole)
 
 
 def _keys(values: Tensor) -> Tensor:

@@ -92,9 +92,9 @@ def mine(
     draws = Draws(new_key(generator).to(batch.labels.device)) if strategy.random or disjoint == "random" else None
     if disjoint:
         return Triplets(*disjoint_triplets(strategy, batch, draws, order=disjoint))
-    slots = batch.classes.largest if strategy.positives.pairwise else 1
+    slots = batch.largest_class if strategy.positives.pairwise else 1
     matrices = slots if strategy.negatives.listed else 1  # every combination is written out
-    numbers = matrices * len(batch.references) + batch.classes.largest * batch.dimension
+    numbers = matrices * len(batch.references) + batch.largest_class * batch.dimension
     parts = []
     for span in batch.blocks(None, numbers):
         block = strategy.block(batch, span)

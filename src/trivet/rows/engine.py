@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from trivet.geometry import device
 from trivet.mining.batch import Batch
 from trivet.mining.block import Gradients
 from trivet.mining.draws import Draws
 from trivet.mining.gather import Processes
 from trivet.mining.given import Given
 from trivet.mining.selection import Selectors
-from trivet.mining.trimming import Cut, smallest
+from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of
 from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of
 from trivet.rows.view import Rows, RowSum, RowTerms
 
 if TYPE_CHECKING:
     from trivet.rows.loss import RowLoss
 
+SMALL = 2**15  # pairs of a block whose tensors the allocator keeps anyway
 MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
@@ -46,9 +48,8 @@ class Evaluation:
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
-        self.count = torch.zeros((), dtype=torch.int64, device=batch.embeddings.device)
-        self._tally: Tensor | None = None
-        self._notes: Notes | None = None
+        self.count: Tensor | None = None  # of terms, or of active parts, whichever the reduction asks for
+        self._counted: Notes | Tensor | None = None  # for the record
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
@@ -87,6 +88,10 @@ class Evaluation:
                 yield values
 
         share, processes = 1 - self._loss.trim, self._processes
+        if whole is not None and processes is None:
+            (values,) = passes()
+            if values.numel() <= MOST_SORTED or not device.read_freely(values):
+                return smallest_of(values, share)
         if processes is None:
             return smallest(passes, share, self.batch.embeddings)
         return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
@@ -111,16 +116,20 @@ class Evaluation:
 
         `batch` is that of the evaluation, or the same without its graph.
         """
-        loss, total = self._loss, torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+        loss = self._loss
+        total = self.count = self._counted = None
+        if len(self.spans) != 1:
+            # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
+            # that the next needs in one piece, and the process would grow with every block.
+            total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
+            self.count = torch.zeros_like(total, dtype=torch.int64)
+            self._counted = total.new_zeros(len(Tally._fields))
         cut = self._cut() if loss.trim and len(self.spans) > 1 else None
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
-        self.count = torch.zeros_like(self.count)
-        self._tally = torch.zeros(len(Tally._fields), dtype=torch.float64, device=batch.embeddings.device)
-        # What outlives a block stands here, before the first: a small tensor kept from each would cut up the memory
-        # that the next needs in one piece, and the process would grow with every block.
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
-        torch.empty(2**25 - 2**14, dtype=torch.uint8)
+        if len(self.spans) > 1 or len(batch.labels) * len(batch.references) > SMALL:
+            torch.empty(2**25 - 2**14, dtype=torch.uint8)
         for number in range(len(self.spans)):
             rows = self.rows(batch, number, leaves=sums is not None)
             with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
@@ -129,41 +138,41 @@ class Evaluation:
                     assert isinstance(terms, RowTerms)
                     cut = cut or self._cut(terms)
                     terms = terms.trim(cut, positives_only=loss.trim_positives_only)
-                result = kept = terms.sum() if isinstance(terms, RowTerms) else terms
+                kept = terms
                 if loss.reduction == "max":
                     assert isinstance(terms, RowTerms)
                     largest = self._largest(whole=terms) if largest is None else largest
-                    kept = terms.hardest(here=largest[number]).sum()
-            self._note(rows, result, kept)
+                    kept = terms.hardest(here=largest[number])
+                part = kept.total
+            self._note(rows, terms, kept)
             if sums is not None:
-                rows.add_gradients(kept.total, parameters, sums)
-            if sums is None:
-                total = total + kept.total
-            else:
-                total += kept.total.detach()
+                rows.add_gradients(part, parameters, sums)
+                part = part.detach()
+            if total is not None:
+                part = total + part if sums is None else total.add_(part)
+            total = part
+        assert total is not None
         return total.to(batch.embeddings.dtype)
 
-    def _note(self, rows: Rows, result: RowSum, kept: RowSum) -> None:
-        if self._loss.reduction in ("mean", "max"):
-            self.count += kept.count
-        elif self._loss.reduction == "mean-active":
-            self.count += kept.active
-        notes = noted(rows, result)
-        if len(self.spans) == 1 and self._processes is None and not torch.compiler.is_compiling():
-            self._notes = notes  # added up when somebody reads the record
+    def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
+        if self._loss.reduction in ("mean", "max", "mean-active"):
+            count = kept.count_active if self._loss.reduction == "mean-active" else kept.count
+            self.count = count if self.count is None else self.count.add_(count)
+        notes = noted(rows, terms)
+        if isinstance(self._counted, Tensor):
+            self._counted += tally_of(notes)
+        elif torch.compiler.is_compiling():
+            self._counted = tally_of(notes)
         else:
-            assert self._tally is not None
-            self._tally += tally_of(notes)
+            self._counted = notes  # added up when somebody reads the record
 
     def record(self) -> StepRecord:
         """The step record, of all processes."""
-        notes, tally = self._notes, self._tally
-        if notes is not None:
-            return StepRecord(notes)
-        assert tally is not None
+        counted = self._counted
+        assert counted is not None
         if self._processes is not None:
-            tally = self._processes.add_up(tally)
-        return StepRecord(tally)
+            counted = self._processes.add_up(counted if isinstance(counted, Tensor) else tally_of(counted))
+        return StepRecord(counted)
 
 
 class Blocks(torch.autograd.Function):
@@ -182,18 +191,16 @@ class Blocks(torch.autograd.Function):
         own = batch.own
         if not (grad_enabled and any(ctx.needs_input_grad)):
             return evaluation.add_up(batch, None)
-        learned = batch.references[: own or None] if own or ctx.needs_input_grad[3] else None
-        sums = Gradients(
-            anchors=torch.zeros_like(batch.embeddings),
-            references=None if learned is None else torch.zeros_like(learned),
-            parameters=[torch.zeros_like(parameter) for parameter in parameters],
-        )
+        anchors = torch.zeros_like(batch.embeddings)
+        if own:
+            of_references = anchors
+        else:
+            of_references = torch.zeros_like(batch.references if ctx.needs_input_grad[3] else batch.references[:0])
+        sums = Gradients(anchors, of_references, [torch.zeros_like(parameter) for parameter in parameters])
         total = evaluation.add_up(batch, sums, parameters)
         sums.finish(batch.references)
-        if own and sums.references is not None:
-            sums.anchors.add_(sums.references)
         ctx.evaluation = evaluation
-        gradients = (sums.anchors, None if own else sums.references, *sums.parameters)
+        gradients = (sums.anchors, None if own or not ctx.needs_input_grad[3] else sums.references, *sums.parameters)
         ctx.save_for_backward(*gradients, embeddings, references, *parameters)
         return total
 
@@ -214,8 +221,8 @@ class Blocks(torch.autograd.Function):
         batch, references = evaluation.batch, views[1]
         if references is None:
             references = batch.own_references(views[0])
-        with torch.autocast(device_type=references.device.type, enabled=False):
-            total = evaluation.add_up(replace(batch, embeddings=views[0], references=references), None)
+        with device.without_autocast(references.device.type):
+            total = evaluation.add_up(batch.with_rows(views[0], references, graph=batch.graph), None)
         leaves = [*views, *inputs[2:]]
         wanted = [x for x, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True) if needed]
         found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.arguments import check_at_least, check_name
-from trivet.geometry import Distance
+from trivet.geometry import Distance, device
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
@@ -248,8 +248,7 @@ class RowLoss(nn.Module, ABC):
             return batch
 
         usable = isinstance(embeddings, Tensor) and not embeddings.is_meta  # what it is is checked inside
-        device = embeddings.device.type if usable else "cpu"
-        with torch.autocast(device_type=device, enabled=False):
+        with device.without_autocast(embeddings.device.type if usable else "cpu"):
             if gather:
                 processes = Processes(None if gather is True else gather)
                 batch, key = gather_batch(checked, self.key, processes.group)
@@ -265,7 +264,8 @@ class RowLoss(nn.Module, ABC):
         if self.ranks_terms and strategy.listed:
             batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
-        if batch.compared_with_itself and batch.total > 1 and batch.classes.largest < 2:
+        several = batch.compared_with_itself and batch.total > 1
+        if several and batch.largest_class < 2 and batch.classes.largest < 2:  # the latter in all processes
             warnings.warn(
                 f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
                 "of one sample; draw at least two of each class, for instance with PKBatches.",
@@ -278,13 +278,16 @@ class RowLoss(nn.Module, ABC):
             references = None if batch.own else batch.references
             parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
             total = Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
-        count = evaluation.count  # of terms, or of active parts, whichever the reduction asks for
+        count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
         if processes is not None:
-            count = processes.add_up(count)
+            if counted:  # on every process, whether it has one block or none
+                assert count is not None
+                count = processes.add_up(count)
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
-        if self.reduction in ("mean", "mean-active", "max"):
-            return total / count.clamp_min(1).to(total.dtype)
+        if counted:
+            assert count is not None
+            return total / count.clamp_min(1)
         if self.reduction == "anchors":
             return total / max(1, batch.total)
         return (
@@ -300,8 +303,8 @@ class RowLoss(nn.Module, ABC):
             return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
         draws = None
         if strategy.random or self.disjoint == "random":
-            draws = Draws(self.key.clone())
-            self.key += torch.tensor([0, 1], device=self.key.device)
+            draws = Draws(self.key)
+            self.key[1].add_(1)
         if self.disjoint:
             anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
             columns = (anchor, positive, anchor, negative)

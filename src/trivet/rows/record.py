@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trivet.lazy import lazy
 from trivet.mining.block import Choice
-from trivet.rows.view import Rows, RowSum
+from trivet.rows.view import Rows, RowSum, RowTerms, finite_sums
 
 Number = TypeVar("Number", Tensor, float)
 
@@ -106,66 +106,65 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Notes:
-    """What of a block a step record needs; nothing here is as large as the matrix or holds a graph.
+    """What of a block a step record needs; nothing here holds a graph.
 
     Attributes:
-        result: the sum of the terms.
+        result: the terms.
         positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many.
         to_positive, pulled: `(B, S)` distances to the positives and which are chosen.
-        nearest: `(B, S)` or `(B, 1)` distance to the nearest chosen negative.
-        negative_sum, negative_count: `(B, S)` or `(B, 1)`, of the distances to the chosen negatives.
+        to_negative: distances to the negatives, `(B, S)`, or to a set `(B, M)` that is infinite elsewhere.
+        negative_count: which of the former are chosen, or how many of a set, `(B, 1)`.
+        listed: whether the negatives are a set.
     """
 
-    result: RowSum
+    result: RowTerms | RowSum
     positive: Tensor
     negatives: Tensor
     to_positive: Tensor
     pulled: Tensor
-    nearest: Tensor
-    negative_sum: Tensor
+    to_negative: Tensor
     negative_count: Tensor
+    listed: bool
 
 
-def noted(rows: Rows, result: RowSum) -> Notes:
+def noted(rows: Rows, result: RowTerms | RowSum) -> Notes:
     """What a step record needs of a block."""
-    to_negative, negatives = rows.to_negative.detach(), rows.selection.negatives
-    if isinstance(negatives, Choice):
-        nearest, negative_sum, negative_count = to_negative, to_negative, negatives.chosen
-    else:
-        negative_sum, negative_count = rows.negative_total.detach()[:, None], negatives.count
-        nearest = to_negative.amin(dim=1, keepdim=True) if to_negative.shape[1] else negative_sum + torch.inf
+    negatives = rows.selection.negatives
     return Notes(
-        replace(result, total=result.total.detach()),
+        result.detach(),
         *rows.candidates,
         rows.to_positive.detach(),
         rows.positive_chosen,
-        nearest,
-        negative_sum,
-        negative_count,
+        rows.to_negative.detach(),
+        negatives.chosen if isinstance(negatives, Choice) else negatives.count,
+        listed=not isinstance(negatives, Choice),
     )
 
 
 @torch.no_grad()
 def tally_of(notes: Notes) -> Tensor:
     """The `Tally` of a block, as a vector `(13,)` float64 that can be added to others."""
-    result = notes.result
+    result, nearest, negative_sum = notes.result, notes.to_negative, notes.to_negative
+    if notes.listed:
+        negative_sum = finite_sums(nearest)[:, None]
+        nearest = nearest.amin(dim=1, keepdim=True) if nearest.shape[1] else negative_sum + torch.inf
     used = result.used[:, None]
     alone, unopposed = ~notes.positive.any(dim=1), notes.negatives[:, 0] == 0
     pulled, pushed = notes.pulled & used, (notes.negative_count > 0) & used
-    compared = pulled & (notes.nearest < torch.inf)
+    compared = pulled & (nearest < torch.inf)
     numbers = Tally(
         anchors=torch.ones_like(used).sum(),
         used=used.sum(),
         alone=(alone & ~result.used).sum(),
         unopposed=(unopposed & ~alone & ~result.used).sum(),
-        inverted=((notes.to_positive > notes.nearest) & compared).sum(),
+        inverted=((notes.to_positive > nearest) & compared).sum(),
         compared=compared.sum(),
         to_positive=notes.to_positive.where(pulled, 0).sum(),
         positives=pulled.sum(),
-        to_negative=notes.negative_sum.where(pushed, 0).sum(),
+        to_negative=negative_sum.where(pushed, 0).sum(),
         negatives=notes.negative_count.where(pushed, 0).sum(),
         terms=result.count,
-        active=result.active,
+        active=result.count_active,
         parts=result.count * result.parts,
     )
     return torch.stack([number.double() for number in numbers])

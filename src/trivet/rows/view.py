@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from trivet.geometry import from_squared
 from trivet.lazy import lazy
@@ -16,6 +17,8 @@ from trivet.mining.draws import Draws
 from trivet.mining.given import Given
 from trivet.mining.selection import Selectors
 from trivet.mining.trimming import Cut
+
+MOST_AGAIN = 2**18  # differences that are taken again, so that one list holds all
 
 
 class Rows:
@@ -35,6 +38,7 @@ class Rows:
         self.paired = isinstance(selection.negatives, Choice)
         self.positive_chosen = selection.positives.chosen
         self._block = block
+        self._zeros_settled = False
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor]:
@@ -48,7 +52,7 @@ class Rows:
     def to_positive(self) -> Tensor:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
         if self._pairs is not None:
-            return self._pairs[:, : self.positive_chosen.shape[1]]
+            return self._pairs[0]
         return self._block.listed(self.selection.positives.index)
 
     @lazy
@@ -60,13 +64,14 @@ class Rows:
         block, negatives = self._block, self.selection.negatives
         if isinstance(negatives, Choice):
             if self._pairs is not None:
-                return self._pairs[:, self.positive_chosen.shape[1] :]
+                return self._pairs[1]
             if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
                 rounded = block.to_set(None).gather(1, negatives.index)
                 exact = from_squared(block.squared_to(negatives.index), block.distance)
                 return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
-        if block.distance == "euclidean":  # a root multiplies what rounding makes of a distance of 0
+        # A root multiplies what rounding makes of a distance of 0.
+        if block.distance == "euclidean" and not self._zeros_settled:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -78,7 +83,8 @@ class Rows:
         if not self.paired:
             limits = limits.detach()
             if self._block.distance == "euclidean":
-                limits = limits.clamp_min(0).square()
+                limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
+                self._zeros_settled = True
             self._block.settle_negatives(2 * limits if self._block.distance == "cosine" else limits)
 
     def settle_nearest(self) -> None:
@@ -87,13 +93,18 @@ class Rows:
             self._block.settle_nearest(self.selection.negatives.penalty)
 
     @lazy
-    def _pairs(self) -> Tensor | None:
-        """Distances to positives and then negatives in one list `(B, 2 S)`, where both are short."""
+    def _pairs(self) -> tuple[Tensor, Tensor] | None:
+        """Distances to positives and to negatives, `(B, S)` each, from one list, where both are short."""
         positives, negatives = self.selection.positives, self.selection.negatives
-        if not isinstance(negatives, Choice) or positives.index is self._block.own_columns:
+        if not isinstance(negatives, Choice):
+            return None
+        numbers = 2 * positives.index.shape[1] * self._block.dimension
+        again = positives.index is self._block.own_columns  # these differences are known, or will be
+        if numbers > 4096 or (again and numbers * len(self.labels) > MOST_AGAIN):
             return None
         columns = torch.cat([positives.index, negatives.index], dim=1)
-        return self._block.listed(columns) if columns.shape[1] * self._block.dimension <= 4096 else None
+        to_positive, to_negative = self._block.listed(columns).tensor_split(2, dim=1)
+        return to_positive, to_negative
 
     @lazy
     def negative_chosen(self) -> Tensor:
@@ -110,11 +121,7 @@ class Rows:
     @lazy
     def negative_total(self) -> Tensor:
         """The sum `(B,)` of the distances to the chosen set of negatives, 0 without one; not for paired negatives."""
-        distances = self.to_negative
-        if distances.shape[1] == 0:
-            return distances.sum(dim=1)
-        total: Tensor = _FiniteSum.apply(distances)
-        return total
+        return finite_sums(self.to_negative)
 
     @property
     def anchor_norms(self) -> Tensor:
@@ -150,8 +157,16 @@ class Rows:
         return block.between_all(positives.index)
 
 
+def finite_sums(distances: Tensor) -> Tensor:
+    """The sum `(B,)` of the finite entries of each row `(B, M)`."""
+    if distances.shape[1] == 0:
+        return distances.sum(dim=1)
+    total: Tensor = _FiniteSum.apply(distances)
+    return total
+
+
 class _FiniteSum(torch.autograd.Function):
-    """The sum of the finite entries of each row, in float arithmetic: a mask takes ten times as long on a CPU."""
+    """In float arithmetic: a mask takes ten times as long on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, distances: Tensor) -> Tensor:
@@ -207,19 +222,31 @@ class RowTerms:
         """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
         return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here)
 
-    def sum(self) -> RowSum:
-        """Add up the chosen terms."""
+    @lazy
+    def total(self) -> Tensor:
+        """The sum of the chosen terms, differentiable."""
+        return self.values.masked_fill(~self.chosen, 0).sum()
+
+    @lazy
+    def count(self) -> Tensor:
+        """How many are chosen."""
+        return self.chosen.sum()
+
+    @lazy
+    def count_active(self) -> Tensor:
+        """How many parts of the chosen terms are not zero."""
         if self.active is None:
-            active = ((self.values.detach() > 0) & self.chosen).count_nonzero()
-        else:
-            active = self.active.where(self.chosen, 0).sum()
-        return RowSum(
-            total=self.values.where(self.chosen, 0).sum(),
-            count=self.chosen.count_nonzero(),
-            active=active,
-            used=self.chosen.any(dim=1),
-            parts=self.parts,
-        )
+            return ((self.values.detach() > 0) & self.chosen).sum()
+        return self.active.where(self.chosen, 0).sum()
+
+    @property
+    def used(self) -> Tensor:
+        """The anchors `(B,)` that have a term."""
+        return self.chosen.any(dim=1)
+
+    def detach(self) -> RowTerms:
+        """What a record needs of them."""
+        return replace(self, values=self.values.detach(), pull=None, push=None)
 
 
 @dataclass(frozen=True)
@@ -228,14 +255,33 @@ class RowSum:
 
     Attributes:
         total: their sum, differentiable.
-        count: how many there are.
-        active: how many of their parts are not zero.
-        used: `(B,)` bool, the anchors that have a term.
+        counts: `(B,)` how many each anchor has.
+        active: how many of their parts are not zero: the sum of these tensors.
         parts: how many parts a term is the sum of.
     """
 
     total: Tensor
-    count: Tensor
-    active: Tensor
-    used: Tensor
+    counts: Tensor
+    active: Tensor | tuple[Tensor, ...]
     parts: int = 1
+
+    @lazy
+    def count(self) -> Tensor:
+        """How many there are."""
+        return self.counts.sum()
+
+    @lazy
+    def count_active(self) -> Tensor:
+        """How many of their parts are not zero."""
+        parts = (self.active,) if isinstance(self.active, Tensor) else self.active
+        first, *rest = (part.sum(dtype=torch.float64).long() for part in parts)
+        return sum(rest, first)
+
+    @property
+    def used(self) -> Tensor:
+        """The anchors `(B,)` that have a term."""
+        return self.counts > 0
+
+    def detach(self) -> RowSum:
+        """What a record needs of it."""
+        return replace(self, total=self.total.detach())

@@ -1,0 +1,48 @@
+"""What depends on where tensors are: when their numbers are read, and how many are worked on at once."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+UNKNOWN_MEMORY = 2**33  # bytes, taken for the memory of a device that does not tell it
+SHARE = 2**-10  # numbers that are worked on at once, for each byte of a device: a hundred copies leave room for more
+
+
+def read_freely(values: Tensor) -> bool:
+    """Whether numbers of a tensor can be read at no cost: on no device that would have to finish its work first.
+
+    Nor under `torch.compile`, whose graph has none.
+    """
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def read(numbers: Tensor) -> list[float]:
+    """The numbers `(K,)`, for which a device must finish its work: once at the start of a step, to check it."""
+    found: list[float] = numbers.tolist()
+    return found
+
+
+def numbers_at_once(values: Tensor, *, cached: int) -> int:
+    """How many numbers to work on at once: on a CPU those that stay in a cache, elsewhere a share of the memory."""
+    if read_freely(values) or torch.compiler.is_compiling():
+        return cached
+    return int(SHARE * _memory(values.device))
+
+
+@cache
+def _memory(device: torch.device) -> int:
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return UNKNOWN_MEMORY
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def without_autocast(device: str) -> AbstractContextManager[Any]:
+    """A context in which operations keep their precision."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(device):
+        return torch.autocast(device_type=device, enabled=False)
+    return nullcontext()

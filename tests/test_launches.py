@@ -1,0 +1,137 @@
+"""A step launches few kernels, and on a device that must be waited for it reads nothing back once it has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import trivet
+from launches import Launches
+from trivet.geometry import device
+
+EXTREMES = {"positives": "easy", "negatives": "hard"}
+HARDEST = {"positives": "hard", "negatives": "hard"}
+ALL = {"positives": "all", "negatives": "all"}
+TRIPLET = {"margin": 0.2, "distance": "euclidean", "normalize": True}
+
+LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
+    "EPHN": lambda: trivet.TripletLoss(**TRIPLET, **EXTREMES),
+    "batch-hard": lambda: trivet.TripletLoss(**TRIPLET, **HARDEST),
+    "EPSHN": lambda: trivet.TripletLoss(**TRIPLET, positives="easy", negatives="semihard-hardest"),
+    "semi-hard": lambda: trivet.TripletLoss(**TRIPLET, positives="all", negatives="semihard"),
+    "easy x semi-hard": lambda: trivet.TripletLoss(**TRIPLET, positives="easy", negatives="semihard"),
+    "all triplets": lambda: trivet.TripletLoss(**TRIPLET, **ALL),
+    "violating": lambda: trivet.TripletLoss(**TRIPLET, positives="all", negatives="violating"),
+    "random triplets": lambda: trivet.TripletLoss(**TRIPLET, positives="random", negatives="random"),
+    "EPHN, trimmed": lambda: trivet.TripletLoss(**TRIPLET, **EXTREMES, trim=0.1),
+    "hardest triplet": lambda: trivet.TripletLoss(**TRIPLET, **HARDEST, reduction="max"),
+    "EPHN, NCA": lambda: trivet.NCATripletLoss(**EXTREMES),
+    "EPHN, second-order": lambda: trivet.SecondOrderTripletLoss(**EXTREMES),
+    "EPHN, selectively contrastive": lambda: trivet.SelectivelyContrastiveLoss(**EXTREMES),
+    "unhinged triplets": lambda: trivet.UnhingedTripletLoss(**ALL),
+    "distance-weighted margin": lambda: trivet.MarginLoss(positives="all", negatives="distance-weighted"),
+    "margin of classes": lambda: trivet.MarginLoss(**ALL, num_classes=32),
+    "unhinged margin": lambda: trivet.UnhingedMarginLoss(**ALL),
+    "contrastive, trimmed": lambda: trivet.ContrastiveLoss(margin=1.5, normalize=True, trim=0.1),
+    "contrastive": lambda: trivet.ContrastiveLoss(margin=1.5, distance="euclidean", normalize=True, reduction="sum"),
+    "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5),
+    "n-pair": lambda: trivet.NPairLoss(l2_weight=0.1),
+    "n-pair of unit rows": lambda: trivet.NPairLoss(positives="all", normalize=True, temperature=0.1),
+    "proxy-NCA": lambda: trivet.ProxyNCALoss(num_classes=32, embedding_dim=128),
+}
+
+
+MOST = {  # forward and backward, of a batch of 64 or 128 with 4 of each class
+    "EPHN": 95,
+    "batch-hard": 95,
+    "EPSHN": 120,
+    "semi-hard": 135,
+    "easy x semi-hard": 120,
+    "all triplets": 100,
+    "violating": 110,
+    "random triplets": 75,
+    "EPHN, trimmed": 115,
+    "hardest triplet": 110,
+    "EPHN, NCA": 95,
+    "EPHN, second-order": 105,
+    "EPHN, selectively contrastive": 105,
+    "unhinged triplets": 100,
+    "distance-weighted margin": 120,
+    "margin of classes": 125,
+    "unhinged margin": 100,
+    "contrastive, trimmed": 125,
+    "contrastive": 100,
+    "multi-similarity": 150,
+    "n-pair": 110,
+    "n-pair of unit rows": 100,
+    "proxy-NCA": 105,
+}
+
+
+def batch(size: int = 64) -> tuple[Tensor, Tensor]:
+    rows = torch.randn(size, 128, generator=torch.Generator().manual_seed(0))
+    return torch.nn.functional.normalize(rows, dim=1).requires_grad_(), torch.arange(size) % (size // 4)
+
+
+def step(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor) -> None:
+    torch.autograd.grad(loss(embeddings, labels), [embeddings, *loss.parameters()])
+
+
+def test_a_small_batch_launches_few_kernels() -> None:
+    """What a GPU pays, and at these sizes a CPU: forward and backward, views and reshapes not counted."""
+    found = {}
+    for name, make in LOSSES.items():
+        loss, counts = make(), []
+        for size in (64, 128):
+            embeddings, labels = batch(size)
+            with Launches() as mode:
+                step(loss, embeddings, labels)
+            counts.append(mode.total)
+        found[name] = max(counts)
+    assert {name: count for name, count in found.items() if count > MOST[name]} == {}
+
+
+def as_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    """Take what lies in this machine's memory for something that a device would have to be asked for."""
+    patch.setattr(device, "read_freely", lambda values: False)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_nothing_is_read_back_once_a_step_has_begun(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = LOSSES[name]()
+    as_elsewhere(monkeypatch)
+    reads: list[int] = []
+
+    def read(numbers: Tensor) -> list[float]:  # norms, sizes of classes, labels of proxies
+        reads.append(len(numbers))
+        return [1.0, 1.0] if numbers.is_floating_point() else [4.0, 4.0]
+
+    monkeypatch.setattr(device, "read", read)
+    with FakeTensorMode(
+        allow_non_fake_inputs=True
+    ) as mode:  # fails on .item(), .tolist(), nonzero and all sizes by data
+        embeddings, labels = (mode.from_tensor(x) for x in batch())
+        step(loss, embeddings, labels)
+    assert len(reads) <= 4
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("name", LOSSES)
+def test_it_is_the_same_step_on_every_device(name: str, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings, labels = batch(32)
+    embeddings = embeddings.detach()[torch.arange(32) // copies].requires_grad_()
+    labels = labels[torch.randperm(32, generator=torch.Generator().manual_seed(1))]
+    found = []
+    for elsewhere in (False, True):
+        torch.manual_seed(0)
+        loss = LOSSES[name]()
+        if elsewhere:
+            as_elsewhere(monkeypatch)
+        value = loss(embeddings, labels)
+        assert loss.last is not None
+        found.append((value.detach(), *torch.autograd.grad(value, [embeddings]), torch.tensor(loss.last.terms)))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
