@@ -112,16 +112,7 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     Raises:
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
     """
-    _check_there(listing)
-    _check_different(listing)
-    everything = np.arange(len(listing.ids))
-    files = FileInputs(
-        listing.sources,
-        config.frame(config.input_shape),
-        everything,
-        listing.boxes,
-        whole=config.augment == "random-resized-crop",
-    )
+    files, everything = _files(config, listing), np.arange(len(listing.ids))
     divided(_arranged(config, listing, files, everything), config)  # before it takes time to decode them
 
     inputs, broken = files.decode_all(config.memory_gb, progress)
@@ -135,6 +126,32 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     splits = _arranged(config, listing, inputs, kept)
     skipped = tuple(Skipped(_where(listing, i), reason) for i, reason in broken.items())
     return replace(splits, train=replace(splits.train, skipped=skipped))
+
+
+def split_listing(config: ImageFilesConfig, listing: Listing, kept: np.ndarray | None = None) -> Splits:
+    """As `load_listing`, but no image is decoded before it is asked for.
+
+    Args:
+        kept: the positions of the images that can be read; all, if not given.
+
+    Raises:
+        ValueError: if no image is there, one is listed twice, or the split cannot be made.
+    """
+    files = _files(config, listing)
+    return divided(_arranged(config, listing, files, np.arange(len(files)) if kept is None else kept), config)
+
+
+def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
+    """All images of the list, checked to be there and different."""
+    _check_there(listing)
+    _check_different(listing)
+    return FileInputs(
+        listing.sources,
+        config.frame(config.input_shape),
+        np.arange(len(listing.ids)),
+        listing.boxes,
+        whole=config.augment == "random-resized-crop",
+    )
 
 
 def numbered(texts: Sequence[str], order: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
