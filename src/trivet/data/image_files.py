@@ -143,7 +143,7 @@ def split_listing(config: ImageFilesConfig, listing: Listing, kept: np.ndarray |
 
 def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
     """All images of the list, checked to be there and different."""
-    _check_there(listing)
+    check_there(listing)
     _check_different(listing)
     return FileInputs(
         listing.sources,
@@ -166,8 +166,8 @@ def _where(listing: Listing, position: int) -> str:
     return listing.ids[position] if listing.where is None else f"{listing.ids[position]}, {listing.where(position)}"
 
 
-def _check_there(listing: Listing) -> None:
-    """One sentence for lists whose images are not there at all."""
+def check_there(listing: Listing) -> None:
+    """ValueError, one sentence, for lists whose images are not there at all."""
     count = len(listing.sources)
     some = [listing.sources[i] for i in range(0, count, max(1, count // 20))]
     if all(isinstance(source, Path) and not source.exists() for source in some):
