@@ -102,9 +102,10 @@ def propose(
     level = found.main
     sizes = found.sizes(level)
     said = [*_found(found, path), *found.notes]
-    data = [Entry(key, value) for key, value in found.data.items()]
-    if found.guessed:
-        data[-1] = data[-1]._replace(why=found.guessed)
+    whys = {"levels" if "levels" in found.data else "root": found.guessed}
+    if found.kind == "table" and "root" in found.data:
+        whys["root"] = "the paths start where trivet is started, not at the table"
+    data = [Entry(key, value, whys.get(key, "")) for key, value in found.data.items()]
     data += _level(found) + _split(found, sizes)
     if found.kind == "texts":
         data += _encoder(encoder)
@@ -245,8 +246,8 @@ def _level(found: Found) -> list[Entry]:
 def _split(found: Found, sizes: np.ndarray) -> list[Entry]:
     """How items are divided, and why; `sizes` of the classes of the level trained on."""
     if found.divided:
-        where = "the folders train/, test/ and val/" if found.kind == "folder" else "the column split"
-        return [Entry("split", "auto", f"{where} say what is trained on")]
+        where = "the folders train/, test/ and val/ say" if found.kind == "folder" else "the column split says"
+        return [Entry("split", "auto", f"{where} what is trained on")]
     finest = found.sizes(list(found.levels)[-1])
     if len(sizes) < FEW_CLASSES and finest[-1] >= 4:
         return [Entry("split", "in-class", f"{len(sizes)} classes are too few to hold some out: items of each are")]
