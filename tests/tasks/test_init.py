@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import tomllib
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -17,6 +20,7 @@ import miniatures
 from json_schema import errors
 from trivet.cli import main
 from trivet.tables import write_embeddings
+from trivet.tables.shards import Manifest, write_manifest, write_shard
 from trivet.tasks import init
 from trivet.tasks.init import as_toml, propose
 from trivet.tasks.settings import settings_schema
@@ -109,6 +113,40 @@ def texts() -> str:
     return "asked.csv"
 
 
+def equal_texts() -> str:
+    rows = [f"what is {word} {i * (word != 'bee')},{word}" for i in range(3) for word in ("ant", "bee", "cat", "dog")]
+    rows += [f"where is {word} {i},{word}" for i in range(3) for word in ("eel", "fox", "gnu", "hen", "ibis")]
+    Path("asked.csv").write_text("text,intent\n" + "".join(f"{row}\n" for row in rows))
+    return "asked.csv"
+
+
+def images_in_parquet() -> str:
+    cells = []
+    for i in range(32):
+        file = io.BytesIO()
+        Image.fromarray(np.full((9, 9, 3), 7 * i, np.uint8)).save(file, "PNG")
+        cells.append({"bytes": file.getvalue(), "path": f"{i}.png"})
+    table = pa.table({"image": cells, "label": [i // 4 for i in range(32)]})
+    pyarrow.parquet.write_table(table, "images.parquet")
+    return "images.parquet"
+
+
+def shards() -> str:
+    made = vectors()
+    manifest: Manifest = {"format": 1, "key": "k", "trivet": "0", "model": "0" * 64, "data": "", "inputs": ""} | {
+        "items": 96,
+        "rows_per_shard": 96,
+        "dimension": 6,
+        "columns": ["kind", "group"],
+        "levels": ["kind", "group"],
+    }  # type: ignore[assignment]
+    Path("embedded").mkdir()
+    write_manifest(Path("embedded"), manifest)
+    columns = {name: made[name] for name in manifest["columns"]}
+    write_shard(Path("embedded"), manifest, 0, made["embeddings"], [str(i) for i in range(96)], columns, [])
+    return "embedded"
+
+
 def json_lines() -> str:
     rows = [
         {"text": f"where is the {w} number {i}", "about": w} for i in range(4) for w in ("ant", "bee", "cat", "dog")
@@ -158,6 +196,9 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
     parquet: ({"data.levels": ["kind"], "data.split": "auto"}, "the column split says what is trained on"),
     texts: ({"data.name": "texts", "data.text": "utterance", "data.levels": ["intent"]}, "by its name"),
     json_lines: ({"data.name": "texts", "data.text": None, "data.levels": ["about"]}, "as the only one"),
+    equal_texts: ({"batch.num_classes": 2}, "batches hold each text once"),
+    images_in_parquet: ({"data.name": "table", "data.image": None, "data.levels": ["label"]}, "9 pixels"),
+    shards: ({"data.path": "embedded", "data.levels": ["group", "kind"]}, "96 vectors in embedded."),
     single_items: ({"loss.name": "proxy-nca", "loss.margin": None}, "have one item, so no positive"),
     grey_and_broken: (
         {"data.channels": 1, "data.image_size": [40, 20], "data.augment": "none", "data.allow_corrupt": 0.05},

@@ -290,7 +290,9 @@ class _Cells(Sequence[Source]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Source]: ...
     def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
-        return _Cells(self.column[index]) if isinstance(index, slice) else _Cell(self.column, index)
+        if isinstance(index, slice):
+            return _Cells(self.column[index])
+        return _Cell(self.column, range(len(self))[index])  # beyond the end, where an iteration ends, IndexError
 
 
 ENTRY = Entry(TableConfig, load_table, description="your own images, listed in a csv, tsv or parquet file")

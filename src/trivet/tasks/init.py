@@ -14,6 +14,7 @@ import torch
 
 from trivet.data import DataConfig, Splits, load
 from trivet.data.dataset import hold_out_fold
+from trivet.data.equal_texts import distinct_texts, with_positive
 from trivet.data.image_files import ImageFilesConfig, split_listing
 from trivet.documents import parse_toml
 from trivet.extras import installed
@@ -32,7 +33,7 @@ WIDTH = 118  # of a line of comment
 FEW_CLASSES = 8  # below it, no class is held out
 CHOOSABLE, FOLDS = 20, 4  # training classes from which on a quarter of them chooses the step
 LARGE = 16  # items of a median class from which on it may have several modes, which easy positives keep
-EASY, USUAL = 8, 4  # samples of a class in a batch, with easy and with random positives
+EASY, USUAL = 8, 4  # samples of a class in a batch, with easy positives or of vectors, and with random ones
 BATCH, HEAD_BATCH = 128, 256  # items of a batch
 SIDE, TUNED_SIDES = 64, (96, 224)  # pixels, of a small network, and of a pretrained one without and with a GPU
 LONG = 1.4  # the ratio of sides from which on images are not cut to squares
@@ -289,7 +290,12 @@ def _of_vectors(found: Found, data: list[Entry], data_root: Path | None) -> tupl
             *data,
             Entry("folds", folds, f"one of {folds} folds of the training classes is held out, to choose the step by"),
         ]
-    counts = _counts(splits)
+    counts = usable = _counts(splits)
+    if found.kind == "texts":  # of which a batch holds no two that are equal
+        labels = splits.train.labels[splits.level]
+        usable = np.unique(
+            labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)], return_counts=True
+        )[1]
     model, loss = values["model"], values["loss"]
     raw = "the vectors themselves"
     if found.kind == "texts" and "encoder" not in given:
@@ -300,7 +306,7 @@ def _of_vectors(found: Found, data: list[Entry], data_root: Path | None) -> tupl
             Entry("name", model["name"], f"a linear head that begins as {raw}"),
             Entry("embedding_dim", model["embedding_dim"], "as long as the vectors; fewer begin as their projection"),
         ],
-        "batch": _batch(counts, min(8, max(2, int(np.median(counts)))), HEAD_BATCH),
+        "batch": _batch(usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH),
         "loss": [Entry(key, value) for key, value in loss.items()],
         "training": [Entry(key, value) for key, value in values["training"].items()],
         "evaluation": [Entry(key, value) for key, value in values["evaluation"].items()],
