@@ -114,8 +114,8 @@ def texts() -> str:
 
 
 def equal_texts() -> str:
-    rows = [f"what is {word} {i * (word != 'bee')},{word}" for i in range(3) for word in ("ant", "bee", "cat", "dog")]
-    rows += [f"where is {word} {i},{word}" for i in range(3) for word in ("eel", "fox", "gnu", "hen", "ibis")]
+    words = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kiwi", "lynx")
+    rows = [f"what is {word} {i * (word != 'cat')},{word}" for i in range(3) for word in words]
     Path("asked.csv").write_text("text,intent\n" + "".join(f"{row}\n" for row in rows))
     return "asked.csv"
 
@@ -373,8 +373,8 @@ def test_values_read_back(value: Any) -> None:
 
 def test_names_with_line_breaks_stay_in_their_comment() -> None:
     Path("odd").mkdir()
-    pictures([f"odd/a\nseed = 3/{c}/{i}.png" for c in "abcdefgh" for i in range(2)])
-    proposal = propose(Path("odd/a\nseed = 3"))
-    text = init.as_text(proposal, Path("odd/a\nseed = 3"), Path("trivet.toml"), None)
+    pictures([f"odd/a\nseed = 3\x1b/{c}/{i}.png" for c in "abcdefgh" for i in range(2)])
+    proposal = propose(Path("odd/a\nseed = 3\x1b"))
+    text = init.as_text(proposal, Path("odd/a\nseed = 3\x1b"), Path("trivet.toml"), None)
     values = tomllib.loads(text)
-    assert (values["seed"], values["data"]["root"]) == (0, "odd/a\nseed = 3")
+    assert (values["seed"], values["data"]["root"]) == (0, "odd/a\nseed = 3\x1b")

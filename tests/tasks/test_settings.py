@@ -92,6 +92,7 @@ FAILS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"loss.beta": 0.1}, "beta"),  # of another loss
     ({"loss.negatives": "semi-hard"}, "semi-hard"),
     ({"loss.negatives": {"k": 2}}, "negatives"),
+    ({"loss": {"name": "proxy-nca", "positives": "easy"}}, ".loss"),  # which chooses none
     ({"model.name": "conv5"}, "conv5"),
     ({"model.weights": "file"}, "weights"),
     ({"model.embedding_dim": 0}, "embedding_dim"),
