@@ -17,6 +17,7 @@ PER_CLASS = ("embeddings", "level", "class", "queries")
 SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 DECISION_FILE = ("id", "decision", "label")
 EMBEDDED, CLEANED = "trivet.model", "trivet.decisions"
+INIT_START = "# trivet init"  # what the settings begin with that `trivet init` writes
 SHARDS = "shards.json"  # what a folder of embeddings begins with
 # What the folders inside the folders that commands write hold.
 RUN_FOLDER = (

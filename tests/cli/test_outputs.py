@@ -14,7 +14,7 @@ import typer
 
 from trivet.cli import main
 from trivet.cli.group import app
-from trivet.outputs import PER_CLASS, SUSPECTS, Output, OutputFolder, check_outputs, embeddings, page_start
+from trivet.outputs import INIT_START, PER_CLASS, SUSPECTS, Output, OutputFolder, check_outputs, embeddings, page_start
 from trivet.tables import write_embeddings
 
 READ = {  # command -> what it must be given beside an output, and what of it it reads
@@ -24,6 +24,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "audit": ("e.npz", "e.npz"),
     "audit --output": ("e.npz --apply d.csv", "e.npz"),
     "forecast": ("s.toml", "s.toml"),
+    "init": ("e.npz", "e.npz"),
     "embed": ("run digits", "run"),
     "search": ("found q", "found"),
     "export": ("run --to safetensors", "run"),
@@ -46,6 +47,7 @@ OWN = {  # how a file begins that the option wrote before
     "audit --decisions": b"id,decision,label\n",
     "forecast --report": page_start("forecast"),
     "search --sheet": page_start("sheet"),
+    "init --output": INIT_START.encode(),
 }
 
 
@@ -105,7 +107,7 @@ def arguments(command: str, option: str) -> tuple[str, str | None]:
 @pytest.mark.parametrize(
     ("one", "force"),
     [(one, "") for one in FILES]
-    + [(one, " --force") for one in FILES if one.split()[0] in ("audit", "embed") and one != "audit --output"],
+    + [(one, " --force") for one in FILES if one.split()[0] in ("audit", "embed", "init") and one != "audit --output"],
 )
 def test_a_file_that_is_not_its_own_stays(
     one: str, force: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

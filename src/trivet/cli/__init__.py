@@ -15,7 +15,7 @@ from trivet.terminal import message, prepare
 
 # In the order in which a user meets them: heading of `trivet --help` -> commands.
 COMMANDS = {
-    "Start": ("demo", "data"),
+    "Start": ("demo", "data", "init", "settings"),
     "Train": ("forecast", "train", "sweep"),
     "Judge an embedding": ("evaluate", "compare", "diagnose", "audit"),
     "Use an embedding": ("embed", "index", "search", "export"),

@@ -58,6 +58,11 @@ class FolderConfig(ImageFilesConfig):
 
 
 def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """See `list_folder`, for what it raises, too; also if more than `config.allow_corrupt` of the images are broken."""
+    return load_listing(config, list_folder(config), progress)
+
+
+def list_folder(config: FolderConfig) -> Listing:
     """The images below `config.root` as CLASS/.../NAME, split as `config.split` says.
 
     Levels: "class" if all images lie one folder deep, else "level1", "level2", ... or `config.levels`. A class is named
@@ -66,14 +71,14 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
     test/ is called "val".
 
     Raises:
-        ValueError: if the folders do not have this form, or more than `config.allow_corrupt` of the images are broken.
+        ValueError: if the folders do not have this form.
     """
     images = find_images(config.root)
     given = _given_folders(config, images)
     levels = _level_names(config, images, 1 if given else 0)
     labels, names = _labels(images, levels, 1 if given else 0)  # the folders train/ and test/ are no classes
     top = np.array([path.split("/")[0] for path in images])
-    listing = Listing(
+    return Listing(
         name=config.root.resolve().name,
         place=config.root,
         sources=[config.root / path for path in images],
@@ -82,7 +87,6 @@ def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None
         names=names,
         parts={folder: np.flatnonzero(top == folder) for folder in given},
     )
-    return load_listing(config, listing, progress)
 
 
 def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> Dataset:

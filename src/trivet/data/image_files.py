@@ -112,16 +112,7 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     Raises:
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
     """
-    _check_there(listing)
-    _check_different(listing)
-    everything = np.arange(len(listing.ids))
-    files = FileInputs(
-        listing.sources,
-        config.frame(config.input_shape),
-        everything,
-        listing.boxes,
-        whole=config.augment == "random-resized-crop",
-    )
+    files, everything = _files(config, listing), np.arange(len(listing.ids))
     divided(_arranged(config, listing, files, everything), config)  # before it takes time to decode them
 
     inputs, broken = files.decode_all(config.memory_gb, progress)
@@ -137,6 +128,32 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     return replace(splits, train=replace(splits.train, skipped=skipped))
 
 
+def split_listing(config: ImageFilesConfig, listing: Listing, kept: np.ndarray | None = None) -> Splits:
+    """As `load_listing`, but no image is decoded before it is asked for.
+
+    Args:
+        kept: the positions of the images that can be read; all, if not given.
+
+    Raises:
+        ValueError: if no image is there, one is listed twice, or the split cannot be made.
+    """
+    files = _files(config, listing)
+    return divided(_arranged(config, listing, files, np.arange(len(files)) if kept is None else kept), config)
+
+
+def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
+    """All images of the list, checked to be there and different."""
+    check_there(listing)
+    _check_different(listing)
+    return FileInputs(
+        listing.sources,
+        config.frame(config.input_shape),
+        np.arange(len(listing.ids)),
+        listing.boxes,
+        whole=config.augment == "random-resized-crop",
+    )
+
+
 def numbered(texts: Sequence[str], order: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
     """The number of each text `(N,)` int64, and the texts that occur, sorted or as in `order`."""
     there = set(texts)
@@ -149,8 +166,8 @@ def _where(listing: Listing, position: int) -> str:
     return listing.ids[position] if listing.where is None else f"{listing.ids[position]}, {listing.where(position)}"
 
 
-def _check_there(listing: Listing) -> None:
-    """One sentence for lists whose images are not there at all."""
+def check_there(listing: Listing) -> None:
+    """ValueError, one sentence, for lists whose images are not there at all."""
     count = len(listing.sources)
     some = [listing.sources[i] for i in range(0, count, max(1, count // 20))]
     if all(isinstance(source, Path) and not source.exists() for source in some):

@@ -77,16 +77,25 @@ class TableConfig(ImageFilesConfig):
 
 
 def load_table(config: TableConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """See `list_table`, for what it raises, too; also if more than `config.allow_corrupt` of the images are broken."""
+    rows = open_rows(config.path)
+    listing = list_table(config, rows)
+    splits = load_listing(config, listing, progress)
+    counts = " > ".join(f"{level} ({len(names):,} classes)" for level, names in listing.names.items())
+    image = _image_column(config, rows)
+    return replace(splits, found=f"{config.path.name}: {len(rows):,} rows, images in {image!r}, labels {counts}.")
+
+
+def list_table(config: TableConfig, rows: Rows) -> Listing:
     """The images of a table, labelled by its columns, split by its column `split` or as `config.split` says.
 
     An item is named by the column `id`, else by its path. `is_query`, `is_gallery` and `is_junk`, with `camera`, are
     the protocol of what is evaluated. Other columns are kept.
 
     Raises:
-        ValueError: if a column is missing, a row has no path or no label, a path lies outside the root, ids repeat, the
-            split cannot be made, or more than `config.allow_corrupt` of the images are broken.
+        ValueError: if a column is missing, a row has no path or no label, a path lies outside the root, ids repeat, or
+            the column `split` cannot be used.
     """
-    rows = open_rows(config.path)
     image = _image_column(config, rows)
     levels = config.levels or _default_levels(rows)
     if image in levels:
@@ -102,7 +111,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         ids = tuple(vectors.ids.tolist())
     elif ids is None or len(set(ids)) < len(ids):
         ids = _numbered(rows, image, ids)
-    listing = Listing(
+    return Listing(
         name=config.path.stem,
         place=config.path,
         sources=sources,
@@ -115,9 +124,6 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
         columns={name: tuple(values) for name, values in vectors.others.items() if name not in used},
         where=lambda row: f"row {row} of {config.path.name}",
     )
-    splits = load_listing(config, listing, progress)
-    counts = " > ".join(f"{level} ({len(names[level]):,} classes)" for level in levels)
-    return replace(splits, found=f"{config.path.name}: {len(ids):,} rows, images in {image!r}, labels {counts}.")
 
 
 def _image_column(config: TableConfig, rows: Rows) -> str:
@@ -284,7 +290,9 @@ class _Cells(Sequence[Source]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Source]: ...
     def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
-        return _Cells(self.column[index]) if isinstance(index, slice) else _Cell(self.column, index)
+        if isinstance(index, slice):
+            return _Cells(self.column[index])
+        return _Cell(self.column, range(len(self))[index])  # beyond the end, where an iteration ends, IndexError
 
 
 ENTRY = Entry(TableConfig, load_table, description="your own images, listed in a csv, tsv or parquet file")

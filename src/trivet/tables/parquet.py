@@ -52,6 +52,17 @@ def read_parquet(path: Path) -> Source:
     return Source(embeddings, columns, column, levels_of(schema))
 
 
+def holds_embeddings(path: Path) -> bool:
+    """Whether a parquet file has columns that `read_parquet` takes for embeddings."""
+    schema = open_parquet(path).schema_arrow
+    if any(name in schema.names and _is_list(schema.field(name).type) for name in EMBEDDINGS):
+        return True
+    try:
+        return any(pa.types.is_floating(schema.field(name).type) for name in _numbered(path, schema))
+    except ValueError:
+        return False
+
+
 def levels_of(schema: pa.Schema) -> list[str]:
     """The columns that are label levels, where the file says so."""
     written = (schema.metadata or {}).get(LEVELS, b"").decode(errors="replace").split("\n")

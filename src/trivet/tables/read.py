@@ -12,6 +12,7 @@ from trivet.progress import work
 from trivet.tables.arrays import read_npy, read_npz
 from trivet.tables.parquet import read_parquet
 from trivet.tables.shards import read_shards
+from trivet.tables.source import Source
 from trivet.tables.vectors import Vectors, select_rows
 
 
@@ -81,18 +82,32 @@ def _read(
     text: str | None,
     others: bool,
 ) -> Vectors:
+    path, source = _open(path, levels, table)
+    return select_rows(path, source, levels, split, text=text, name=name, others=others)
+
+
+def open_vectors(path: Path) -> Source:
+    """The embeddings and columns of a file or a folder of shards, before it is known what its columns are.
+
+    Raises:
+        ValueError: if it is missing, broken or of another kind.
+    """
+    with work(f"reading {path.name}"):
+        return read_shards(path) if sharded(path) else _open(path, None, None)[1]
+
+
+def _open(path: Path, levels: Sequence[str] | None, table: Path | None) -> tuple[Path, Source]:
+    """The file that holds the columns, and what is in it."""
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        source = read_npz(path, levels)
-    elif suffix == ".npy":
-        path, source = read_npy(path, table or path.with_suffix(".csv"))
-    elif suffix == ".parquet":
-        source = read_parquet(path)
-    else:
-        raise ValueError(
-            f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
-        )
-    return select_rows(path, source, levels, split, text=text, name=name, others=others)
+        return path, read_npz(path, levels)
+    if suffix == ".npy":
+        return read_npy(path, table or path.with_suffix(".csv"))
+    if suffix == ".parquet":
+        return path, read_parquet(path)
+    raise ValueError(
+        f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
+    )
 
 
 def _run_file(path: Path, split: str | None) -> Path:

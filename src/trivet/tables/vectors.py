@@ -178,16 +178,7 @@ def select_rows(
     passed_over: list[str] = []
     notes: list[str] = []
     if levels is None:
-        known = {*ID, *SPLIT, *CAMERA, *ASKED}
-        chosen = {}
-        for level in source.columns:
-            if level in known or _index(level) or (source.levels and level not in source.levels):
-                continue
-            column = source.column(level)
-            if _nearly_distinct(column):
-                passed_over.append(level)
-            elif column.plain:
-                chosen[level] = column
+        chosen, passed_over = plain_levels(source)
     else:
         chosen = {level: source.column(level) for level in levels}
         notes = [
@@ -219,6 +210,21 @@ def select_rows(
         notes=tuple(notes),
         others=other_columns(source, rows, known) if others else {},
     )
+
+
+def plain_levels(source: Source) -> tuple[dict[str, Column], list[str]]:
+    """The columns that are label levels where none is named, and those that are not, as nearly all values differ."""
+    known = {*ID, *SPLIT, *CAMERA, *ASKED}
+    levels, passed_over = {}, []
+    for name in source.columns:
+        if name in known or _index(name) or (source.levels and name not in source.levels):
+            continue
+        column = source.column(name)
+        if _nearly_distinct(column):
+            passed_over.append(name)
+        elif column.plain:
+            levels[name] = column
+    return levels, passed_over
 
 
 def other_columns(source: Source, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:

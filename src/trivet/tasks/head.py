@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trivet.config import overridden
-from trivet.data import DataConfig, load
+from trivet.data import DataConfig, Splits, load
 from trivet.models import ModelConfig, TextNetworkConfig, tokenize_of
 from trivet.models.config import TEXT
 from trivet.training.choosing import SPLITS
@@ -60,6 +60,20 @@ def head_settings(
     if isinstance(name, str) and name.startswith(TEXT):
         network = ModelConfig.parse({**given["model"]}, source=SOURCE)
     splits = load(config, data_root, tokenize=None if network is None else tokenize_of(network))
+    values = suited(given, splits, network)
+    settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
+    return settings, _said(settings, int(np.prod(splits.train.inputs.shape)))
+
+
+def suited(given: Mapping[str, Any], splits: Splits, network: ModelConfig | None = None) -> dict[str, Any]:
+    """Settings of a head, or of a network of texts, that suit the data: see `head_settings`.
+
+    Args:
+        given: settings that are known already, of which "data" is needed.
+        splits: the data, as these settings divide them.
+        network: of texts, that is to be trained in place of a head.
+    """
+    data, folds = given["data"], given["data"].get("folds")
     classes = len(np.unique(splits.train.labels[splits.level]))
     width = int(np.prod(splits.train.inputs.shape))
     values: dict[str, Any] = {
@@ -74,7 +88,7 @@ def head_settings(
         values["training"] = {"steps": STEPS, "optimizer": "adamw", "learning_rate": TUNED, "warmup_steps": LOOKS}
     if "name" in given.get("loss", {}):
         del values["loss"]
-    folds, choosable = config.folds, any(name in splits.evaluation for name in SPLITS)
+    choosable = any(name in splits.evaluation for name in SPLITS)
     if not choosable and classes >= 2 * FEWER:
         folds = max(FOLDS, round(classes / HELD_OUT)) if classes >= ENOUGH else FEWER
         values["data"]["folds"] = folds
@@ -84,8 +98,7 @@ def head_settings(
         values["choosing"] = {"keep": "best", "measure": "recall@1"}
     most, samples = (CLASSES, SAMPLES) if network is None else (TUNED_CLASSES, TUNED_SAMPLES)
     values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
-    settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
-    return settings, _said(settings, width)
+    return values
 
 
 def _rise(given: Mapping[str, Any]) -> dict[str, int]:
