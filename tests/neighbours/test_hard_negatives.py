@@ -139,7 +139,8 @@ def test_triplets_of_an_anchor_are_the_same_whichever_others_are_mined_for(pairs
     assert [one for part in parts for one in triplets(part)] == triplets(whole)
     assert Counts.total(part.counts for part in parts)[2:] == whole.counts[2:]
     others = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=Rules(k=2, positives="random", seed=4)))
-    assert len(others) == len(whole) and others != triplets(whole)  # random ones of ten are not the two nearest
+    assert len(others) == len(whole)  # random ones of ten are not the two nearest
+    assert others != triplets(whole)
     nearest = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=Rules(k=10, positives="random", seed=4)))
     assert set(triplets(whole)) < set(nearest)
 
@@ -181,7 +182,8 @@ def test_looks_past_a_large_class_at_no_more_than_it_must(monkeypatch: pytest.Mo
     monkeypatch.setattr(Index, "search_rows", counted)
     monkeypatch.setattr(module, "LISTED", 2000)
     mined = hard_negatives(index, labels, rows=np.array([0, 950, 5]), rules=Rules(k=2, among=10))
-    assert mined.counts.taken == 6 and mined.counts.candidates == 30
+    assert mined.counts.taken == 6
+    assert mined.counts.candidates == 30
     assert mined.counts.same_class == 2 * 899 + 99
     assert listed == [(3, 20), (3, 80), (3, 320), (2, 910)]
     for a, p, n in triplets(mined):
@@ -192,11 +194,15 @@ def test_counts_say_what_became_of_every_candidate() -> None:
     rules = Rules(k=2, among=30, skip=3, margin=0.02, min_distance=0.1, max_distance=0.5)
     mined = hard_negatives(build_index(ITEMS), LABELS, rules=rules)
     counts = mined.counts
-    assert counts.anchors == 60 and counts.without_positive == 1 and counts.pairs == 59
+    assert counts.anchors == 60
+    assert counts.without_positive == 1
+    assert counts.pairs == 59
     assert min(counts.skipped, counts.near_positive, counts.too_near, counts.too_far, counts.not_needed) > 0
-    assert sum(counts[5:11]) == counts.candidates and counts.taken == len(mined)
+    assert sum(counts[5:11]) == counts.candidates
+    assert counts.taken == len(mined)
     each = np.bincount(mined.anchors, minlength=60)
-    assert counts.without_negative == (each == 0).sum() - 1 and counts.fewer == (each == 1).sum()
+    assert counts.without_negative == (each == 0).sum() - 1
+    assert counts.fewer == (each == 1).sum()
 
 
 def test_an_approximate_index_gives_triplets_that_are_as_the_rules_say(tmp_path: Path) -> None:

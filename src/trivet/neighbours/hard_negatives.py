@@ -1,7 +1,7 @@
 """Hard negatives of a whole set: for each anchor and its positive, the nearest items of an index that may be negatives.
 
-An item of the anchor's class, or listed as a positive of it, never is one. One that is nearly as near as the positive, or
-nearer, may be a positive that nobody has labelled: margins leave it out.
+An item of the anchor's class, or listed as a positive of it, never is one. One that is nearly as near as the positive,
+or nearer, may be a positive that nobody has labelled: margins leave it out.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def hard_negatives(
         return index.distances(_take(anchors, some), items)
 
     if listed is None:
-        assert of_item is not None and of_anchor is not None
+        assert of_item is not None
+        assert of_anchor is not None
         at, positives = _by_class(chosen, of_item, of_anchor, own=anchors is None, rules=rules, distances=distances)
     else:
         at, positives = _by_pair(chosen, listed)
@@ -215,9 +216,9 @@ def hard_negatives(
     found, far = found[places[at]], far[places[at]]  # (pairs, among)
 
     left = found >= 0
-    reasons = []
-    for out in _left_out(far, to_positive, rules):
-        reasons.append(int((left & out).sum()))
+    left_out = {}
+    for reason, out in _left_out(far, to_positive, rules).items():
+        left_out[reason] = int((left & out).sum())
         left &= ~out
     kept = int(left.sum())
     if rules.negatives == "random":
@@ -233,12 +234,12 @@ def hard_negatives(
         to_positive=to_positive[pair],
         to_negative=far[pair, place],
         counts=Counts(
-            len(chosen),
-            len(chosen) - len(with_positive),
-            len(at),
-            met,
-            int((found >= 0).sum()),
-            *reasons,
+            anchors=len(chosen),
+            without_positive=len(chosen) - len(with_positive),
+            pairs=len(at),
+            same_class=met,
+            candidates=int((found >= 0).sum()),
+            **left_out,
             not_needed=kept - len(pair),
             taken=len(pair),
             without_negative=int((each == 0).sum()),
@@ -247,19 +248,19 @@ def hard_negatives(
     )
 
 
-def _left_out(far: Floats, to_positive: Floats, rules: Rules) -> list[Booleans]:
-    """Which candidates `(P, n)`, nearest first, each rule leaves out, in the order of `Counts`."""
+def _left_out(far: Floats, to_positive: Floats, rules: Rules) -> dict[str, Booleans]:
+    """Which candidates `(P, n)`, nearest first, each rule leaves out, by the names and in the order of `Counts`."""
     limit = np.full(len(far), -np.inf)
     if rules.margin is not None:
         limit = np.maximum(limit, to_positive + rules.margin)
     if rules.relative_margin is not None:
         limit = np.maximum(limit, to_positive + rules.relative_margin * np.abs(1 - to_positive))
-    return [
-        np.broadcast_to(np.arange(far.shape[1]) < rules.skip, far.shape),
-        far < limit[:, None],
-        far < (-np.inf if rules.min_distance is None else rules.min_distance),
-        far > (np.inf if rules.max_distance is None else rules.max_distance),
-    ]
+    return {
+        "skipped": np.broadcast_to(np.arange(far.shape[1]) < rules.skip, far.shape),
+        "near_positive": far < limit[:, None],
+        "too_near": far < (-np.inf if rules.min_distance is None else rules.min_distance),
+        "too_far": far > (np.inf if rules.max_distance is None else rules.max_distance),
+    }
 
 
 def _draw(left: Booleans, anchors: Integers, positives: Integers, rules: Rules) -> None:
@@ -429,13 +430,15 @@ def _pairs(pairs: Array, anchors: int, items: int, *, own: bool) -> Integers:
     for numbers, below, name in ((both[:, 0], anchors, "anchors"), (both[:, 1], items, "positives")):
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < below:
             raise ValueError(
-                f"the {name} of pairs must be row numbers from 0 to {below - 1}: got {numbers.min()} to {numbers.max()}."
+                f"the {name} of pairs must be row numbers from 0 to {below - 1}: got {numbers.min()} to "
+                f"{numbers.max()}."
             )
     if own and (both[:, 0] == both[:, 1]).any():
         row = int(both[both[:, 0] == both[:, 1]][0, 0])
         raise ValueError(f"an anchor must have another item as its positive: a pair holds row {row} twice; remove it.")
     first = np.unique(both[:, 0] * items + both[:, 1], return_index=True)[1]
-    return both[np.sort(first)]
+    each: Integers = both[np.sort(first)]
+    return each
 
 
 def _take(anchors: Array, rows: Integers) -> npt.NDArray[np.generic] | torch.Tensor:

@@ -167,7 +167,7 @@ class Index:
         return self._measured(rows, self._squared(self._queries(queries), rows)).distances
 
     def distances_of_rows(self, numbers: Integers, rows: Integers) -> Floats:
-        """Distances `(Q, n)` from rows `(Q,)` of the index to rows `(Q, n)`, as a search gives them; infinity for -1."""
+        """Distances `(Q, n)` from rows `(Q,)` of the index to rows `(Q, n)` of it, as a search gives them."""
         return self._measured(rows, self._squared(self.rows(numbers), rows)).distances
 
     @property
