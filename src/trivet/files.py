@@ -3,6 +3,7 @@
 The names that a killed process may leave, which only this file knows:
 
     .NAME.PROCESS.trivet      beside a file NAME: what was being written
+    .NAME.trivet-parts        beside it: a folder of its finished parts, from which the same command goes on
     .NAME.trivet-new          beside a folder NAME: what was being built to take its place, or to be moved into it
     .NAME.trivet-old          beside it: what it takes the place of, until that is done
     .NAME.trivet-parts        beside a file NAME: finished parts of it, which the next command of the kind goes on from

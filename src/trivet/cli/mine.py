@@ -74,8 +74,8 @@ def mine(
     relative_margin: Annotated[
         float | None,
         typer.Option(
-            help="Leave out candidates more similar than the positive less this share of its cosine similarity, such as "
-            "0.05."
+            help="Leave out candidates more similar than the positive less this share of its cosine similarity; such "
+            "as 0.05."
         ),
     ] = None,
     min_distance: Annotated[float | None, typer.Option(help="Leave out candidates nearer than that.")] = None,

@@ -22,7 +22,7 @@ from trivet.evaluation.inputs import Metric, Points, spans
 from trivet.files import LOCK, parts_folder, whole_file, write_json
 from trivet.geometry.arrays import Integers
 from trivet.neighbours.hard_negatives import Counts, HardNegatives, Rules, hard_negatives
-from trivet.neighbours.index import DESCRIPTION, Index, build_index
+from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
 from trivet.outputs import MINED, of_run
 from trivet.progress import steps
 from trivet.tables import Vectors, class_numbers, read_vectors
@@ -53,8 +53,8 @@ def mine_file(
     """Mine hard negatives for all items of a file, see `hard_negatives`; returns the JSON of `trivet mine`.
 
     Writes a parquet file with a row for each triplet: the ids `anchor`, `positive` and `negative`, the distances
-    `to_positive` and `to_negative`, and the numbers of the rows in their files, `anchor_row` and so on. What is returned
-    is also in its metadata, as JSON under "trivet.mined".
+    `to_positive` and `to_negative`, and the numbers of the rows in their files, `anchor_row` and so on. Its metadata
+    say what was mined and how, as JSON under "trivet.mined".
 
     Anchors are mined for in chunks of 4,096, which are kept beside the output, with the index, until it is whole. After
     a kill the same call goes on from them; a call with other data or options begins anew.
@@ -174,7 +174,7 @@ def _begin(folder: Path, key: str) -> None:
 
 def _index(folder: Path, items: Vectors, settings: dict[str, Any]) -> Index:
     """The index of the items, in the folder, whose vectors stay on disk."""
-    if not (folder / DESCRIPTION).is_file():
+    if not all((folder / name).is_file() for name in (VECTORS, DESCRIPTION)):
         made = {name: settings[name] for name in ("distance", "kind", "recall", "seed")}
         build_index(items.embeddings, **made).save(folder)
     return Index.load(folder)
