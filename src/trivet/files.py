@@ -134,7 +134,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def parts_folder(path: Path) -> Iterator[Path]:
-    """A folder beside the file `path` for parts of it: kept if the block fails or is killed, gone once it succeeds.
+    """A folder beside the file `path` for parts of it: what is in it is kept if the block fails, gone if it succeeds.
 
     Raises:
         ValueError: if another process is writing the file.
@@ -142,7 +142,12 @@ def parts_folder(path: Path) -> Iterator[Path]:
     parts = path.resolve().with_name(f".{path.name}.trivet-parts")
     parts.mkdir(parents=True, exist_ok=True)
     with _locked(parts / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
-        yield parts
+        try:
+            yield parts
+        except BaseException:
+            if not _content(parts):
+                shutil.rmtree(parts)
+            raise
         shutil.rmtree(parts)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from trivet.arguments import check_at_least, check_count, check_name
-from trivet.evaluation.inputs import spans
+from trivet.evaluation.inputs import Metric, spans
 from trivet.geometry import Array
 from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.neighbours.index import Index
@@ -66,6 +66,13 @@ class Rules:
             raise ValueError(
                 f"among must be at least skip + k, or too few candidates are looked at: got {self.among}, {self.skip} "
                 f"and {self.k}."
+            )
+
+    def check_distance(self, distance: Metric) -> None:
+        """Raise ValueError if a rule needs another distance."""
+        if self.relative_margin is not None and distance != "cosine":
+            raise ValueError(
+                "a relative margin is a share of the cosine similarity: got Euclidean distance; use margin."
             )
 
 
@@ -175,8 +182,7 @@ def hard_negatives(
         [[0, 1, 2], [1, 0, 2], [3, 2, 1]]
     """
     rules = rules or Rules()
-    if rules.relative_margin is not None and index.info.distance != "cosine":
-        raise ValueError("a relative margin is a share of the cosine similarity: the index is Euclidean; use margin.")
+    rules.check_distance(index.info.distance)
     if anchors is not None and (anchors.ndim != 2 or anchors.shape[1] != index.info.dimension):
         raise ValueError(
             f"anchors must have shape (A, {index.info.dimension}), as the index has dimensions: got "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +21,7 @@ from trivet.evaluation.inputs import Metric, Points, spans
 from trivet.files import LOCK, parts_folder, whole_file, write_json
 from trivet.geometry.arrays import Integers
 from trivet.neighbours.hard_negatives import Counts, HardNegatives, Rules, hard_negatives
-from trivet.neighbours.index import DESCRIPTION, VECTORS, Index, build_index
+from trivet.neighbours.index import Index, build_index
 from trivet.outputs import MINED, of_run
 from trivet.progress import steps
 from trivet.tables import Vectors, class_numbers, read_vectors
@@ -78,6 +77,7 @@ def mine_file(
         raise ValueError(f"the items of {source} are compared with each other anyway: leave out --corpus.")
     if distance is None:
         distance = RunFolder.open(source).config().evaluation.distance if of_run(source) else "cosine"
+    rules.check_distance(distance)
     levels = None if level is None and pairs is None else [] if level is None else [level]
     anchors = read_vectors(source, levels=levels, split=split, text=text)
     if pairs is None:
@@ -99,8 +99,8 @@ def mine_file(
     rows = np.arange(len(anchors)) if listed_pairs is None else np.unique(listed_pairs[:, 0])
     settings = {"distance": distance, "kind": kind, "recall": recall, **asdict(rules)}
     with parts_folder(output) as folder:
-        _begin(folder, _key(settings, [anchors, items], [*numbers, *([] if listed_pairs is None else [listed_pairs])]))
-        index = _index(folder, items, settings)
+        key = _key(settings, [anchors, items], [*numbers, *([] if listed_pairs is None else [listed_pairs])])
+        index = _index(folder, items, key, settings)
         chunks = list(enumerate(spans(len(rows), CHUNK)))
         parts = [folder / f"part-{number:05d}.parquet" for number, _ in chunks]
         kept = sum(part.is_file() for part in parts)
@@ -161,22 +161,16 @@ def _key(settings: dict[str, Any], sets: Sequence[Vectors], numbers: Sequence[In
     return digest.hexdigest()
 
 
-def _begin(folder: Path, key: str) -> None:
-    """Leave in the folder what is of this key, or nothing."""
-    with_key = folder / KEY
-    if with_key.is_file() and read_json(with_key, "a list of parts") == {"key": key}:
-        return
-    for item in folder.iterdir():
-        if item.name != LOCK:
-            shutil.rmtree(item) if item.is_dir() else item.unlink()
-    write_json(with_key, {"key": key})
-
-
-def _index(folder: Path, items: Vectors, settings: dict[str, Any]) -> Index:
-    """The index of the items, in the folder, whose vectors stay on disk."""
-    if not all((folder / name).is_file() for name in (VECTORS, DESCRIPTION)):
+def _index(folder: Path, items: Vectors, key: str, settings: dict[str, Any]) -> Index:
+    """The index of the items, in the folder, whose vectors stay on disk. What is there of another key is removed."""
+    mark = folder / KEY
+    if not mark.is_file() or read_json(mark, "a list of parts") != {"key": key}:
+        for item in folder.iterdir():
+            if item.name != LOCK:
+                item.unlink()
         made = {name: settings[name] for name in ("distance", "kind", "recall", "seed")}
         build_index(items.embeddings, **made).save(folder)
+        write_json(mark, {"key": key})
     return Index.load(folder)
 
 
