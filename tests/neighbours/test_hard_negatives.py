@@ -199,6 +199,15 @@ def test_counts_say_what_became_of_every_candidate() -> None:
     assert counts.pairs == 59
     assert min(counts.skipped, counts.near_positive, counts.too_near, counts.too_far, counts.not_needed) > 0
     assert sum(counts[5:11]) == counts.candidates
+    same_class = 0
+    for a, label in enumerate(LABELS[:-1]):  # the last has no positive
+        order = sorted(
+            (i for i in range(60) if i != a), key=lambda i: far(ITEMS[a].tolist(), ITEMS[i].tolist(), "cosine")
+        )
+        others = [place for place, i in enumerate(order) if LABELS[i] != label]
+        last = others[29] if len(others) >= 30 else len(order)
+        same_class += sum(LABELS[i] == label for i in order[:last])
+    assert counts.same_class == same_class
     assert counts.taken == len(mined)
     each = np.bincount(mined.anchors, minlength=60)
     assert counts.without_negative == (each == 0).sum() - 1
