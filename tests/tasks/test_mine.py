@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,12 @@ def test_what_cannot_be_mined_is_one_sentence(
     assert message in err
     assert not list(Path().glob("x.*"))
     assert not list(Path().glob(".x*"))
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "hard_negatives.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(code, {})
 
 
 def test_the_command_says_what_was_left_out_and_why(
