@@ -119,7 +119,7 @@ def test_equals_the_definition(form: str, distance: str, options: dict[str, floa
 def test_a_relative_margin_is_a_share_of_the_similarity_whatever_its_sign() -> None:
     index = build_index(ITEMS)
     for positives in ("easy", "hard"):
-        rules = Rules(positives=positives, relative_margin=0.1)  # type: ignore[arg-type]
+        rules = Rules(positives=positives, relative_margin=0.1)
         mined = triplets(hard_negatives(index, LABELS, rules=rules))
         want = definition(ITEMS.tolist(), "cosine", labels=LABELS.tolist(), positives=positives, relative_margin=0.1)
         assert mined == want

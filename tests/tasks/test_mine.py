@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,16 +124,31 @@ def test_goes_on_after_a_stop_from_the_chunks_that_are_there(kind: Any, monkeypa
     assert not list(Path().glob(".mined*"))
 
 
+def test_a_stopped_command_says_that_chunks_are_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["trivet", "mine", "items.npz", "-o", "mined.parquet"])
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_summary", lambda parts: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(SystemExit, match="1"):
+            main()
+    assert "chunks that were mined are kept" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert "5 of 5 chunks were there" in capsys.readouterr().out
+
+
 def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: Any) -> None:
         raise OSError("disk full")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_write_whole", stop)
-        for _ in range(2):
-            with pytest.raises(OSError, match="disk full"):
-                mine_file(Path("items.npz"), Path("mined.parquet"), rules=Rules())
-    for change, kept in [({}, 5), ({"rules": Rules(k=1)}, 0), ({"distance": "euclidean"}, 0), (None, 0)]:
+    changes: list[tuple[dict[str, Any] | None, int]] = [
+        ({}, 5),
+        ({"rules": Rules(k=1)}, 0),
+        ({"distance": "euclidean"}, 0),
+        (None, 0),
+    ]
+    for change, kept in changes:
         with monkeypatch.context() as patch:
             patch.setattr(module, "_write_whole", stop)
             with pytest.raises(OSError, match="disk full"):
@@ -141,7 +157,7 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
             moved = ITEMS.copy()
             moved[-1] += 1e-3
             np.savez("items.npz", embeddings=moved, kind=KIND)
-        made = mine_file(Path("items.npz"), Path("mined.parquet"), **{"rules": Rules(), **(change or {})})  # type: ignore[arg-type]
+        made = mine_file(Path("items.npz"), Path("mined.parquet"), **{"rules": Rules(), **(change or {})})
         assert made["kept"] == kept
 
 
