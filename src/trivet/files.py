@@ -3,8 +3,10 @@
 The names that a killed process may leave, which only this file knows:
 
     .NAME.PROCESS.trivet      beside a file NAME: what was being written
+    .NAME.trivet-parts        beside it: a folder of its finished parts, from which the same command goes on
     .NAME.trivet-new          beside a folder NAME: what was being built to take its place, or to be moved into it
     .NAME.trivet-old          beside it: what it takes the place of, until that is done
+    .NAME.trivet-parts        beside a file NAME: finished parts of it, which the next command of the kind goes on from
     .NAME.trivet-lock         beside it, or beside a file that one of many processes writes: locked by that process
     .lock                     in a folder that is filled in place: locked by the process that fills it, or shared by all
     .trivet-replaced          in it: what was there before, to be put back
@@ -128,6 +130,25 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         finally:
             _recover_beside(path)
             lock.unlink()
+
+
+@contextmanager
+def parts_folder(path: Path) -> Iterator[Path]:
+    """A folder beside the file `path` for parts of it: what is in it is kept if the block fails, gone if it succeeds.
+
+    Raises:
+        ValueError: if another process is writing the file.
+    """
+    parts = path.resolve().with_name(f".{path.name}.trivet-parts")
+    parts.mkdir(parents=True, exist_ok=True)
+    with _locked(parts / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
+        try:
+            yield parts
+        except BaseException:
+            if not _content(parts):
+                shutil.rmtree(parts)
+            raise
+        shutil.rmtree(parts)
 
 
 @contextmanager

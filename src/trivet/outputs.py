@@ -16,7 +16,7 @@ Recognised = Callable[[Path], bool]
 PER_CLASS = ("embeddings", "level", "class", "queries")
 SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 DECISION_FILE = ("id", "decision", "label")
-EMBEDDED, CLEANED = "trivet.model", "trivet.decisions"
+EMBEDDED, CLEANED, MINED = "trivet.model", "trivet.decisions", "trivet.mined"
 INIT_START = "# trivet init"  # what the settings begin with that `trivet init` writes
 SHARDS = "shards.json"  # what a folder of embeddings begins with
 # What the folders inside the folders that commands write hold.
@@ -90,14 +90,24 @@ def table(*columns: str, whole: bool = True) -> Recognised:
 
 def embeddings(path: Path) -> bool:
     """Recognises a parquet file of `trivet embed`, which says in its metadata what model made it."""
+    metadata = _metadata(path)
+    return EMBEDDED.encode() in metadata and CLEANED.encode() not in metadata
+
+
+def triplets(path: Path) -> bool:
+    """Recognises a parquet file of `trivet mine`, which says in its metadata what was mined and how."""
+    return MINED.encode() in _metadata(path)
+
+
+def _metadata(path: Path) -> dict[bytes, bytes]:
+    """The metadata of a parquet file; of any other, none."""
     from pyarrow import ArrowException  # here: other outputs need no tables
     from pyarrow.parquet import read_schema
 
     try:
-        metadata = read_schema(path).metadata or {}
+        return read_schema(path).metadata or {}
     except (ArrowException, OSError, ValueError):
-        return False
-    return EMBEDDED.encode() in metadata and CLEANED.encode() not in metadata
+        return {}
 
 
 def sharded(path: Path) -> bool:

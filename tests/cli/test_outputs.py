@@ -27,6 +27,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "init": ("e.npz", "e.npz"),
     "embed": ("run digits", "run"),
     "search": ("found q", "found"),
+    "mine": ("e.npz", "e.npz"),
     "export": ("run --to safetensors", "run"),
     "train": ("s.toml", "s.toml"),
     "sweep": ("s.toml", "s.toml"),
@@ -74,7 +75,7 @@ FILES = [f"{command} {option}" for command, option in OUTPUTS if command.split()
 def test_each_option_with_a_path_is_an_input_that_must_exist_or_an_output_that_is_checked() -> None:
     assert {option for _, option, given in paths() if given} >= {"--table", "--run", "--reference"}
     assert {command for command, _ in OUTPUTS} == {" ".join(w for w in name.split() if w[0] != "-") for name in READ}
-    assert {*FILES} == {*OWN, "audit --output", "embed --output"}
+    assert {*FILES} == {*OWN, "audit --output", "embed --output", "mine --output"}
 
 
 @pytest.fixture
@@ -107,7 +108,11 @@ def arguments(command: str, option: str) -> tuple[str, str | None]:
 @pytest.mark.parametrize(
     ("one", "force"),
     [(one, "") for one in FILES]
-    + [(one, " --force") for one in FILES if one.split()[0] in ("audit", "embed", "init") and one != "audit --output"],
+    + [
+        (one, " --force")
+        for one in FILES
+        if one.split()[0] in ("audit", "embed", "init", "mine") and one != "audit --output"
+    ],
 )
 def test_a_file_that_is_not_its_own_stays(
     one: str, force: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ CODES = [
         (["embed", ".", "digits", "-o", "."], 2),
         (["index", "nowhere.npz", "-o", "made"], 2),
         (["search", "."], 2),
+        (["mine", "x.npz", "-o", "x.csv"], 2),
         (["simulate"], 2),
         (["simulate", "noise", "--check", "--grid", "11"], 2),
         (["data", "download"], 2),
@@ -116,6 +117,7 @@ def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
         ["evaluate", "file.npz", "--measures", "recall@1,nmi"],
         ["index", "file.npz", "-o", "made"],
         ["search", "made", "101", "--sheet", "sheet.html"],
+        ["mine", "file.npz", "-o", "mined.parquet"],
     ]
     for run in ran(commands, tmp_path):
         assert run["code"] == 0, run["err"]

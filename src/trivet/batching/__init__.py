@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.batching.memory import CrossBatchMemory, References
 from trivet.batching.micro import embed_in_pieces, micro_batches
+from trivet.batching.mined import MinedBatches
 from trivet.batching.part import PartBatches
 from trivet.batching.pk import Coverage, PKBatches
 from trivet.batching.shuffled import BatchPlan, ShuffledBatches
@@ -18,6 +19,7 @@ __all__ = [
     "BatchPlan",
     "Coverage",
     "CrossBatchMemory",
+    "MinedBatches",
     "PKBatches",
     "PartBatches",
     "References",

@@ -18,7 +18,7 @@ COMMANDS = {
     "Start": ("demo", "data", "init", "settings"),
     "Train": ("forecast", "train", "sweep"),
     "Judge an embedding": ("evaluate", "compare", "diagnose", "audit"),
-    "Use an embedding": ("embed", "index", "search", "export"),
+    "Use an embedding": ("embed", "index", "search", "mine", "export"),
     "Read the papers": ("simulate", "reproduce"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+MINED = "stopped; chunks that were mined are kept, and the same trivet mine goes on from them."
 RUN = "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
 
 
@@ -18,6 +19,8 @@ class Named:
         """A sentence on what was written."""
         if self._arguments[:1] == ["train"]:
             return RUN
+        if self._arguments[:1] == ["mine"]:
+            return MINED
         written = [name for name, state in self._states().items() if self._before.get(name) != state]
         if not written:
             return "stopped; nothing that the command names was written or changed."

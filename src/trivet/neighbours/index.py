@@ -16,7 +16,7 @@ import torch
 
 from trivet.arguments import check_count, check_name
 from trivet.documents import check_types, read_json
-from trivet.evaluation.inputs import Metric, Points, spans
+from trivet.evaluation.inputs import PIECE, Metric, Points, spans
 from trivet.extras import load
 from trivet.files import whole_file
 from trivet.geometry import Array
@@ -138,19 +138,14 @@ class Index:
             ValueError: if the queries do not fit the index or a row of them is not finite, or `k` or `leave_out` is out
                 of range.
         """
-        points = Points(queries, distance=self.info.distance, name="queries")
-        if points.dimension != self.info.dimension:
+        inside = self._queries(queries)
+        without = np.full(len(inside), -1) if leave_out is None else np.asarray(leave_out)
+        if without.shape != (len(inside),) or not np.isin(without, np.arange(-1, len(self))).all():
             raise ValueError(
-                f"queries must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
-                "them with the model that made the indexed embeddings."
-            )
-        without = np.full(len(points), -1) if leave_out is None else np.asarray(leave_out)
-        if without.shape != (len(points),) or not np.isin(without, np.arange(-1, len(self))).all():
-            raise ValueError(
-                f"leave_out must hold a row number below {len(self)}, or -1, for each of the {len(points)} queries: "
+                f"leave_out must hold a row number below {len(self)}, or -1, for each of the {len(inside)} queries: "
                 f"got {without.tolist()[:8]}."
             )
-        return self._measured(*self._nearest(self._inside(points.rows(slice(None))), k, without))
+        return self._measured(*self._nearest(inside, k, without))
 
     def search_rows(self, rows: Sequence[int] | npt.NDArray[Any], k: int) -> Nearest:
         """The k nearest *other* rows of rows of the index, each left out of its own result by row number.
@@ -162,6 +157,18 @@ class Index:
         if queries.ndim != 1 or (queries.size and not (queries.min() >= 0 and queries.max() < len(self))):
             raise ValueError(f"rows must be a list of row numbers from 0 to {len(self) - 1}: got {queries.tolist()}.")
         return self._measured(*self._nearest_to_rows(queries, k))
+
+    def distances(self, queries: Array, rows: Integers) -> Floats:
+        """Distances `(Q, n)` from each query to rows `(Q, n)` of the index, as a search gives them; infinity for -1.
+
+        Raises:
+            ValueError: if the queries cannot be searched for.
+        """
+        return self._measured(rows, self._squared(self._queries(queries), rows)).distances
+
+    def distances_of_rows(self, numbers: Integers, rows: Integers) -> Floats:
+        """Distances `(Q, n)` from rows `(Q,)` of the index to rows `(Q, n)` of it, as a search gives them."""
+        return self._measured(rows, self._squared(self.rows(numbers), rows)).distances
 
     @property
     def bytes_per_item(self) -> int:
@@ -202,6 +209,16 @@ class Index:
             return self.stored(numbers)
         found: npt.NDArray[np.float32] = self.faiss.reconstruct_batch(numbers)
         return found
+
+    def _queries(self, queries: Array) -> npt.NDArray[np.float32]:
+        """Queries `(Q, d)`, checked, as they would be in the index."""
+        points = Points(queries, distance=self.info.distance, name="queries")
+        if points.dimension != self.info.dimension:
+            raise ValueError(
+                f"queries must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
+                "them with the model that made the indexed embeddings."
+            )
+        return self._inside(points.rows(slice(None)))
 
     def _inside(self, points: torch.Tensor) -> npt.NDArray[np.float32]:
         """Points `(n, width)` as they are in the index."""
@@ -253,9 +270,11 @@ class Index:
         """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
         squared = np.full(nearest.shape, np.inf)
         for place, rows in enumerate(nearest):
-            real = rows >= 0
-            points = self.rows(rows[real]).astype(np.float64)
-            squared[place, real] = np.square(points - queries[place]).sum(axis=1)
+            real = np.flatnonzero(rows >= 0)
+            for start, stop in spans(len(real), max(1, PIECE // queries.shape[1])):
+                some = real[start:stop]
+                points = self.rows(rows[some]).astype(np.float64)
+                squared[place, some] = np.square(points - queries[place]).sum(axis=1)
         return squared
 
     def save(self, folder: Path) -> None:
