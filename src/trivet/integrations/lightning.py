@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning
 from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.integrations.watch import Action, Watch, check_action, warn_of
+from trivet.integrations.watch import LOGGED, Action, Watch, check_action, check_measures, warn_of
 
 
 class MonitorCallback(lightning.Callback):
@@ -29,18 +29,27 @@ class MonitorCallback(lightning.Callback):
         loss: name of the submodule of the LightningModule that is called as loss(embeddings, labels), such as "loss"
             or "criterion.triplet".
         action: what an event does: "warn", or "stop" to end the training after the step, too.
+        measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
 
     Raises:
-        ValueError: if `action` is not known; when the training begins, if there is no such submodule.
+        ValueError: if `action` or a measure is not known; when the training begins, if there is no such submodule.
 
     Example:
         >>> monitor = CollapseMonitor()
         >>> trainer = lightning.Trainer(callbacks=[MonitorCallback(monitor, "loss")])  # doctest: +SKIP
     """
 
-    def __init__(self, monitor: CollapseMonitor, loss: str = "loss", *, action: Action = "warn") -> None:
+    def __init__(
+        self,
+        monitor: CollapseMonitor,
+        loss: str = "loss",
+        *,
+        action: Action = "warn",
+        measures: Sequence[str] = LOGGED,
+    ) -> None:
         check_action(action)
-        self.monitor, self.loss, self.action = monitor, loss, action
+        check_measures(measures)
+        self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -48,7 +57,8 @@ class MonitorCallback(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
-        self._watch = Watch(self.monitor, _submodule(pl_module, self.loss), lambda: trainer.global_step)
+        loss = _submodule(pl_module, self.loss)
+        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
