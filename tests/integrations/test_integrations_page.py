@@ -57,7 +57,7 @@ def test_pytorch_metric_learning() -> None:
 
 def test_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    loader = DataLoader(TensorDataset(torch.randn(48, 4), torch.arange(48) % 3), batch_size=12)
+    loader = DataLoader(TensorDataset(torch.randn(48, 4), torch.arange(48) % 3), batch_size=16)
     network = nn.Linear(4, 3)
     made = run("Lightning", folder=str(tmp_path), network=network, loader=loader)
     measured = made["trainer"].callback_metrics
