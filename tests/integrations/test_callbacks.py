@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from trivet.collapse.monitor import CollapseMonitor
+from trivet.collapse.monitor import SERIES, CollapseMonitor
 from trivet.integrations.lightning import MonitorCallback
 from trivet.integrations.transformers import MonitorTrainerCallback
 from trivet.integrations.watch import Watch
@@ -163,7 +163,7 @@ def finite(series: dict[str, list[float]], look: int) -> dict[str, float]:
 def test_lightning_logs_every_look_and_warns_of_an_event() -> None:
     seen, inner, loggers = monitor(), Shrinking(), [Kept(), Kept()]
     with event_told() as told:
-        fit(MonitorCallback(seen, LOSS), inner, logger=loggers)
+        fit(MonitorCallback(seen, LOSS, measures=SERIES[1:]), inner, logger=loggers)
     [event] = seen.events
     [text] = [str(one.message) for one in told if " at step " in str(one.message)]
     assert event.rule in text
@@ -246,7 +246,7 @@ def test_lightning_says_that_the_loss_was_never_called() -> None:
 def test_the_trainer_logs_the_last_look_and_warns_of_an_event(tmp_path: Path) -> None:
     seen, inner, logger = monitor(), Shrinking(), Recorder()
     trainer = trainer_of(inner, tmp_path, logger)
-    MonitorTrainerCallback(seen, inner.criterion["pull"]).add_to(trainer)
+    MonitorTrainerCallback(seen, inner.criterion["pull"], measures=SERIES[1:]).add_to(trainer)
     with event_told() as told:
         trainer.train()
     [event] = seen.events

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,50 @@ class Coverage(NamedTuple):
 
 
 class _Quotas(NamedTuple):
-    """How many classes of each group a step takes."""
+    """How many classes of each group, of the finest level of groups, a step takes."""
 
     groups: npt.NDArray[np.int64]  # (C,) the group of each class, 0 .. G - 1
     per_step: npt.NDArray[np.int64]  # (steps, G)
+
+
+class _Group:
+    """A group of classes, and those inside it, from which each step takes some classes.
+
+    Args:
+        chunks: `(C,)` of each of its classes.
+    """
+
+    def __init__(self, chunks: npt.NDArray[np.int64]) -> None:
+        self.parts: list[_Group] = []
+        self.taken = 0  # classes in this step
+        self._before = 0  # classes in all earlier steps
+        self._classes = len(chunks)
+        self._need = np.cumsum(np.sort(chunks)[::-1])
+        self._room = np.zeros(len(chunks), np.int64)  # what the k classes of most chunks can get so far
+
+    @property
+    def lacking(self) -> bool:
+        """Whether the steps so far cannot have taken all chunks."""
+        return bool((self._room < self._need).any())
+
+    def take(self, count: int) -> None:
+        """Take so many classes, in even shares of the groups inside; what is over goes to the next ones in turn."""
+        self.taken = count
+        if self.parts:
+            sizes = np.array([part._classes for part in self.parts])
+            shares = np.zeros(len(sizes), np.int64)
+            while left := count - int(shares.sum()):
+                open_parts = np.flatnonzero(shares < sizes)
+                each = left // len(open_parts)
+                if each:
+                    shares[open_parts] = np.minimum(shares[open_parts] + each, sizes[open_parts])
+                else:
+                    shares[np.roll(open_parts, -self._before)[:left]] += 1
+            for part, share in zip(self.parts, shares.tolist(), strict=True):
+                part.take(share)
+        else:
+            self._room += np.minimum(count, np.arange(1, self._classes + 1))
+        self._before += count
 
 
 def check_place(epoch: int, step: int, steps: int) -> None:
@@ -38,6 +79,9 @@ class PKBatches:
     finished otherwise. Classes that are finished early give further chunks where too few others are left. So every
     item is seen in every epoch, and no item twice in a batch. A batch is a pure function of seed, epoch and step.
 
+    As `batch_sampler` of a `torch.utils.data.DataLoader` it gives the batches of one epoch after the other; an epoch
+    that was left early begins again. `set_epoch`, `state_dict` and `load_state_dict` move it to another place.
+
     Args:
         labels: `(N,)` integer class of each item: an array, a list or a tensor.
         num_classes: P, at least 2 and at most the number of classes.
@@ -45,17 +89,34 @@ class PKBatches:
         seed: not negative.
         groups: `(N,)` integer group of each item, such as a coarser class: each class lies in one. The P classes of a
             batch are then divided among the groups as evenly as these have classes, whatever their sizes; groups take
-            turns for what is over. Those with more items are not drawn more often, so an epoch is longer.
+            turns for what is over. Those with more items are not drawn more often, so an epoch is longer. Or `(N, L)`,
+            several levels from coarse to fine: the share of a group is divided among the groups inside it in turn.
         positives: whether each item of a batch needs another of its class, unless K = 1.
+        rank, world_size: this process and the number of those that share each batch: iteration then gives
+            P / `world_size` whole classes of it. The parts of all processes are the batch of one; a loss with
+            `gather=True` has its value. Leave them out where the batches are dealt out later, as accelerate and the
+            Trainer of transformers do.
+
+    Attributes:
+        batch_size: P x K, over all processes; a batch with a class of fewer than K items is smaller.
+        drop_last: False; part of what is expected of a batch sampler.
 
     Raises:
-        ValueError: if there are fewer than P classes, a class has a single item and needs a positive, or a class lies
-            in two groups.
+        ValueError: if there are fewer than P classes, a class has a single item and needs a positive, a class lies in
+            two groups, or `world_size` does not divide P.
 
     Example:
         >>> PKBatches(np.array([0, 0, 0, 1, 1]), num_classes=2, samples_per_class=2, seed=0).steps_per_epoch
         2
+        >>> import torch
+        >>> labels = torch.arange(12) % 3
+        >>> batches = PKBatches(labels, num_classes=2, samples_per_class=2, seed=0)
+        >>> loader = torch.utils.data.DataLoader(torch.randn(12, 8), batch_sampler=batches)
+        >>> [batch.shape for batch in loader][:2], batches.state_dict()
+        ([torch.Size([4, 8]), torch.Size([4, 8])], {'seed': 0, 'epoch': 1, 'step': 0})
     """
+
+    drop_last = False
 
     def __init__(
         self,
@@ -64,10 +125,12 @@ class PKBatches:
         num_classes: int,
         samples_per_class: int,
         seed: int,
-        groups: npt.NDArray[np.integer] | None = None,
+        groups: npt.ArrayLike | Tensor | None = None,
         positives: bool = True,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
-        labels = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        labels = _array(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(
                 f"labels must be integers of shape (N,): got {labels.dtype} of shape {labels.shape}; "
@@ -80,6 +143,11 @@ class PKBatches:
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative: got {seed}.")
+        if not 0 <= rank < world_size or num_classes % world_size:
+            raise ValueError(
+                "rank must lie in 0 .. world_size - 1, and world_size divide num_classes, so that all processes have "
+                f"as many classes: got rank {rank}, world_size {world_size} and num_classes {num_classes}."
+            )
         classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
         if len(classes) < num_classes:
             raise ValueError(
@@ -100,12 +168,21 @@ class PKBatches:
         self._num_classes = num_classes
         self._samples_per_class = samples_per_class
         self._seed = seed
-        self._quotas = None if groups is None else self._shared(np.asarray(groups), labels, inverse)
+        self._rank, self._world_size = rank, world_size
+        self._class_of = inverse
+        self._quotas = None if groups is None else self._shared(_array(groups), labels)
         if self._quotas is None:
             self._steps = int(max(-(-self._chunks.sum() // num_classes), self._chunks.max()))
         else:
             self._steps = len(self._quotas.per_step)
         self._planned: tuple[int, list[np.ndarray]] | None = None
+        self._epoch, self._start = 0, 0  # of the next iteration
+        self._next = 0  # the step that comes after those of the current one
+
+    @property
+    def batch_size(self) -> int:
+        """The number of items of a batch over all processes, if no class has fewer than K."""
+        return self._num_classes * self._samples_per_class
 
     @property
     def steps_per_epoch(self) -> int:
@@ -124,12 +201,69 @@ class PKBatches:
             self._planned = (epoch, self._plan(epoch))
         return self._planned[1][step]
 
+    def __len__(self) -> int:
+        """The number of batches in every epoch, also in one that is resumed."""
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches of the current epoch that this process makes; once all are taken, the next epoch is current."""
+        epoch = self._epoch
+        self._next = self._start
+        for step in range(self._start, self._steps):
+            batch = self._part(self.batch(epoch, step))
+            self._next = step + 1
+            yield batch.tolist()
+        self._epoch, self._start, self._next = epoch + 1, 0, 0
+
+    def set_epoch(self, epoch: int, step: int | None = None) -> None:
+        """Let the next iteration begin with a step of an epoch; without a step, the current epoch stays as it is.
+
+        A loop that calls it before each epoch, as with a `DistributedSampler`, thus may resume inside of one.
+
+        Raises:
+            ValueError: if there is no such place.
+        """
+        check_place(epoch, step or 0, self._steps)
+        if epoch != self._epoch or step is not None:
+            self._epoch, self._start, self._next = epoch, step or 0, step or 0
+
+    def state_dict(self) -> dict[str, int]:
+        """The seed, and epoch and step of the batch that is drawn next.
+
+        A DataLoader with workers draws up to `num_workers * prefetch_factor` batches ahead of the training. To resume
+        exactly, put the batches trained in this epoch in place of "step".
+        """
+        if self._next == self._steps:
+            return {"seed": self._seed, "epoch": self._epoch + 1, "step": 0}
+        return {"seed": self._seed, "epoch": self._epoch, "step": self._next}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Let the next iteration begin with the batch that a `state_dict` names, of the same labels and options.
+
+        Raises:
+            ValueError: if it is of another seed, or there is no such place.
+        """
+        if state["seed"] != self._seed:
+            raise ValueError(
+                f"the state must be of the same seed: got {state['seed']}, and these batches have {self._seed}."
+            )
+        check_place(state["epoch"], state["step"], self._steps)
+        self._epoch, self._start, self._next = state["epoch"], state["step"], state["step"]
+
     def coverage(self, epoch: int) -> Coverage:
         """The shares of items and classes that the batches of an epoch hold, counted from the batches themselves."""
         seen = np.zeros(sum(len(items) for items in self._items), bool)
         for step in range(self._steps):
             seen[self.batch(epoch, step)] = True
         return Coverage(float(seen.mean()), float(np.mean([seen[items].any() for items in self._items])))
+
+    def _part(self, batch: np.ndarray) -> np.ndarray:
+        """The items of the classes of this process; a batch lies class by class."""
+        if self._world_size == 1:
+            return batch
+        starts = np.flatnonzero(np.diff(self._class_of[batch])) + 1
+        each = self._num_classes // self._world_size
+        return np.concatenate(np.split(batch, starts)[self._rank * each : (self._rank + 1) * each])
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         generator = np.random.default_rng(np.random.SeedSequence((self._seed, epoch)))
@@ -163,41 +297,37 @@ class PKBatches:
         lacking = min(self._samples_per_class - len(chunk), start)
         return np.concatenate((chunk, generator.choice(shuffled[:start], lacking, replace=False)))
 
-    def _shared(
-        self, groups: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], inverse: npt.NDArray[np.integer]
-    ) -> _Quotas:
+    def _shared(self, groups: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> _Quotas:
         """The quotas of as many steps as it takes until every chunk of every class can have been taken."""
-        if groups.shape != labels.shape:
+        if groups.shape[:1] != labels.shape or groups.ndim > 2 or groups.size < len(labels):
             raise ValueError(
-                f"groups must have the shape of labels, {labels.shape}: got {groups.shape}; give one each."
+                f"groups must have the shape of labels, {labels.shape}, or a column for each level: got "
+                f"{groups.shape}; give one each."
             )
-        first = groups[[items[0] for items in self._items]]
-        if (first[inverse] != groups).any():
-            item = int(np.flatnonzero(first[inverse] != groups)[0])
-            raise ValueError(f"each class must lie in one group: class {labels[item]} lies in two; mend the groups.")
-        of = np.unique(first, return_inverse=True)[1]
-        sizes = np.bincount(of)
-        chunks = [np.sort(self._chunks[of == group])[::-1] for group in range(len(sizes))]
+        if not np.issubdtype(groups.dtype, np.integer):
+            raise ValueError(f"groups must be integers: got {groups.dtype}; number the groups.")
+        tree = _Group(self._chunks)
+        leaves = [tree]
+        of = np.zeros(len(self._items), np.int64)
+        for column in groups.reshape(len(labels), -1).T:
+            first = column[[items[0] for items in self._items]]
+            if (first[self._class_of] != column).any():
+                item = int(np.flatnonzero(first[self._class_of] != column)[0])
+                raise ValueError(
+                    f"each class must lie in one group: class {labels[item]} lies in two; mend the groups."
+                )
+            inside, of = np.unique(
+                np.stack([of, np.unique(first, return_inverse=True)[1]]), axis=1, return_inverse=True
+            )
+            of = of.reshape(-1)
+            parents, leaves = leaves, [_Group(self._chunks[of == leaf]) for leaf in range(inside.shape[1])]
+            for parent, leaf in zip(inside[0].tolist(), leaves, strict=True):
+                parents[parent].parts.append(leaf)
         steps: list[npt.NDArray[np.int64]] = []
-        room = [np.zeros(len(one), np.int64) for one in chunks]  # what the k classes of most chunks can get so far
-        while not steps or any((have < np.cumsum(need)).any() for have, need in zip(room, chunks, strict=True)):
-            quota = self._quota(sizes, turn=len(steps))
-            steps.append(quota)
-            for group, have in enumerate(room):
-                have += np.minimum(quota[group], np.arange(1, len(have) + 1))
+        while not steps or any(leaf.lacking for leaf in leaves):
+            tree.take(self._num_classes)
+            steps.append(np.array([leaf.taken for leaf in leaves]))
         return _Quotas(of, np.array(steps))
-
-    def _quota(self, sizes: npt.NDArray[np.int64], *, turn: int) -> npt.NDArray[np.int64]:
-        """Of groups with so many classes each, the even shares of a batch; what is over goes to the next in turn."""
-        quota = np.zeros(len(sizes), np.int64)
-        while left := self._num_classes - int(quota.sum()):
-            open_groups = np.flatnonzero(quota < sizes)
-            each = left // len(open_groups)
-            if each:
-                quota[open_groups] = np.minimum(quota[open_groups] + each, sizes[open_groups])
-            else:
-                quota[np.roll(open_groups, -turn * self._num_classes)[:left]] += 1
-        return quota
 
     def _plan_shared(self, quotas: _Quotas, generator: np.random.Generator) -> list[np.ndarray]:
         """Of each group the classes that have most chunks left, equal ones at random: so no chunk is left over."""
@@ -217,3 +347,7 @@ class PKBatches:
             batches.append(np.concatenate(parts))
         assert not left.any()
         return batches
+
+
+def _array(values: npt.ArrayLike | Tensor) -> npt.NDArray[Any]:
+    return values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

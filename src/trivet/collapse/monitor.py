@@ -16,7 +16,7 @@ from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.diagnosis import THRESHOLDS, Threshold
 from trivet.collapse.forecast import Forecast, forecast, settled
 from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
-from trivet.rows import RowLoss
+from trivet.rows.record import StepRecord
 
 EventKind = Literal["network-collapse", "class-collapse", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
@@ -458,7 +458,8 @@ class _Watcher:
         if self._monitor is None or not torch.is_grad_enabled() or not module.training:
             return
         given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
-        record = module.last if isinstance(module, RowLoss) else None
+        last = getattr(module, "last", None)
+        record = last if isinstance(last, StepRecord) else None
         self._monitor.update(
             given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
             given[1] if len(given) > 1 else None,

@@ -1,16 +1,87 @@
-"""A callback that watches a Lightning training for collapse."""
+"""Lightning: a module that trains embeddings, and a callback that watches a training for collapse."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.integrations.watch import Action, Watch, check_action, warn_of
+from trivet.evaluation import recall_at_k
+from trivet.integrations.watch import LOGGED, Action, Watch, check_action, check_measures, warn_of
+from trivet.rows import RowLoss
+
+
+class EmbeddingModule(lightning.LightningModule):
+    """Train a network with a loss of Trivet on batches `(inputs, labels)`; subclass it and replace what differs.
+
+    Logs "train/loss", and after each epoch of validation "val/recall_at_1": over all items that the process has seen in
+    it, each against all others, mean over the processes. The optimiser is AdamW, with the loss's own groups.
+
+    Args:
+        model: gives embeddings `(N, d)` of inputs.
+        loss: any; its parameters are in checkpoints, as it is a submodule.
+        learning_rate: of the model, > 0.
+        weight_decay: of the model's parameters with two dimensions or more, >= 0.
+        gather: compare with the items of all processes, see `RowLoss.forward`.
+
+    Example:
+        >>> module = EmbeddingModule(network, TripletLoss())  # doctest: +SKIP
+        >>> lightning.Trainer(callbacks=[MonitorCallback(CollapseMonitor())]).fit(module, train, val)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: RowLoss,
+        *,
+        learning_rate: float = 1e-4,
+        weight_decay: float = 0.0,
+        gather: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.learning_rate, self.weight_decay, self.gather = learning_rate, weight_decay, gather
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Embeddings `(N, d)` of a batch."""
+        embeddings: Tensor = self.model(inputs)
+        return embeddings
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The loss of a batch, a scalar."""
+        inputs, labels = batch
+        value: Tensor = self.loss(self(inputs), labels, gather=True) if self.gather else self.loss(self(inputs), labels)
+        if self.gather:  # gradients are shares, and DistributedDataParallel takes their mean: see RowLoss.forward
+            value = value.detach() + (value - value.detach()) * dist.get_world_size()
+        self.log("train/loss", value, batch_size=len(labels))
+        return value
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Keep the embeddings of a batch until the end of the epoch."""
+        inputs, labels = batch
+        self._seen.append((self(inputs).detach().float().cpu(), labels.cpu()))
+
+    def on_validation_epoch_end(self) -> None:
+        """Log Recall@1 of the items kept; in a check before training, of the few batches it has."""
+        embeddings, labels = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
+        self._seen.clear()
+        if len(torch.unique(labels)) < len(labels):
+            self.log("val/recall_at_1", recall_at_k(embeddings, labels, ks=(1,))[1], sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        """AdamW: matrices of the model with weight decay, vectors without, and the loss at its own rates."""
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        matrices = [parameter for parameter in trained if parameter.ndim > 1]
+        vectors = [parameter for parameter in trained if parameter.ndim < 2]
+        groups = [{"params": matrices, "weight_decay": self.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        return torch.optim.AdamW([*groups, *self.loss.optimizer_groups()], lr=self.learning_rate)
 
 
 class MonitorCallback(lightning.Callback):
@@ -29,18 +100,27 @@ class MonitorCallback(lightning.Callback):
         loss: name of the submodule of the LightningModule that is called as loss(embeddings, labels), such as "loss"
             or "criterion.triplet".
         action: what an event does: "warn", or "stop" to end the training after the step, too.
+        measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
 
     Raises:
-        ValueError: if `action` is not known; when the training begins, if there is no such submodule.
+        ValueError: if `action` or a measure is not known; when the training begins, if there is no such submodule.
 
     Example:
         >>> monitor = CollapseMonitor()
         >>> trainer = lightning.Trainer(callbacks=[MonitorCallback(monitor, "loss")])  # doctest: +SKIP
     """
 
-    def __init__(self, monitor: CollapseMonitor, loss: str = "loss", *, action: Action = "warn") -> None:
+    def __init__(
+        self,
+        monitor: CollapseMonitor,
+        loss: str = "loss",
+        *,
+        action: Action = "warn",
+        measures: Sequence[str] = LOGGED,
+    ) -> None:
         check_action(action)
-        self.monitor, self.loss, self.action = monitor, loss, action
+        check_measures(measures)
+        self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -48,7 +128,8 @@ class MonitorCallback(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
-        self._watch = Watch(self.monitor, _submodule(pl_module, self.loss), lambda: trainer.global_step)
+        loss = _submodule(pl_module, self.loss)
+        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int

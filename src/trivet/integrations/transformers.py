@@ -1,17 +1,22 @@
-"""A callback that watches the Trainer of transformers, or of sentence-transformers, for collapse."""
+"""Callbacks for the Trainer of transformers or sentence-transformers: watch for collapse, train and save the loss."""
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.integrations.watch import Action, Watch, check_action, warn_of
+from trivet.integrations.watch import LOGGED, Action, Watch, check_action, check_measures, warn_of
+from trivet.rows import RowLoss
 
 
 class MonitorTrainerCallback(TrainerCallback):
@@ -33,22 +38,32 @@ class MonitorTrainerCallback(TrainerCallback):
         monitor: of this training alone.
         loss: the module that is called as loss(embeddings, labels), in the model or outside of it.
         action: what an event does: "warn", or "stop" to end the training after the step, too.
+        measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
 
     Raises:
-        ValueError: if `action` is not known.
+        ValueError: if `action` or a measure is not known; when the training begins, if the loss has parameters that are
+            neither in the model nor in the optimiser, and so would stay as they are: see `LossTrainerCallback`.
 
     Example:
         >>> MonitorTrainerCallback(CollapseMonitor(), model.loss).add_to(trainer)  # doctest: +SKIP
     """
 
-    def __init__(self, monitor: CollapseMonitor, loss: nn.Module, *, action: Action = "warn") -> None:
+    def __init__(
+        self,
+        monitor: CollapseMonitor,
+        loss: nn.Module,
+        *,
+        action: Action = "warn",
+        measures: Sequence[str] = LOGGED,
+    ) -> None:
         check_action(action)
+        check_measures(measures)
         if not isinstance(loss, nn.Module):
             raise ValueError(
                 f"loss must be the module called as loss(embeddings, labels): got {loss!r}; pass the module, such as "
                 "model.loss."
             )
-        self.monitor, self.loss, self.action = monitor, loss, action
+        self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
 
     def add_to(self, trainer: Trainer) -> None:
@@ -63,9 +78,10 @@ class MonitorTrainerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
         self._end(warn=False)
+        _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
-        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step)
+        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step, self.measures)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         if self._watch is None:
@@ -98,7 +114,7 @@ class MonitorTrainerCallback(TrainerCallback):
             state.log_history[-1].update(measures)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        path = _path(args, state)
+        path = _path(args, state, "collapse_monitor", "json")
         try:
             path.write_text(json.dumps(self.monitor.state_dict()), encoding="utf-8")
         except OSError as error:
@@ -110,7 +126,7 @@ class MonitorTrainerCallback(TrainerCallback):
         self._end(warn=state.is_world_process_zero)
 
     def _restore(self, args: TrainingArguments, state: TrainerState) -> None:
-        path = _path(args, state)
+        path = _path(args, state, "collapse_monitor", "json")
         if not path.exists() and self.monitor.series["step"]:  # its state came from elsewhere
             return
         try:
@@ -129,5 +145,130 @@ class MonitorTrainerCallback(TrainerCallback):
             self._watch = None
 
 
-def _path(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(str(args.output_dir), f"checkpoint-{state.global_step}", f"collapse_monitor-{args.process_index}.json")
+class LossTrainerCallback(TrainerCallback):
+    """Train and save the parameters of a loss, such as beta or proxies, while a `transformers.Trainer` trains.
+
+    They join the optimiser at the learning rates of the loss, also where the Trainer has them at another one, and
+    follow its schedule. Each checkpoint folder gets the state of the loss as `loss-0.safetensors`, one for each
+    process; a resumed training goes on from it, and with `load_best_model_at_end` the loss is that of the best model.
+    The loss is moved to the device of the training.
+
+    With several processes, gradients of parameters that are not in the model become their mean over the processes, as
+    those of the model do.
+
+    The checkpoint that is resumed is sought in `output_dir`.
+
+    Args:
+        loss: the loss, in the model or outside of it.
+
+    Raises:
+        ValueError: if `loss` is no loss of Trivet.
+
+    Example:
+        >>> LossTrainerCallback(loss).add_to(trainer)  # doctest: +SKIP
+    """
+
+    def __init__(self, loss: RowLoss) -> None:
+        if not isinstance(loss, RowLoss):
+            raise ValueError(f"loss must be a loss of Trivet: got {loss!r}; pass the loss itself.")
+        self.loss = loss
+
+    def add_to(self, trainer: Trainer) -> None:
+        """Join the trainer, before it trains.
+
+        Raises:
+            ValueError: if it already has its optimiser.
+        """
+        if trainer.optimizer is not None:
+            raise ValueError(
+                "the trainer must make its optimiser after this: got one that is there; give it the groups of "
+                "loss.optimizer_groups() yourself, or call add_to before training."
+            )
+        make = trainer.create_optimizer
+
+        def create(*arguments: Any) -> Any:
+            self.loss.to(trainer.args.device)
+            optimizer = make(*arguments)
+            _own_groups(optimizer, self.loss)
+            return optimizer
+
+        trainer.create_optimizer = create
+        trainer.add_callback(self)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        _check_trained(self.loss, others.get("model"), others.get("optimizer"))
+        if state.global_step > 0:
+            self._load(args, _path(args, state, "loss", "safetensors"))
+        self.loss.zero_grad()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+        self.loss.zero_grad()  # the Trainer clears the gradients of the model alone
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return
+        inside = {id(parameter) for parameter in others["model"].parameters()}
+        for parameter in self.loss.parameters():
+            if parameter.requires_grad and id(parameter) not in inside:
+                if parameter.grad is None:  # the others wait for this process
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+        path = _path(args, state, "loss", "safetensors")
+        try:
+            save_file({name: value.contiguous() for name, value in self.loss.state_dict().items()}, path)
+        except OSError as error:
+            warnings.warn(f"the checkpoint holds no state of the loss: {error}.", stacklevel=1)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._load(args, Path(state.best_model_checkpoint, f"loss-{args.process_index}.safetensors"))
+
+    def _load(self, args: TrainingArguments, path: Path) -> None:
+        try:
+            self.loss.load_state_dict(load_file(path, device=str(args.device)))
+        except OSError as error:
+            warnings.warn(
+                f"the loss keeps the parameters it has: its state cannot be read ({error!r}). To resume from another "
+                "folder, call loss.load_state_dict with the contents of that file before training.",
+                stacklevel=1,
+            )
+
+
+def _own_groups(optimizer: Any, loss: RowLoss) -> None:
+    """Put the parameters of a loss into groups of their own, once."""
+    for group in loss.optimizer_groups():
+        own = {id(parameter) for parameter in group["params"]}
+        if any({id(parameter) for parameter in there["params"]} == own for there in optimizer.param_groups):
+            continue
+        for there in optimizer.param_groups:
+            there["params"] = [parameter for parameter in there["params"] if id(parameter) not in own]
+        optimizer.add_param_group(group)
+
+
+def _check_trained(loss: nn.Module, model: nn.Module | None, optimizer: Any) -> None:
+    """Raise ValueError if parameters of a loss would stay as they are."""
+    groups = getattr(optimizer, "param_groups", None)
+    if model is None or groups is None:
+        return
+    known = {id(parameter) for group in groups for parameter in group["params"]}
+    known |= {id(parameter) for parameter in model.parameters()}
+    left = [name for name, value in loss.named_parameters() if value.requires_grad and id(value) not in known]
+    if left:
+        raise ValueError(
+            f"the parameters of the loss must be trained: {', '.join(left)} of {type(loss).__name__} lies outside of "
+            "the model, and not in the optimiser; call LossTrainerCallback(loss).add_to(trainer), store the loss in "
+            "the model, or freeze it with loss.requires_grad_(False)."
+        )
+
+
+def _path(args: TrainingArguments, state: TrainerState, name: str, ending: str) -> Path:
+    return Path(str(args.output_dir), f"checkpoint-{state.global_step}", f"{name}-{args.process_index}.{ending}")

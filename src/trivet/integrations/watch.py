@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.arguments import check_name
+from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
 
 Action = Literal["warn", "stop"]
 ACTIONS: tuple[Action, ...] = ("warn", "stop")
+LOGGED = ("recall", "relative_spread", "hard", "active", "risk")
+"""The measures that are logged unless others are asked for."""
 
 
 def check_action(action: str) -> None:
@@ -23,18 +26,27 @@ def check_action(action: str) -> None:
         raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
 
 
+def check_measures(measures: Sequence[str]) -> None:
+    """Raises ValueError if the monitor has no measure of such a name."""
+    for name in measures:
+        check_name(name, SERIES[1:], name="measures")
+
+
 class Watch:
     """A monitor on a loss while it trains, until `end`; what the monitor saw before is not new.
 
     Args:
         step: gives the optimiser steps done.
+        measures: those to tell of each look.
 
     Attributes:
         monitor: it.
     """
 
-    def __init__(self, monitor: CollapseMonitor, loss: nn.Module, step: Callable[[], int]) -> None:
-        self.monitor = monitor
+    def __init__(
+        self, monitor: CollapseMonitor, loss: nn.Module, step: Callable[[], int], measures: Sequence[str] = LOGGED
+    ) -> None:
+        self.monitor, self.measures = monitor, ("step", *measures)
         self._handle = monitor.watch(loss, step=step)
         self._looks, self._events = len(monitor.series["step"]), len(monitor.events)
         self._asked = 0
@@ -47,7 +59,7 @@ class Watch:
         first = self._looks if self._looks <= count else 0  # fewer: the monitor began anew
         self._looks = count
         return [
-            {name: values[look] for name, values in series.items() if math.isfinite(values[look])}
+            {name: series[name][look] for name in self.measures if math.isfinite(series[name][look])}
             for look in range(first, count)
         ]
 

@@ -265,7 +265,8 @@ class RowLoss(nn.Module, ABC):
             batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         several = batch.compared_with_itself and batch.total > 1
-        if several and batch.largest_class < 2 and batch.classes.largest < 2:  # the latter in all processes
+        alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes
+        if alone and torch.is_grad_enabled():  # an evaluation takes the batches that come
             warnings.warn(
                 f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
                 "of one sample; draw at least two of each class, for instance with PKBatches.",

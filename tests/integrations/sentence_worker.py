@@ -1,0 +1,51 @@
+"""One of two processes of a `SentenceLoss` with gathered negatives; compares with one process that has all texts."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from test_sentence_transformers import SOFTMAX, Encoder, texts
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import trivet
+from trivet.integrations.sentence_transformers import SentenceLoss
+
+SIZE = 8
+
+
+def gradient(model: torch.nn.Module) -> Tensor:
+    (weight,) = model.parameters()
+    assert weight.grad is not None
+    return weight.grad
+
+
+def main(rank: int, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    part = slice(rank * SIZE // 2, (rank + 1) * SIZE // 2)
+    softmax = trivet.NPairLoss(**SOFTMAX)
+    triplets = trivet.TripletLoss(positives="all", negatives="all", normalize=True)
+    for loss, columns, both in [(softmax, 2, False), (softmax, 3, True), (triplets, 1, False)]:
+        labels = torch.arange(SIZE) % 3 if columns == 1 else None
+        alone = Encoder()
+        expected = SentenceLoss(alone, loss, both_directions=both)(texts(columns, SIZE), labels)
+        expected.backward()
+
+        model = DistributedDataParallel(Encoder())
+        own = [{"input_ids": column["input_ids"][part]} for column in texts(columns, SIZE)]
+        shared = SentenceLoss(model, loss, gather=True, both_directions=both)
+        value = shared(own, None if labels is None else labels[part])
+        value.backward()
+        mean = value.detach().clone()
+        dist.all_reduce(mean)
+        torch.testing.assert_close(mean / 2, expected.detach())
+        torch.testing.assert_close(gradient(model), gradient(alone), rtol=1e-4, atol=1e-6)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

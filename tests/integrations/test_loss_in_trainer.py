@@ -1,0 +1,188 @@
+"""A loss with parameters outside of the model, in the Trainer of transformers."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+import trivet
+from trivet.collapse.monitor import CollapseMonitor
+from trivet.integrations.transformers import LossTrainerCallback, MonitorTrainerCallback
+
+STEPS, HALF = 12, 6
+RATE, BETA_RATE = 1e-3, 0.02
+pytestmark = pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
+
+
+class Outside(Trainer):
+    """The loss is no part of the model, as in many trainers of one's own."""
+
+    criterion: trivet.RowLoss
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any) -> Any:
+        value = self.criterion(model(inputs["points"]), inputs["labels"])
+        return (value, {}) if return_outputs else value
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+
+    def forward(self, points: Tensor, labels: Tensor | None = None) -> Tensor:
+        return points @ self.weight
+
+
+def rows(labels: int = 4) -> list[dict[str, Tensor]]:
+    """One batch: the Trainer draws another order when it resumes."""
+    points = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    return [{"points": point, "labels": torch.tensor(i % labels)} for i, point in enumerate(points)]
+
+
+def margin_loss() -> trivet.MarginLoss:
+    generator = torch.Generator().manual_seed(1)
+    return trivet.MarginLoss(beta_learning_rate=BETA_RATE, positives="all", negatives="all", generator=generator)
+
+
+def trainer_of(folder: Path, loss: trivet.RowLoss, *others: TrainerCallback, **options: Any) -> Outside:
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=16,
+        learning_rate=RATE,
+        max_steps=STEPS,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        log_level="error",
+        dataloader_pin_memory=False,
+        **({"save_strategy": "no"} | options),
+    )
+    trainer = Outside(
+        model=Linear(), args=arguments, train_dataset=rows(), eval_dataset=rows(labels=16), callbacks=list(others)
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.criterion = loss
+    return trainer
+
+
+def test_beta_is_trained_at_its_own_rate_and_follows_the_schedule(tmp_path: Path) -> None:
+    loss = margin_loss()
+    before = loss.beta.detach().clone()
+    trainer = trainer_of(tmp_path, loss, lr_scheduler_type="linear")
+    LossTrainerCallback(loss).add_to(trainer)
+    trainer.train()
+    assert (loss.beta - before).abs().max() > 1e-3
+    [group] = [group for group in trainer.optimizer.param_groups if any(one is loss.beta for one in group["params"])]
+    assert group["initial_lr"] == BETA_RATE
+    assert group["weight_decay"] == 0
+    assert group["lr"] == 0  # at the end of the schedule
+
+
+def test_a_resumed_training_has_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
+    save = {"save_strategy": "steps", "save_steps": HALF}
+    whole = margin_loss()
+    trainer = trainer_of(tmp_path, whole, **save)
+    LossTrainerCallback(whole).add_to(trainer)
+    trainer.train()
+    kept = load_file(tmp_path / f"checkpoint-{HALF}" / "loss-0.safetensors")
+    assert kept["beta"].item() != whole.beta.item()
+
+    second = margin_loss()
+    resumed = trainer_of(tmp_path, second, **save)
+    LossTrainerCallback(second).add_to(resumed)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
+    torch.testing.assert_close(second.state_dict(), whole.state_dict(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(resumed.model.weight, trainer.model.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_without_the_loss_is_said(tmp_path: Path) -> None:
+    save = {"save_strategy": "steps", "save_steps": HALF}
+    loss = margin_loss()
+    trainer = trainer_of(tmp_path, loss, **save)
+    LossTrainerCallback(loss).add_to(trainer)
+    trainer.train()
+    (tmp_path / f"checkpoint-{HALF}" / "loss-0.safetensors").unlink()
+    loss = margin_loss()
+    resumed = trainer_of(tmp_path, loss, **save)
+    LossTrainerCallback(loss).add_to(resumed)
+    with pytest.warns(UserWarning, match="the loss keeps the parameters it has"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
+
+
+def test_a_rate_of_the_trainer_gives_way() -> None:
+    """The trainer of sentence-transformers has the parameters of the loss at the rate of the model."""
+    loss, model = margin_loss(), Linear()
+    optimizer = torch.optim.SGD([{"params": [model.weight, loss.beta]}], lr=RATE)
+    made = SimpleTrainer(optimizer)
+    LossTrainerCallback(loss).add_to(made)  # type: ignore[arg-type]
+    for _ in range(2):  # a second training has the groups already
+        made.create_optimizer()
+        assert [(group["params"], group["lr"]) for group in optimizer.param_groups] == [
+            ([model.weight], RATE),
+            ([loss.beta], BETA_RATE),
+        ]
+
+
+class SimpleTrainer:
+    optimizer = None
+
+    class args:  # noqa: N801
+        device = torch.device("cpu")
+
+    def __init__(self, made: torch.optim.Optimizer) -> None:
+        self.made = made
+
+    def create_optimizer(self) -> torch.optim.Optimizer:
+        return self.made
+
+    def add_callback(self, callback: TrainerCallback) -> None:
+        pass
+
+
+def test_parameters_that_would_stay_are_an_error(tmp_path: Path) -> None:
+    loss = margin_loss()
+    with pytest.raises(ValueError, match="beta of MarginLoss lies outside of the model"):
+        trainer_of(tmp_path, loss, MonitorTrainerCallback(CollapseMonitor(), loss)).train()
+    trainer_of(tmp_path, loss.requires_grad_(False), MonitorTrainerCallback(CollapseMonitor(), loss)).train()
+
+
+def test_an_optimiser_that_is_there_is_said(tmp_path: Path) -> None:
+    loss = margin_loss()
+    trainer = trainer_of(tmp_path, loss)
+    trainer.create_optimizer()
+    with pytest.raises(ValueError, match="make its optimiser after this"):
+        LossTrainerCallback(loss).add_to(trainer)
+    with pytest.raises(ValueError, match="a loss of Trivet"):
+        LossTrainerCallback(nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+def test_five_measures_are_logged_unless_others_are_chosen(tmp_path: Path) -> None:
+    def logged(**options: Any) -> set[str]:
+        loss = trivet.TripletLoss()
+        trainer = trainer_of(tmp_path, loss, logging_steps=3)
+        MonitorTrainerCallback(CollapseMonitor(), loss, **options).add_to(trainer)
+        trainer.train()
+        return {name for row in trainer.state.log_history for name in row if name.startswith("collapse/")}
+
+    five = {"recall", "relative_spread", "hard", "active", "risk"}
+    assert logged() <= {f"collapse/{name}" for name in {"step", *five}}
+    assert "collapse/recall" in logged()
+    assert logged(measures=["norm"]) == {"collapse/step", "collapse/norm"}
+    with pytest.raises(ValueError, match="measures = 'nrm' is not known"):
+        MonitorTrainerCallback(CollapseMonitor(), trivet.TripletLoss(), measures=["nrm"])
+
+
+def test_evaluation_batches_without_pairs_do_not_warn(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, trivet.TripletLoss())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert trainer.evaluate()["eval_loss"] == 0
+    with pytest.warns(UserWarning, match="two samples of a class"):
+        trivet.TripletLoss()(torch.randn(4, 2, requires_grad=True), torch.arange(4))
