@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from json import dumps
 from typing import Annotated
 
 import typer
@@ -34,7 +33,7 @@ def settings(
         from trivet.tasks.settings import list_settings, settings_schema  # here: it loads the training stack
 
         if schema:
-            print(dumps(settings_schema(), indent=2))
+            print_json(settings_schema())
             return 0
         found = list_settings(section)
     if json:
