@@ -150,7 +150,7 @@ def test_settings_are_listed_with_their_defaults() -> None:
     [
         (["settings", "guard"], 0, "max_repairs"),
         (["settings", "guard", "--json"], 0, '"key": "max_repairs"'),
-        (["settings", "--schema"], 0, '{"$schema":"http://json-schema.org/draft-07/schema#"'),
+        (["settings", "--schema"], 0, '"$schema": "http://json-schema.org/draft-07/schema#"'),
         (["settings", "gard"], 2, "did you mean 'guard'?"),
         (["settings", "guard", "--schema"], 2, "--schema is of all sections: leave out guard."),
     ],
