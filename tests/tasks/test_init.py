@@ -175,10 +175,10 @@ def grey_and_broken() -> str:
 KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
     folder_of_classes: (
         {"data.name": "folder", "data.split": "class-disjoint", "data.folds": None, "batch.num_classes": 5}
-        | {"batch.samples_per_class": 4, "loss.positives": "random", "data.image_size": 12, "model.name": "conv2"},
+        | {"batch.samples_per_class": 4, "loss.name": "multi-similarity", "data.image_size": 12, "model.name": "conv2"},
         "class: 10 classes of 4 items.",
     ),
-    few_classes: ({"data.split": "in-class", "loss.positives": "easy", "batch.samples_per_class": 8}, "too few"),
+    few_classes: ({"data.split": "in-class", "loss.name": "multi-similarity", "batch.samples_per_class": 4}, "too few"),
     nested: ({"data.root": "photos/around", "data.level": "level2"}, "level1 > level2, coarse first"),
     given_parts: ({"data.split": "auto", "batch.num_classes": 3}, "train/, test/ and val/ say what is trained on"),
     flat_with_a_table: (

@@ -32,7 +32,6 @@ from trivet.wording import noun
 WIDTH = 118  # of a line of comment
 FEW_CLASSES = 8  # below it, no class is held out
 CHOOSABLE, FOLDS = 20, 4  # training classes from which on a quarter of them chooses the step
-LARGE = 16  # items of a median class from which on it may have several modes, which easy positives keep
 EASY, USUAL = 8, 4  # samples of a class in a batch, with easy positives or of vectors, and with random ones
 BATCH, HEAD_BATCH = 128, 256  # items of a batch
 SIDE, TUNED_SIDES = 64, (96, 224)  # pixels, of a small network, and of a pretrained one without and with a GPU
@@ -341,18 +340,19 @@ def _of_images(found: Found, images: Images, data: list[Entry]) -> tuple[Section
         data, choosable = [*data, Entry("folds", FOLDS, why)], True
     counts = _counts(splits)
     coarse = splits.level != list(found.levels)[-1]
-    easy = coarse or float(np.median(counts)) >= LARGE
     sections: Sections = {"data": data, "model": _network(found, images, backbone, values["image_size"])}
-    sections["batch"] = _batch(counts, EASY if easy else max(2, min(USUAL, int(np.median(counts)))), BATCH)
-    why = "a class of many items may have several modes: each item is pulled to its nearest of the class alone"
+    sections["batch"] = _batch(counts, EASY if coarse else max(2, min(USUAL, int(np.median(counts)))), BATCH)
     if coarse:
         why = "finer classes lie in one: each item is pulled to its nearest of the class alone, so that they stay apart"
-    sections["loss"] = [
-        Entry("name", "triplet"),
-        Entry("positives", "easy", why) if easy else Entry("positives", "random", "classes are small"),
-        Entry("negatives", "semihard"),
-        Entry("margin", 0.2),
-    ]
+        sections["loss"] = [
+            Entry("name", "triplet"),
+            Entry("positives", "easy", why),
+            Entry("negatives", "semihard"),
+            Entry("margin", 0.2),
+        ]
+    else:
+        why = 'among the best on four data sets, see docs/results.md; positives = "easy" if a class holds several kinds'
+        sections["loss"] = [Entry("name", "multi-similarity", why), Entry("threshold", 0.5)]
     size = math.prod(one.value for one in sections["batch"])
     sections["training"] = _training(len(splits.train), size, tuned=backbone is not None)
     steps = int(sections["training"][0].value)
