@@ -224,6 +224,7 @@ def recipe(
     claims: tuple[Claim, ...],
     shows: tuple[Table | Drawing, ...],
     fair: str = "",
+    seeds: int = 3,
 ) -> Recipe:
     """What all of these experiments share."""
     unique = list({frozenset(one.items()): one for one in cells}.values())
@@ -244,7 +245,7 @@ def recipe(
         data=DATA_OF[size] if not data else f"{', '.join(data)}: batches of items as they come",
         setting=setting,
         arms=tuple(arm(size, one) for one in unique),
-        seeds=3,
+        seeds=seeds if size == "here" else 3,
         claims=claims,
         shows=shows,
         chosen=CHOSEN + repeats,

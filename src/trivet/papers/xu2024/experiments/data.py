@@ -82,6 +82,7 @@ def made(size: Size) -> Recipe:
             ),
         ),
         FAIR_D,
+        seeds=5,
     )
 
 

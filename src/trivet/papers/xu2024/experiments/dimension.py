@@ -38,6 +38,7 @@ def made(size: Size) -> Recipe:
             ),
             table("Held-out embeddings before and after training, by the dimension", cells, by_dimension),
         ),
+        seeds=5,
     )
 
 

@@ -68,6 +68,7 @@ def made(size: Size) -> Recipe:
             ),
         ),
         FAIR_E,
+        seeds=5,
     )
 
 

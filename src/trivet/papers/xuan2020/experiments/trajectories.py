@@ -25,7 +25,7 @@ from trivet.papers.xuan2020.experiments.common import (
     Set,
 )
 
-SEEDS = 3
+SEEDS = 5
 GROUPS = (2, 8)
 SETS = (OMNIGLOT_HERE, CUB_HERE)
 PAPER_EPOCHS = (0, 5, 10, 15, EPOCHS)
