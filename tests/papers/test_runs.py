@@ -180,12 +180,13 @@ def test_changes_that_no_run_can_have_are_refused() -> None:
         planned(two(), "here", None, ["training.steps=abc"])
 
 
-def test_the_time_is_told_from_a_few_steps(tmp_path: Path) -> None:
+def test_the_time_is_told_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = two()
+    assert runner(tmp_path).seconds(planned(one, "here", 2)) > 0
+    monkeypatch.setattr(Runner, "_step", lambda self, config: 0.5)
     told = runner(tmp_path)
-    seconds = told.seconds(planned(one, "here", 2))
-    assert seconds > 0
-    assert told.seconds(planned(one, "here", 1)) < seconds or seconds < 0.05
+    assert told.seconds(planned(one, "here", 1)) == 2 * 4 * 0.5  # arms, steps
+    assert told.seconds(planned(one, "here", 2)) == 2 * 2 * 4 * 0.5
     assert told.seconds(planned(experiment(*arms(BASE, at=(0,))), "here", 1)) == 0
 
 
