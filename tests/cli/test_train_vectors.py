@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.test_commands import call
 
-from trivet.cli import main
 from trivet.training.config import RunConfig
 
 KINDS = tuple(f"k{i:02d}" for i in range(16))
@@ -26,15 +25,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [f"what is {kind} {'abcd'[i % 4]},{kind}" for i, kind in enumerate(kinds.tolist())]
     Path("asked.csv").write_text("text,kind\n" + "".join(f"{row}\n" for row in rows))
     return tmp_path
-
-
-def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
 
 
 @pytest.mark.usefixtures("folder")

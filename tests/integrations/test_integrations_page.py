@@ -87,7 +87,7 @@ def test_sentence_transformers(tmp_path: Path) -> None:
 
 def test_pairs_of_texts() -> None:
     class Encoder(nn.EmbeddingBag):
-        def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:  # type: ignore[override]
+        def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:  # type: ignore[override]  # as a module of sentence-transformers has it
             return {"sentence_embedding": super().forward(features["input_ids"])}
 
     columns = [{"input_ids": torch.randint(9, (5, 3))} for _ in range(2)]

@@ -121,7 +121,7 @@ def test_a_rate_of_the_trainer_gives_way() -> None:
     loss, model = margin_loss(), Linear()
     optimizer = torch.optim.SGD([{"params": [model.weight, loss.beta]}], lr=RATE)
     made = SimpleTrainer(optimizer)
-    LossTrainerCallback(loss).add_to(made)  # type: ignore[arg-type]
+    LossTrainerCallback(loss).add_to(made)  # type: ignore[arg-type]  # a stand-in for a Trainer
     for _ in range(2):  # a second training has the groups already
         made.create_optimizer()
         assert [(group["params"], group["lr"]) for group in optimizer.param_groups] == [
@@ -133,7 +133,7 @@ def test_a_rate_of_the_trainer_gives_way() -> None:
 class SimpleTrainer:
     optimizer = None
 
-    class args:  # noqa: N801
+    class args:  # noqa: N801  # an attribute of a Trainer
         device = torch.device("cpu")
 
     def __init__(self, made: torch.optim.Optimizer) -> None:
@@ -160,7 +160,7 @@ def test_an_optimiser_that_is_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="make its optimiser after this"):
         LossTrainerCallback(loss).add_to(trainer)
     with pytest.raises(ValueError, match="a loss of Trivet"):
-        LossTrainerCallback(nn.Linear(1, 1))  # type: ignore[arg-type]
+        LossTrainerCallback(nn.Linear(1, 1))  # type: ignore[arg-type]  # what is refused
 
 
 def test_five_measures_are_logged_unless_others_are_chosen(tmp_path: Path) -> None:

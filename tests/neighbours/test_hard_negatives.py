@@ -100,13 +100,13 @@ def test_equals_the_definition(form: str, distance: str, options: dict[str, floa
         given["labels"] = LABELS
         if "other anchors" in form:
             given["anchor_labels"] = ANCHOR_LABELS
-    index = build_index(ITEMS, distance=distance)  # type: ignore[arg-type]
-    mined = hard_negatives(index, rules=Rules(**options), **given)  # type: ignore[arg-type]
+    index = build_index(ITEMS, distance=distance)  # type: ignore[arg-type]  # a parameter of the test
+    mined = hard_negatives(index, rules=Rules(**options), **given)  # type: ignore[arg-type]  # options of several types
     plain = {
         name: [tuple(row) for row in value.tolist()] if name == "pairs" else value.tolist()
         for name, value in given.items()
     }
-    want = definition(ITEMS.tolist(), distance, **plain, **options)  # type: ignore[arg-type]
+    want = definition(ITEMS.tolist(), distance, **plain, **options)  # type: ignore[arg-type]  # options of several types
     assert sorted(triplets(mined)) == sorted(set(want)) != []
     order = list(zip(mined.anchors.tolist(), mined.to_negative.tolist(), strict=True))
     assert [one for one, _ in order] == sorted(one for one, _ in order)
@@ -241,7 +241,7 @@ def test_an_approximate_index_gives_triplets_that_are_as_the_rules_say(tmp_path:
 )
 def test_what_does_not_fit_is_an_error(options: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        hard_negatives(build_index(ITEMS), **options)  # type: ignore[arg-type]
+        hard_negatives(build_index(ITEMS), **options)  # type: ignore[arg-type]  # options of several types
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_an_error(options: dict[str, np.ndarray], message: 
 )  # fmt: skip
 def test_rules_out_of_range_are_errors(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Rules(**options)  # type: ignore[arg-type]
+        Rules(**options)  # type: ignore[arg-type]  # options of several types
 
 
 def test_no_anchor_and_a_lone_item_give_no_triplet() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from tests.cli.test_commands import call
 
 import miniatures
 from json_schema import errors
-from trivet.cli import main
 from trivet.tables import write_embeddings
 from trivet.tables.shards import Manifest, write_manifest, write_shard
 from trivet.tasks import init
@@ -139,7 +138,7 @@ def shards() -> str:
         "dimension": 6,
         "columns": ["kind", "group"],
         "levels": ["kind", "group"],
-    }  # type: ignore[assignment]
+    }  # type: ignore[assignment]  # of two halves, neither of which is one
     Path("embedded").mkdir()
     write_manifest(Path("embedded"), manifest)
     columns = {name: made[name] for name in manifest["columns"]}
@@ -205,15 +204,6 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
         "1 image of 40 cannot be read and will be left out, first k3/12.png",
     ),
 }
-
-
-def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
 
 
 def setting(values: dict[str, Any], key: str) -> Any:
