@@ -207,7 +207,7 @@ NETWORKS: dict[Size, dict[str, str]] = {
         "CIFAR": "ResNet-34 from random weights, 128 dimensions",
     },
 }
-SEEDS = {"SOP": 3, "CUB": 5, "Flowers": 5, "CIFAR": 3, "": 3}
+SEEDS: dict[Size, int] = {"here": 5, "paper": 3}
 FAIR = {
     "SOP": (
         "Omniglot has, as SOP, many small classes (20 items each, 5 in SOP) and test classes of its own, and the "
@@ -259,7 +259,7 @@ def recipe(
         data=data,
         setting=setting,
         arms=tuple(arm(source, factors) for source, factors in runs),
-        seeds=SEEDS[key] if size == "here" else 3,
+        seeds=SEEDS[size],
         claims=claims,
         shows=shows,
         chosen=CHOSEN,

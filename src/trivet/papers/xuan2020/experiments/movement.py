@@ -22,7 +22,7 @@ from trivet.papers.xuan2020.experiments.common import (
 from trivet.papers.xuan2020.experiments.pictures import INITIAL, LATE
 from trivet.theory.dynamics import DIRECTIONS
 
-SEEDS = 3
+SEEDS = 5
 TOP_RIGHT, BOTTOM_RIGHT, BOTTOM_LEFT, TOP_LEFT = DIRECTIONS
 STRATEGIES = ("HPHN", "EPEN")
 OTHER = "HPHN of another batch"
