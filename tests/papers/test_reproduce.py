@@ -14,6 +14,7 @@ from trivet.cli.group import app
 from trivet.papers import catalogue, reproduce
 from trivet.papers.experiment import Claim, Column, Drawing, Experiment, Recipe, Results, Table, arms
 from trivet.papers.figure import Figure
+from trivet.papers.runs import Runner
 
 
 def drawn(results: Results) -> Figure:
@@ -100,6 +101,18 @@ def test_nothing_run_is_said(one: Experiment, tmp_path: Path, capsys: pytest.Cap
     assert run("levi2021", "-o", str(tmp_path), "--as-is") == 0
     assert "not run: Recall lies above a third." in capsys.readouterr().out
     assert "| levi2021-table0 | 0 of 6 |" in (tmp_path / "README.md").read_text()
+
+
+def test_an_interrupt_says_what_is_kept(
+    one: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Runner, "run_all", interrupted)
+    assert run(one.key, "-o", str(tmp_path / "out")) == 130
+    said = capsys.readouterr().err
+    assert f"what has been run is in {tmp_path / 'out'}; the same command goes on from there" in said
 
 
 def test_a_page_of_somebody_else_is_not_replaced(one: Experiment, tmp_path: Path) -> None:
