@@ -78,7 +78,7 @@ def train(labels: Tensor) -> list[Event]:
         optimizer.zero_grad()
         torch.autograd.backward([value])
         optimizer.step()
-        memory.add(rows.detach(), classes)
+        memory.add(rows.detach(), classes, torch.tensor(batch))
         events += monitor.update(rows.detach(), classes)
     return events
 
@@ -129,7 +129,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     with tarfile.open(folder / "source.tar") as archive:
         archive.extractall(folder / "source", filter="data")
     run("uv", "build", "--out-dir", folder / "dist", folder / "source", folder=folder)
-    run("uv", "tool", "run", "twine", "check", "--strict", *(folder / "dist").glob("trivet-*"), folder=folder)
+    run("uv", "tool", "run", "--quiet", "twine", "check", "--strict", *(folder / "dist").glob("trivet-*"), folder=folder)
     (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
     return wheel, sdist
 
@@ -171,8 +171,8 @@ def tried(python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, 
     found["versions"] = ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions)
     step("typed program", "python", "typed.py", bin=whole)
     types = ("--python-executable", whole / "python")
-    step("mypy --strict", "uv", "tool", "run", "mypy", "--strict", *types, "typed.py", bin=whole)
-    step("pyright", "uv", "tool", "run", "pyright", "--pythonpath", whole / "python", "typed.py", bin=whole)
+    step("mypy --strict", "uv", "tool", "run", "--quiet", "mypy", "--strict", *types, "typed.py", bin=whole)
+    step("pyright", "uv", "tool", "run", "--quiet", "pyright", "--pythonpath", whole / "python", "typed.py", bin=whole)
     run("python", "photos.py", folder=work, bin=whole)
     for command in COMMANDS:
         step(" ".join(command.split()[:3]), *command.split(), bin=whole)
