@@ -85,7 +85,7 @@ class NotFiniteError(ValueError):
 
 def step_seed(seed: int, step: int, stream: int) -> int:
     """A number for the random choices of one step, different for each seed, step and stream."""
-    return int(np.random.SeedSequence((seed, step, stream)).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence((seed, step, stream)).generate_state(1, np.uint64)[0]) >> 1
 
 
 class Task:
