@@ -24,6 +24,7 @@ from trivet.mining.batch import Batch
 from trivet.mining.columns import Rounded, nearest_few
 
 DIFFERENCES_AT_ONCE = 2**18  # numbers that stay in a processor's cache
+MOST_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
 
 
 class Block:
@@ -60,7 +61,7 @@ class Block:
         self.size = len(batch.references)
         self._batch, self._span, self._leaves = batch, span, leaves
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
-        self._with_matrix = with_matrix
+        self._with_matrix, self._exact = with_matrix, batch.exact
         self._rows = batch.embeddings[slice(*span)]
         self._lists: list[_Listed] = []
 
@@ -96,6 +97,11 @@ class Block:
         """Whether it is known that every slot of `own` holds another item of the class."""
         batch = self._batch
         return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
+
+    @property
+    def opposed(self) -> bool:
+        """Whether it is known that every anchor has a negative."""
+        return self._only_class and self._batch.even_classes and self.size > self._batch.largest_class
 
     @lazy
     def positive(self) -> Tensor:
@@ -365,7 +371,10 @@ class Block:
     @lazy
     def _rounded(self) -> Rounded | None:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
-        if self._batch.exact or self.size == 0 or torch.compiler.is_compiling():
+        if self._exact or self.size == 0 or torch.compiler.is_compiling():
+            return None
+        if "_squared" not in self.__dict__ and len(self.labels) * self.size * self.dimension <= MOST_EXACT:
+            self._exact = True  # from now on: nobody has asked for them yet
             return None
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
         exact = partial(_squared_of, self._rows, self._batch.references)
@@ -375,7 +384,7 @@ class Block:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
         if self.size == 0:
             return self._rows @ self._batch.references.T
-        if not self._batch.exact:
+        if not self._exact:
             squared = self._batch.products.squared_distances(*self._span)
         elif torch.is_grad_enabled():
             squared = _with_values(self._batch.products.squared_distances(*self._span), self._by_differences(None))
