@@ -25,12 +25,12 @@ def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
 
 def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `contrastive_rows` over a set of negatives."""
-    pull = rows.to_positive.masked_fill(~rows.positive_chosen, 0)
+    pull = rows.at_positives(rows.to_positive, 0)
     limit = pull.new_full((len(pull), 1), margin)
     rows.settle(limit)
     push, active = hinge_sum(limit, rows.to_negative)
-    count = rows.positive_chosen.sum(dim=1) + rows.negative_count
-    return RowSum(total=pull.sum() + push, counts=count, active=(pull.detach() > 0, active))
+    counts = rows.positive_count + rows.negative_count
+    return RowSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(rows.labels))
 
 
 class ContrastiveLoss(RowLoss):

@@ -29,7 +29,8 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
     if rows.paired:
         active = (pull > 0).long() + (push > 0).long()
-        return RowTerms(pull + push, rows.positive_chosen, parts=2, active=active, pull=pull, push=push)
+        chosen = rows.positive_chosen
+        return RowTerms(pull + push, chosen, parts=2, active=active, pull=pull, push=push, every=rows.every)
     values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))
@@ -40,16 +41,16 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
 
 def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
     """The sum of `margin_rows` over a set of negatives."""
-    pull = relu(rows.to_positive - beta + margin).masked_fill(~rows.positive_chosen, 0)
+    pull = rows.at_positives(relu(rows.to_positive - beta + margin), 0)
     rows.settle(beta + margin)
     push, active = hinge_sum(beta + margin, rows.to_negative)
-    count = rows.positive_chosen.sum(dim=1) + rows.negative_count
+    count = rows.positive_count + rows.negative_count
     total = pull.sum() + push
     numbers: tuple[Tensor, ...] = (pull.detach() > 0, active)
     if with_self:
         alone = relu(margin - beta)
         total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
-    return RowSum(total=total, counts=count, active=numbers)
+    return RowSum(total=total, counts=count, active=numbers, anchors=len(rows.labels))
 
 
 class MarginLoss(RowLoss):

@@ -18,7 +18,7 @@ def second_order_rows(rows: Rows) -> RowTerms:
     """
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = log_one_plus_exp((to_positive.square() + (1 - to_negative).square() - 1) / 2)
-    return triplet_terms(values, to_positive, chosen)
+    return triplet_terms(rows, values, to_positive, chosen)
 
 
 class SecondOrderTripletLoss(RowLoss):

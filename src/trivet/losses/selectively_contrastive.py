@@ -23,7 +23,7 @@ def selectively_contrastive_rows(rows: Rows, *, hard_weight: float, temperature:
     to_positive, to_negative, chosen = chosen_triplets(rows)
     logistic = log_one_plus_exp((to_positive - to_negative) / temperature)
     values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
-    return triplet_terms(values, to_positive, chosen, all_active=True)
+    return triplet_terms(rows, values, to_positive, chosen, all_active=True)
 
 
 class SelectivelyContrastiveLoss(RowLoss):

@@ -101,13 +101,21 @@ class Block:
     @property
     def opposed(self) -> bool:
         """Whether it is known that every anchor has a negative."""
-        return self._only_class and self._batch.even_classes and self.size > self._batch.largest_class
+        return isinstance(self.negative_count, int) and self.negative_count > 0
+
+    def everywhere(self, slots: int) -> Tensor:
+        """True in all `(B, slots)`, as a view of one number."""
+        return self._true.expand(len(self.labels), slots)
+
+    @lazy
+    def _true(self) -> Tensor:
+        return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device)
 
     @lazy
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
         if self.filled:
-            return torch.ones_like(self.own, dtype=torch.bool)
+            return self.everywhere(self.own.shape[1])
         filled = self.own < self.size
         if self._batch.compared_with_itself and self._batch.taken is None:
             return filled
@@ -139,8 +147,14 @@ class Block:
     @lazy
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
+        count = self.negative_count
+        return torch.full_like(self.labels, count)[:, None] if isinstance(count, int) else count
+
+    @lazy
+    def negative_count(self) -> Tensor | int:
+        """The same as one number where it is known that all anchors have as many."""
         if self._only_class and self._batch.even_classes:
-            return torch.full_like(self.labels, self.size - self._batch.largest_class)[:, None]
+            return self.size - self._batch.largest_class
         return self.size - self._is_excluded.sum(dim=1, keepdim=True)
 
     @property
@@ -504,10 +518,14 @@ class Choice:
     """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
 
     Where nothing was chosen the index is a column too, and means nothing.
+
+    Attributes:
+        every: whether it is known that one was found in every slot.
     """
 
     index: Tensor
     chosen: Tensor
+    every: bool = False
 
 
 @dataclass(frozen=True)
@@ -516,11 +534,11 @@ class Everyone:
 
     Attributes:
         penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all negatives.
-        count: how many are chosen, `(B, 1)`.
+        count: how many are chosen, `(B, 1)`, or one number if all anchors have as many.
     """
 
     penalty: Tensor | None
-    count: Tensor
+    count: Tensor | int
 
     def chosen(self, block: Block) -> Tensor:
         """Which references are chosen, `(B, M)` bool."""

@@ -82,9 +82,11 @@ class Selectors:
             negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
         if isinstance(negatives, Choice):
             if self.negatives.k > 1:
-                positives = Choice(*(x.repeat_interleave(self.negatives.k, dim=1) for x in _fields(positives)))
-            both = positives.chosen & negatives.chosen
-            positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
+                repeated = (x.repeat_interleave(self.negatives.k, dim=1) for x in (positives.index, positives.chosen))
+                positives = Choice(*repeated, every=positives.every)
+            if not (positives.every and negatives.every):
+                both = positives.chosen & negatives.chosen
+                positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
         return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
@@ -99,10 +101,6 @@ def unit_rows_need(strategy: Selectors) -> str | None:
     """The name of the selector that means something for unit rows only, or None."""
     selectors = (strategy.positives, strategy.negatives)
     return next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
-
-
-def _fields(choice: Choice) -> tuple[Tensor, Tensor]:
-    return choice.index, choice.chosen
 
 
 def _numbers(block: Block, draws: Draws | None, random: bool, slots: int, *, stream: int) -> Tensor:

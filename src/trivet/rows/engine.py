@@ -48,7 +48,7 @@ class Evaluation:
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
-        self.count: Tensor | None = None  # of terms, or of active parts, whichever the reduction asks for
+        self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
         self._counted: Notes | Tensor | None = None  # for the record
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
@@ -74,6 +74,7 @@ class Evaluation:
             for terms in self._all_terms() if whole is None else [whole]:
                 assert isinstance(terms, RowTerms)
                 values, chosen = terms.values.detach(), terms.chosen
+                every = terms.every and not self._loss.trim_positives_only
                 if self._loss.trim_positives_only:
                     if terms.pull is None:
                         raise ValueError(
@@ -82,7 +83,7 @@ class Evaluation:
                         )
                     values = terms.pull.detach()
                     chosen = chosen & (values > -torch.inf)
-                values = values.where(chosen, torch.nan)
+                values = values if every else values.where(chosen, torch.nan)
                 if whole is not None or values.shape[1] <= MOST_HELD:
                     held.append(values)
                 yield values
@@ -157,7 +158,7 @@ class Evaluation:
     def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
         if self._loss.reduction in ("mean", "max", "mean-active"):
             count = kept.count_active if self._loss.reduction == "mean-active" else kept.count
-            self.count = count if self.count is None else self.count.add_(count)
+            self.count = self.count.add_(count) if isinstance(self.count, Tensor) else count
         notes = noted(rows, terms)
         if isinstance(self._counted, Tensor):
             self._counted += tally_of(notes)

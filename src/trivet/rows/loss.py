@@ -283,12 +283,12 @@ class RowLoss(nn.Module, ABC):
         if processes is not None:
             if counted:  # on every process, whether it has one block or none
                 assert count is not None
-                count = processes.add_up(count)
+                count = processes.add_up(torch.as_tensor(count, device=total.device))
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
         if counted:
             assert count is not None
-            return total / count.clamp_min(1)
+            return total / (count.clamp_min(1) if isinstance(count, Tensor) else max(1, count))
         if self.reduction == "anchors":
             return total / max(1, batch.total)
         return (
