@@ -29,8 +29,8 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
     if rows.paired:
         active = (pull > 0).long() + (push > 0).long()
-        chosen = rows.positive_chosen
-        return RowTerms(pull + push, chosen, parts=2, active=active, pull=pull, push=push, every=rows.every)
+        filled = rows.positive_chosen
+        return RowTerms(pull + push, filled, parts=2, active=active, pull=pull, push=push, every=rows.every)
     values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))

@@ -108,6 +108,10 @@ class ProxyNCALoss(RowLoss):
         self.proxy_learning_rate = check_at_least(0, proxy_learning_rate, name="proxy_learning_rate")
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_dim, generator=generator))
 
+    def formula_parameters(self) -> list[nn.Parameter]:
+        """None: the proxies are the references."""
+        return []
+
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless every label has a proxy."""
         check_numbered(batch.labels, self.num_classes, name="labels", option="num_classes", owned="a proxy")

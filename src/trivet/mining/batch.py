@@ -93,8 +93,7 @@ class Batch:
         """How many references the smallest and the largest class of an anchor have, or may have."""
         if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
             return -1, len(self.references)
-        starts, ends = self.class_ranges
-        least, largest = device.read(torch.stack((ends - starts).aminmax()))
+        least, largest = device.read_extremes(self.class_ranges[1])
         return int(least), int(largest)
 
     @property
@@ -251,7 +250,7 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
     if torch.compiler.is_compiling():
         torch._assert_async(((values >= 0) & (values < number)).all(), f"{name} must lie in [0, {number}).")
         return
-    low, high = device.read(torch.stack(values.aminmax()))
+    low, high = device.read_extremes(values)
     if low < 0 or high >= number:
         raise ValueError(
             f"{name} must lie in [0, {number}) to have {owned} each: got {low} to {high}; "

@@ -76,8 +76,8 @@ class Block:
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        starts, ends = (each[slice(*self._span)] for each in self._batch.class_ranges)
-        return self._batch.classes.positions(starts, ends, self._batch.largest_class, even=self._batch.even_classes)
+        starts, counts = (each[slice(*self._span)] for each in self._batch.class_ranges)
+        return self._batch.classes.positions(starts, counts, self._batch.largest_class, even=self._batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
@@ -191,6 +191,11 @@ class Block:
             return self.to_own
         with torch.no_grad():
             return self._squared_to(columns).squared
+
+    @property
+    def rounded(self) -> bool:
+        """Whether `to_negatives` is rounded and can be settled."""
+        return self._rounded is not None
 
     def settle_negatives(self, limits: Tensor) -> None:
         """Make `to_negatives` exact where rounding might decide on which side of the squared `limits (B, S)` it lies.
@@ -487,7 +492,7 @@ class Gradients:
         anchors: `(N, d)`.
         references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they are
             these.
-        parameters: one for each parameter of the loss.
+        parameters: one for each parameter of the formula.
         products, precise: what comes by matrix products, and in float64; made when they are needed.
         squares: of the squared norms of the references `(L,)`; likewise.
     """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trivet.geometry import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.block import Block, Choice, Everyone
+from trivet.mining.block import Block, Choice, Everyone, nothing
 from trivet.mining.draws import Draws
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
@@ -72,7 +72,7 @@ class Selectors:
         if self.positives.after_negative:
             one = Choice(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
             if one.index.shape[1] == 0:
-                one = Choice(*(torch.zeros((len(block.labels), 1), dtype=kind) for kind in (torch.int64, torch.bool)))
+                one = nothing(block.labels[:, None])
             negatives = self.negatives.choose(block, one, self._negative_numbers(block, draws, 1))
             assert isinstance(negatives, Choice)
             positives = self.positives.choose(block, self._positive_numbers(block, draws), negatives)
@@ -82,8 +82,9 @@ class Selectors:
             negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
         if isinstance(negatives, Choice):
             if self.negatives.k > 1:
-                repeated = (x.repeat_interleave(self.negatives.k, dim=1) for x in (positives.index, positives.chosen))
-                positives = Choice(*repeated, every=positives.every)
+                fields = (positives.index, positives.chosen)
+                index, chosen = (each.repeat_interleave(self.negatives.k, dim=1) for each in fields)
+                positives = Choice(index, chosen, positives.every)
             if not (positives.every and negatives.every):
                 both = positives.chosen & negatives.chosen
                 positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)

@@ -29,7 +29,7 @@ from trivet.rows.view import Rows, RowSum, RowTerms
 if TYPE_CHECKING:
     from trivet.rows.loss import RowLoss
 
-SMALL = 2**15  # pairs of a block whose tensors the allocator keeps anyway
+SMALL = 2**11  # pairs of a block whose tensors, of differences too, the allocator keeps anyway
 MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 

@@ -129,6 +129,10 @@ class RowLoss(nn.Module, ABC):
         """Whether terms are chosen by their size, so that even of a set of negatives all distances must be exact."""
         return self.trim > 0
 
+    def formula_parameters(self) -> list[nn.Parameter]:
+        """The learned parameters that `formula` reads; others reach the loss as references."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
 
@@ -277,8 +281,9 @@ class RowLoss(nn.Module, ABC):
             total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         else:
             references = None if batch.own else batch.references
-            parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            total = Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
+            total = Blocks.apply(
+                evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self.formula_parameters()
+            )
         count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
         if processes is not None:
             if counted:  # on every process, whether it has one block or none

@@ -82,7 +82,7 @@ class Rows:
                 return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
-        if block.distance == "euclidean" and not self._zeros_settled:
+        if block.distance == "euclidean" and not self._zeros_settled and block.rounded:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -91,7 +91,7 @@ class Rows:
 
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
-        if not self.paired:
+        if not self.paired and self._block.rounded:
             limits = limits.detach()
             if self._block.distance == "euclidean":
                 limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
@@ -109,12 +109,13 @@ class Rows:
         positives, negatives = self.selection.positives, self.selection.negatives
         if not isinstance(negatives, Choice):
             return None
-        numbers = 2 * positives.index.shape[1] * self._block.dimension
+        rows, slots = positives.index.shape
+        numbers = 2 * slots * self._block.dimension
         again = positives.index is self._block.own_columns  # these differences are known, or will be
-        if numbers > 4096 or (again and numbers * len(self.labels) > MOST_AGAIN):
+        if numbers > 4096 or (again and numbers * rows > MOST_AGAIN):
             return None
         columns = torch.cat([positives.index, negatives.index], dim=1)
-        to_positive, to_negative = self._block.listed(columns).tensor_split(2, dim=1)
+        to_positive, to_negative = self._block.listed(columns).view(rows, 2, slots).unbind(dim=1)
         return to_positive, to_negative
 
     @lazy
