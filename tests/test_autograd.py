@@ -78,3 +78,18 @@ def test_a_compiled_loss_still_refuses_what_is_not_finite() -> None:
     compiled = torch.compile(LOSSES["contrastive"](), fullgraph=True, backend="aot_eager")
     with pytest.raises(RuntimeError, match="embeddings must be finite"):
         compiled(rows, labels)
+
+
+@pytest.mark.parametrize("name", ["easy x hard", "contrastive", "n-pair", "proxies", "margin"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_other_labels_are_not_compiled_again(name: str) -> None:
+    rows, _ = batch()
+    loss = LOSSES[name]().double()
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
+    compiled(rows.clone().requires_grad_(), torch.arange(12) % 4)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for labels in ([0] * 6 + [1] * 3 + [2, 2, 3], [3] * 12, list(range(4)) * 3):
+            leaf = rows.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(compiled(leaf, torch.tensor(labels)), leaf)
+            assert slope.isfinite().all()
