@@ -15,6 +15,7 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "all triplets": lambda: trivet.TripletLoss(positives="all", negatives="all", margin=1.0),
     "all soft triplets": lambda: trivet.TripletLoss(positives="all", negatives="all", soft=True),
     "contrastive": lambda: trivet.ContrastiveLoss(margin=1.0, distance="euclidean"),
+    "trimmed": lambda: trivet.ContrastiveLoss(margin=1.0, distance="euclidean", trim=0.3),
     "margin": lambda: trivet.MarginLoss(num_classes=4),
     "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5, negative_scale=5.0),
     "second-order": lambda: trivet.SecondOrderTripletLoss(),
@@ -50,7 +51,9 @@ def test_several_blocks_say_that_they_have_no_second_derivative() -> None:
         torch.autograd.grad(loss(rows.requires_grad_(), labels), rows, create_graph=True)
 
 
-@pytest.mark.parametrize("name", ["easy x hard", "random x semihard", "all triplets", "margin", "multi-similarity"])
+@pytest.mark.parametrize(
+    "name", ["easy x hard", "random x semihard", "all triplets", "margin", "multi-similarity", "trimmed"]
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own compiler
 def test_one_graph(name: str) -> None:
     rows, labels = batch()
