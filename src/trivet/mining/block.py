@@ -185,17 +185,17 @@ class Block:
         """The same by differences, which takes many times as long."""
         return self._hide(self._by_differences(None), torch.inf)
 
+    @property
+    def rounds(self) -> bool:
+        """Whether rounding may have changed `to_negatives`, in a way that can be looked at."""
+        return self._rounded is not None
+
     def squared_to(self, columns: Tensor) -> Tensor:
         """Squared distances `(B, S)` to any columns, by differences."""
         if columns is self.own_columns:
             return self.to_own
         with torch.no_grad():
             return self._squared_to(columns).squared
-
-    @property
-    def rounded(self) -> bool:
-        """Whether `to_negatives` is rounded and can be settled."""
-        return self._rounded is not None
 
     def settle_negatives(self, limits: Tensor) -> None:
         """Make `to_negatives` exact where rounding might decide on which side of the squared `limits (B, S)` it lies.

@@ -82,7 +82,7 @@ class Rows:
                 return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
-        if block.distance == "euclidean" and not self._zeros_settled and block.rounded:
+        if block.distance == "euclidean" and not self._zeros_settled and block.rounds:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -91,7 +91,7 @@ class Rows:
 
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
-        if not self.paired and self._block.rounded:
+        if not self.paired and self._block.rounds:
             limits = limits.detach()
             if self._block.distance == "euclidean":
                 limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
