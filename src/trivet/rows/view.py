@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from trivet.geometry import from_squared
 from trivet.lazy import lazy
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws
@@ -65,10 +64,6 @@ class Rows:
         if isinstance(negatives, Choice):
             if self._pairs is not None:
                 return self._pairs[1]
-            if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
-                rounded = block.to_set(None).gather(1, negatives.index)
-                exact = from_squared(block.squared_to(negatives.index), block.distance)
-                return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
         if block.distance == "euclidean" and not self._zeros_settled:
