@@ -110,3 +110,10 @@ def test_a_product_of_factors_keeps_small_ones() -> None:
     assert thresholds.shape[1] * distances.numel() > sums.AT_ONCE
     expected = thresholds.shape[1] * distances.numel() * math.log1p(math.exp(-20))
     assert sums.softplus_sum(thresholds, distances).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_product_of_many_factors_is_finite() -> None:
+    """In float32: 300 factors of 2."""
+    points = torch.ones(1, 300), torch.ones(1, 500)
+    value = SUMS["selective"][0](*points)
+    assert value.item() == pytest.approx(300 * 500 * math.log(2), rel=1e-5)

@@ -154,16 +154,11 @@ class _SoftplusSum(torch.autograd.Function):
 
 
 def _factors_at_once(thresholds: Tensor, distances: Tensor) -> int:
-    """How many factors 1 + exp(t - x) have a finite product; 0 if their parts exp(t) and exp(-x) may be none, or if
-    that cannot be looked at."""
-    if not device.read_freely(distances) or thresholds.shape[1] == 0 or distances.numel() == 0:
+    """How many factors 1 + exp(t - x) have a finite product; 0 if not even one, or if that cannot be looked at."""
+    if not device.read_freely(distances) or thresholds.numel() == 0 or distances.numel() == 0:
         return 0
-    most = math.log(torch.finfo(distances.dtype).max) - 2
-    finite = thresholds.where(thresholds > -torch.inf, thresholds.amax(dim=1, keepdim=True))
-    nearest = distances.amin(dim=1)
-    reached = (finite.amax(dim=1) - nearest).nan_to_num(nan=0.0, posinf=torch.inf, neginf=0.0).amax()
-    spread, reached = torch.stack([(finite.amax(dim=1) - finite.amin(dim=1)).nan_to_num(nan=0.0).amax(), reached]).tolist()
-    return 0 if max(spread, reached) > most / 2 else int(most / (max(0.0, reached) + 1))
+    reached = (thresholds.amax(dim=1) - distances.amin(dim=1)).amax().item()
+    return int((math.log(torch.finfo(distances.dtype).max) - 2) / (max(0.0, reached) + 1))
 
 
 def _softplus_product(thresholds: Tensor, distances: Tensor, slots: int, slopes: Tensor, slope: Tensor) -> Tensor:
