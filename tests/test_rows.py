@@ -15,6 +15,7 @@ from torch import Tensor
 
 import reference
 import trivet
+from trivet.mining import block
 
 POSITIVES = ["easy", "hard", "all"]
 NEGATIVES = ["hard", "semihard-hardest", "all"]
@@ -279,8 +280,11 @@ def test_choices_and_gradients_survive_class_collapse(per_class: int, spread: fl
 @pytest.mark.parametrize("others", [6, 120])  # by products with all references; by differences taken again
 @pytest.mark.parametrize("against", ["itself", "past", "both"])
 @pytest.mark.parametrize("distance", ["squared_euclidean", "euclidean"])
-def test_long_lists_have_the_gradient_of_differences(others: int, against: str, distance: str) -> None:
+def test_long_lists_have_the_gradient_of_differences(
+    others: int, against: str, distance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In many dimensions and far from the origin; some rows are equal, and some nearly."""
+    monkeypatch.setattr(block, "DIFFERENCES_AT_ONCE", 10_000)  # those of two anchors
     generator = torch.Generator().manual_seed(0)
     rows = 50 + torch.randn(9 + others, 2100, dtype=torch.float64, generator=generator)
     labels = torch.tensor([0] * 3 + [1] * 3 + [2] * 3 + list(range(3, 3 + others)))
