@@ -182,6 +182,11 @@ class Block:
         if self._rounded is not None:
             self._rounded.settle(limits)
 
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negatives` exact where it may lie between the squared limits `(B, 1)`."""
+        if self._rounded is not None:
+            self._rounded.settle_between(low, high)
+
     def nearest_negatives(self, number: int, *, farthest: bool = False) -> Tensor:
         """Columns `(B, number)` of the nearest, or farthest, negatives by exact distance; the lowest of tied ones.
 

@@ -60,6 +60,11 @@ class Rounded:
                 torch.minimum(gaps, self._gaps(some, limits[some, slot : slot + 2]), out=gaps)
             self._settle(some, gaps)
 
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Write the exact values over those that may lie between `low` and `high (B, 1)`, or on either end."""
+        low, high = (end.clamp(-4 * self.reach, 4 * self.reach) / 2 for end in (low, high))
+        self._settle(slice(None), (self.values - (low + high)).abs_().sub_(high - low))
+
     def _settle(self, some: slice, gaps: Tensor) -> None:
         """Write the exact values over those of some rows whose `gaps` to a limit are within the error."""
         row, column = _below(gaps, self.reach[some] * self.share)

@@ -76,11 +76,23 @@ class Rows:
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
         if not self.paired:
-            limits = limits.detach()
+            limits = self._squared(limits)
             if self._block.distance == "euclidean":
-                limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
+                limits = pad(limits, (0, 1))  # with 0, for `to_negative`
                 self._zeros_settled = True
-            self._block.settle_negatives(2 * limits if self._block.distance == "cosine" else limits)
+            self._block.settle_negatives(limits)
+
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negative` exact where it may lie between the distances `low` and `high (B, 1)`; before it is read.
+
+        For a set of negatives.
+        """
+        self._block.settle_between(self._squared(low), self._squared(high))
+
+    def _squared(self, limits: Tensor) -> Tensor:
+        if self._block.distance == "euclidean":
+            return limits.detach().clamp_min(0).square()
+        return 2 * limits.detach() if self._block.distance == "cosine" else limits.detach()
 
     def settle_nearest(self) -> None:
         """Make `to_negative` exact for the nearest of a set; before it is read."""
