@@ -16,7 +16,8 @@ from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
     """D(a, p) for each chosen positive, and the hinge margin - D(a, n) for each chosen negative of the block."""
     pull = rows.to_positive
-    rows.settle(pull.new_full((len(pull), 1), margin))
+    if not rows.paired:
+        rows.settle(pull.new_full((len(pull), 1), margin))
     push = relu(margin - rows.to_negative)
     return RowTerms(
         torch.cat([pull, push], dim=1),

@@ -167,6 +167,11 @@ class Block:
         """The same by differences, which takes many times as long."""
         return self._hide(self._by_differences(None), torch.inf)
 
+    @property
+    def rounds(self) -> bool:
+        """Whether rounding may have changed `to_negatives`, in a way that can be looked at."""
+        return self._rounded is not None
+
     def squared_to(self, columns: Tensor) -> Tensor:
         """Squared distances `(B, S)` to any columns, by differences."""
         if columns is self.own_columns:

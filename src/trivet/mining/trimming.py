@@ -94,7 +94,7 @@ def smallest(
 def window(
     passes: Callable[[], Iterable[Tensor]], share: float, like: Tensor
 ) -> tuple[int, Tensor, Tensor] | Cut | None:
-    """About where the cut lies: the rank of its value, and two ends `()` above 0 with the value between them.
+    """About where the cut lies: how many values come after it, and two ends `()` above 0 with the cut between them.
 
     The values are at least 0, and those above it are a little off. The cut itself if it is 0; None where more than
     `MOST_HELD` values lie between the ends. Arguments as of `smallest`, on a CPU.
@@ -115,23 +115,26 @@ def window(
     if int(counts[first:end].sum()) - (zeros if first == 0 else 0) > MOST_HELD:
         return None
     low, high = (torch.tensor(key, dtype=torch.int64) for key in (max(1, first << shift), (end << shift) - 1))
-    return rank, _values(low, like), _values(high, like)
+    return total - rank, _values(low, like), _values(high, like)
 
 
-def smallest_within(passes: Iterable[Tensor], rank: int, low: Tensor, high: Tensor) -> Cut | None:
-    """The cut at the value of this rank, if it lies between the ends `()`; None if it does not.
+def smallest_within(passes: Iterable[Tensor], after: int, low: Tensor, high: Tensor) -> Cut | None:
+    """The cut that so many values come `after`, if it lies between the ends `()`; None if it does not.
 
     Only values between them need be exact, and others on the right side of them. NaN is none.
     """
-    held, below = [], 0
+    held, beyond = [], 0
     for values in passes:
-        below += int((values < low).sum())
-        held.append(values[(values >= low) & (values <= high)])
+        above = values >= low
+        within = above & (values <= high)
+        held.append(values[within])
+        beyond += int(torch.count_nonzero(above)) - len(held[-1])
     near = torch.cat(held).sort().values
-    if not 0 < rank - below <= len(near):
+    rank = len(near) + beyond - after
+    if not 0 < rank <= len(near):
         return None
-    value = near[rank - below - 1]
-    ties = rank - below - (near < value).sum()
+    value = near[rank - 1]
+    ties = rank - (near < value).sum()
     return Cut(value, ties, whole=bool(ties >= (near == value).sum()))
 
 

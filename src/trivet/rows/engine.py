@@ -117,8 +117,8 @@ class Evaluation:
         found = window(terms, 1 - self._loss.trim, batch.embeddings)
         if found is None or isinstance(found, Cut):
             return found
-        rank, low, high = found
-        return smallest_within(terms(low, high), rank, low, high)
+        after, low, high = found
+        return smallest_within(terms(low, high), after, low, high)
 
     def _largest(self, cut: Cut | None = None, whole: RowTerms | None = None) -> Tensor:
         """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
@@ -149,8 +149,8 @@ class Evaluation:
             self.count = torch.zeros_like(total, dtype=torch.int64)
             self._counted = total.new_zeros(len(Tally._fields))
         near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
-        if near is None and loss.ranks_terms and self._strategy.listed and not batch.exact:
-            batch, self.batch = (replace(each, exact=True) for each in (batch, self.batch))
+        if near is None and loss.ranks_terms and self._strategy.listed:
+            batch, self.batch = batch.by_differences(), self.batch.by_differences()
         cut = self._cut() if near is None and loss.trim and len(self.spans) > 1 else near
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving

@@ -75,7 +75,7 @@ class Rows:
 
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
-        if not self.paired:
+        if not self.paired and self._block.rounds:
             limits = self._squared(limits)
             if self._block.distance == "euclidean":
                 limits = pad(limits, (0, 1))  # with 0, for `to_negative`
@@ -87,7 +87,8 @@ class Rows:
 
         For a set of negatives.
         """
-        self._block.settle_between(self._squared(low), self._squared(high))
+        if self._block.rounds:
+            self._block.settle_between(self._squared(low), self._squared(high))
 
     def _squared(self, limits: Tensor) -> Tensor:
         if self._block.distance == "euclidean":
