@@ -114,7 +114,8 @@ def window(
     first, end = max(0, digit - 1), min(last, digit + 1) + 1  # a neighbour on either side
     if int(counts[first:end].sum()) - (zeros if first == 0 else 0) > MOST_HELD:
         return None
-    low, high = (torch.tensor(key, dtype=torch.int64) for key in (max(1, first << shift), (end << shift) - 1))
+    keys = max(1, first << shift), min((end << shift) - 1, last << shift)  # at most infinity
+    low, high = (torch.tensor(key, dtype=torch.int64) for key in keys)
     return total - rank, _values(low, like), _values(high, like)
 
 
