@@ -15,7 +15,10 @@ from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
     """D(a, p) for each chosen positive, and the hinge margin - D(a, n) for each chosen negative of the block."""
-    pull, push = rows.to_positive, relu(margin - rows.to_negative)
+    pull = rows.to_positive
+    if not rows.paired:
+        rows.settle(pull.new_full((len(pull), 1), margin))
+    push = relu(margin - rows.to_negative)
     return RowTerms(
         torch.cat([pull, push], dim=1),
         torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),
@@ -68,6 +71,7 @@ class ContrastiveLoss(RowLoss):
     term = "pair"
     not_settings = RowLoss.not_settings | {"normalize"}  # that of the model
     counts_negatives = True
+    trims_at_a_distance = True
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     `beta` is `(B, 1)`. Where each positive has its negative a term is the sum of both; against a set of negatives
     each pair is a term. `with_self` adds the pair of the anchor with itself.
     """
+    rows.settle(beta.to(rows.to_positive.dtype) + margin)
     pull = relu(rows.to_positive - beta + margin)  # (B, S)
     push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
     if rows.paired:
@@ -99,6 +100,7 @@ class MarginLoss(RowLoss):
     reductions = ("mean-active", "mean", "anchors", "sum", "objective")
     term = "pair"
     counts_negatives = True
+    trims_at_a_distance = True
     beta: Tensor
 
     def __init__(
@@ -178,7 +180,7 @@ class MarginLoss(RowLoss):
 
     def reach(self, rows: Rows) -> Tensor:
         """beta + margin."""
-        return self._beta(rows) + self.margin
+        return self._beta(rows).to(rows.to_positive.dtype) + self.margin
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pulls and pushes of the block."""

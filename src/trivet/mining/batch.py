@@ -123,7 +123,13 @@ class Batch:
 
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
-        batch = replace(self, embeddings=embeddings, references=references, graph=graph)
+        return self._passed_on(replace(self, embeddings=embeddings, references=references, graph=graph))
+
+    def by_differences(self) -> Batch:
+        """The same batch with all distances by differences."""
+        return self if self.exact else self._passed_on(replace(self, exact=True))
+
+    def _passed_on(self, batch: Batch) -> Batch:
         for name in ("class_ranges", "class_sizes"):  # what is known of the labels
             if name in self.__dict__:
                 object.__setattr__(batch, name, self.__dict__[name])

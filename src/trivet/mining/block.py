@@ -25,6 +25,8 @@ from trivet.mining.columns import Rounded, nearest_few
 
 DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
 MOST_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
+MOST_KEPT = 2**12  # numbers of an anchor's differences that are kept for the gradient, if it has fewer references
+PRODUCTS_PER_DIFFERENCE = 32  # products of rows, in float64, in the time in which two rows are subtracted
 
 
 class Block:
@@ -205,6 +207,11 @@ class Block:
         if self._rounded is not None:
             self._rounded.settle(limits)
 
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negatives` exact where it may lie between the squared limits `(B, 1)`."""
+        if self._rounded is not None:
+            self._rounded.settle_between(low, high)
+
     def nearest_negatives(self, number: int, *, farthest: bool = False) -> Tensor:
         """Columns `(B, number)` of the nearest, or farthest, negatives by exact distance; the lowest of tied ones.
 
@@ -346,27 +353,22 @@ class Block:
         of_matrix = grad_of("_dense")
         # From here on gradients are those of squared distances, but for the factor 1 / 2 of other distances.
         scale = 1.0 if self.distance == "squared_euclidean" else 0.5
+        wide = None
         for listed in self._lists:
             grad, part = grads[id(listed.distances)], listed.part
             if grad is None or self.size == 0:
                 continue
             grad = self._per_squared(grad, listed.distances)
-            if part.differences is None:
-                wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
+            if self._by_products(part.columns):
+                if wide is None:
+                    wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, part.columns, grad.double())
-                if sums.precise is None:
-                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
-                sums.precise.add(wide, *self._span)
-                continue
-            grad = grad if scale == 0.5 else 2 * grad
-            pulls = grad[:, :, None] * part.differences  # (B, S, d)
-            sums.anchors[span].sub_(pulls.sum(dim=1))
-            if sums.learned:
-                columns, pulls = part.columns.flatten(), pulls.flatten(0, 1)
-                if sums.learned < self.size:
-                    pulls = pulls * (columns < sums.learned)[:, None]
-                    columns = columns.clamp_max(sums.learned - 1)
-                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
+            else:
+                self._add_differences(part, grad if scale == 0.5 else 2 * grad, sums)
+        if wide is not None:
+            if sums.precise is None:
+                sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
+            sums.precise.add(wide, *self._span)
         if of_matrix is not None and self.size:
             if sums.products is None:
                 sums.products = ProductGradients(self._batch.products, learned=sums.learned, scale=scale)
@@ -446,18 +448,43 @@ class Block:
         anchors, references = self._rows, self._batch.references
         if self.size == 0:
             return _List(columns, None, anchors.new_zeros(columns.shape))
-        if columns.shape[1] * self.dimension <= max(self.size, 4096):
+        if columns.shape[1] * self.dimension <= max(self.size, MOST_KEPT):
             # No matrix product here: it loses the digits that separate near-duplicates.
-            chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
-            differences = chosen.view(*columns.shape, self.dimension).sub_(anchors[:, None])
+            differences = _differences(anchors, references, columns)
             return _List(columns, differences, row_sums(differences.square()))
-        # Too many differences to keep: the gradient is that of a product.
         if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return _List(columns, None, self._by_differences(columns))
+        # Too many differences to keep: the gradient is that of a product.
         squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns).to(anchors.dtype)
         if torch.compiler.is_compiling():
             return _List(columns, None, squared)
         return _List(columns, None, _with_values(squared, self._by_differences(columns)))
+
+    def _by_products(self, columns: Tensor) -> bool:
+        """Whether a product with all references takes less time than the differences to these columns `(B, S)`."""
+        slots = columns.shape[1]
+        return slots * self.dimension > max(self.size, MOST_KEPT) and slots * PRODUCTS_PER_DIFFERENCE > self.size
+
+    def _add_differences(self, part: _List, grad: Tensor, sums: Gradients) -> None:
+        """Add the gradient of half the squared distances of a list, `(B, S)`; differences not kept are taken again."""
+        anchors, step = sums.anchors[slice(*self._span)], max(1, len(grad))
+        if part.differences is None:
+            numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
+            step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
+        for start in range(0, len(grad), step):
+            some = slice(start, start + step)
+            columns = part.columns[some]
+            if part.differences is None:
+                pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
+            else:
+                pulls = grad[:, :, None] * part.differences  # (B, S, d)
+            anchors[some].sub_(pulls.sum(dim=1))
+            if sums.learned:
+                columns, pulls = columns.flatten(), pulls.flatten(0, 1)
+                if sums.learned < self.size:
+                    pulls = pulls * (columns < sums.learned)[:, None]
+                    columns = columns.clamp_max(sums.learned - 1)
+                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
 
     def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
         """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""
@@ -562,8 +589,7 @@ def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | 
         own = anchors[start : start + step, None]
         others = references
         if columns is not None:
-            chosen = references.index_select(0, columns[start : start + step].flatten())
-            others = chosen.view(len(own), slots, dimension)
+            others = _gathered(references, columns[start : start + step])
         parts.append(row_sums(_squares(others, own)))
     if len(parts) == 1:
         return parts[0]
@@ -574,6 +600,17 @@ def _squares(a: Tensor, b: Tensor) -> Tensor:
     """(a - b)^2 of each entry, in one pass."""
     squares: Tensor = torch.ops.aten.mse_loss(a, b, 0)
     return squares
+
+
+def _gathered(references: Tensor, columns: Tensor) -> Tensor:
+    """The references `(B, S, d)` in these columns `(B, S)`."""
+    chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
+    return chosen.view(*columns.shape, references.shape[1])
+
+
+def _differences(anchors: Tensor, references: Tensor, columns: Tensor) -> Tensor:
+    """y - x `(B, S, d)` for the anchors x `(B, d)` and the references y in these columns `(B, S)`."""
+    return _gathered(references, columns).sub_(anchors[:, None])
 
 
 def _with_values(differentiable: Tensor, exact: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trivet.geometry import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.block import Block, Choice, Everyone, nothing
+from trivet.mining.block import MOST_KEPT, Block, Choice, Everyone, nothing
 from trivet.mining.draws import Draws
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
@@ -61,7 +61,7 @@ class Selectors:
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return max(len(batch.references), batch.largest_class * batch.dimension)
+        return max(len(batch.references), min(MOST_KEPT, batch.largest_class * batch.dimension))
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""

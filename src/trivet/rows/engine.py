@@ -22,7 +22,7 @@ from trivet.mining.draws import Draws
 from trivet.mining.gather import Processes
 from trivet.mining.given import Given
 from trivet.mining.selection import Selectors
-from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of
+from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of, smallest_within, window
 from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of
 from trivet.rows.view import Rows, RowSum, RowTerms
 
@@ -97,6 +97,30 @@ class Evaluation:
             return smallest(passes, share, self.batch.embeddings)
         return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
 
+    def _cut_at_a_distance(self) -> Cut | None:
+        """As `_cut`, for a loss that trims at a distance; None where too many terms lie too close to the cut.
+
+        Distances by products say about where it lies; around there they are made exact, and decide.
+        """
+        batch = self.batch.detach()
+
+        def terms(low: Tensor | None = None, high: Tensor | None = None) -> Iterator[Tensor]:
+            for number in range(len(self.spans)):
+                with torch.no_grad():
+                    rows = self.rows(batch, number)
+                    if low is not None and high is not None:
+                        reach = self._loss.reach(rows)
+                        rows.settle_between(reach - high, reach - low)
+                    found = self._loss.formula(rows)
+                assert isinstance(found, RowTerms)
+                yield found.values.where(found.chosen, torch.nan)
+
+        found = window(terms, 1 - self._loss.trim, batch.embeddings)
+        if found is None or isinstance(found, Cut):
+            return found
+        after, low, high = found
+        return smallest_within(terms(low, high), after, low, high)
+
     def _largest(self, cut: Cut | None = None, whole: RowTerms | None = None) -> Tensor:
         """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
 
@@ -125,7 +149,10 @@ class Evaluation:
             total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
             self.count = torch.zeros_like(total, dtype=torch.int64)
             self._counted = total.new_zeros(len(Tally._fields))
-        cut = self._cut() if loss.trim and len(self.spans) > 1 else None
+        near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
+        if near is None and loss.ranks_terms and self._strategy.listed:
+            batch, self.batch = batch.by_differences(), self.batch.by_differences()
+        cut = self._cut() if near is None and loss.trim and len(self.spans) > 1 else near
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
@@ -134,6 +161,8 @@ class Evaluation:
         for number in range(len(self.spans)):
             rows = self.rows(batch, number, leaves=sums is not None)
             with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
+                if near is not None:
+                    rows.settle(loss.reach(rows) - near.value)
                 terms = loss.formula(rows)
                 if loss.trim:
                     assert isinstance(terms, RowTerms)
@@ -154,6 +183,13 @@ class Evaluation:
             total = part
         assert total is not None
         return total.to(batch.embeddings.dtype)
+
+    def _trims_at_a_distance(self, batch: Batch) -> bool:
+        """Whether so many terms are trimmed that counting them by rounded distances first takes less time."""
+        loss = self._loss
+        wanted = loss.trims_at_a_distance and loss.trim > 0 and not loss.trim_positives_only and self._strategy.listed
+        many = len(batch.labels) * len(batch.references) > MOST_SORTED
+        return wanted and many and self._processes is None and device.read_freely(batch.embeddings)
 
     def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
         if self._loss.reduction in ("mean", "max", "mean-active"):

@@ -6,7 +6,6 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -58,6 +57,7 @@ class RowLoss(nn.Module, ABC):
         margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
             there tells of a collapse.
         counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
+        trims_at_a_distance: whether each term with a negative of a set is `reach` less the distance, or 0.
         not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
         motion: the model of `trivet.theory.dynamics` that describes how unit rows move under the loss, if one does.
         last: what the last call did; None before the first.
@@ -71,6 +71,7 @@ class RowLoss(nn.Module, ABC):
     parameters_per: Literal["class", "sample"] | None = None
     margin_at_a_point: bool = False
     counts_negatives: bool = False
+    trims_at_a_distance: ClassVar[bool] = False
     motion: Motion | None = None
     last: StepRecord | None
     key: Tensor
@@ -265,8 +266,6 @@ class RowLoss(nn.Module, ABC):
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
-        if self.ranks_terms and strategy.listed:
-            batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         several = batch.compared_with_itself and batch.total > 1
         alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes

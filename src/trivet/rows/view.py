@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from trivet.geometry import from_squared
 from trivet.lazy import lazy
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws
@@ -76,10 +75,6 @@ class Rows:
         if isinstance(negatives, Choice):
             if self._pairs is not None:
                 return self._pairs[1]
-            if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
-                rounded = block.to_set(None).gather(1, negatives.index)
-                exact = from_squared(block.squared_to(negatives.index), block.distance)
-                return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
         if block.distance == "euclidean" and not self._zeros_settled and block.rounds:
@@ -92,11 +87,24 @@ class Rows:
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
         if not self.paired and self._block.rounds:
-            limits = limits.detach()
+            limits = self._squared(limits)
             if self._block.distance == "euclidean":
-                limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
+                limits = pad(limits, (0, 1))  # with 0, for `to_negative`
                 self._zeros_settled = True
-            self._block.settle_negatives(2 * limits if self._block.distance == "cosine" else limits)
+            self._block.settle_negatives(limits)
+
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negative` exact where it may lie between the distances `low` and `high (B, 1)`; before it is read.
+
+        For a set of negatives.
+        """
+        if self._block.rounds:
+            self._block.settle_between(self._squared(low), self._squared(high))
+
+    def _squared(self, limits: Tensor) -> Tensor:
+        if self._block.distance == "euclidean":
+            return limits.detach().clamp_min(0).square()
+        return 2 * limits.detach() if self._block.distance == "cosine" else limits.detach()
 
     def settle_nearest(self) -> None:
         """Make `to_negative` exact for the nearest of a set; before it is read."""
