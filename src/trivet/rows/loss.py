@@ -6,7 +6,6 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
