@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from trivet.losses import selectively_contrastive, sums
 Parts = tuple[float, list[list[float]], list[list[float]]]  # a sum, and its derivatives by thresholds and by distances
 
 
-def added_up(thresholds: Tensor, distances: Tensor, term: Callable[[float, float], tuple[float, float, float]]) -> Parts:
+def added_up(
+    thresholds: Tensor, distances: Tensor, term: Callable[[float, float], tuple[float, float, float]]
+) -> Parts:
     """The sum of the values of `term`, which gives its two derivatives too, in plain Python."""
     total, of_thresholds = [], [[0.0] * thresholds.shape[1] for _ in thresholds]
     of_distances = [[0.0] * distances.shape[1] for _ in distances]
@@ -73,9 +76,7 @@ def numbers(slots: int, spread: float) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("slots", [1, 3, 66])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 3000.0])
 @pytest.mark.parametrize("at_once", [2**17, 20])
-def test_equal_their_terms(
-    name: str, slots: int, spread: float, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_their_terms(name: str, slots: int, spread: float, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sums, selectively_contrastive):
         monkeypatch.setattr(module, "AT_ONCE", at_once)
     monkeypatch.setattr(sums, "MOST_COUNTED", 64 if at_once > 20 else 100)
@@ -87,7 +88,7 @@ def test_equal_their_terms(
     assert value.item() == pytest.approx(total, rel=1e-12, abs=1e-300)
     found = torch.autograd.grad(value, leaves)
     for gradient, expected in zip(found, (of_thresholds, of_distances), strict=True):
-        assert gradient.flatten().tolist() == pytest.approx(sum(expected, []), rel=1e-11, abs=1e-300)
+        assert gradient.flatten().tolist() == pytest.approx(list(chain(*expected)), rel=1e-11, abs=1e-300)
 
 
 @pytest.mark.parametrize("name", ["softplus", "selective"])

@@ -150,7 +150,7 @@ def test_processes_that_share_a_batch_cut_it_as_one(share: float) -> None:
     assert [x for rank in range(len(parts)) for x in found[rank]] == definition(values.tolist(), share)
 
 
-@given(problems(), st.floats(0, 1e-3))
+@given(problems(), st.floats(0, 0.1))
 @settings(max_examples=120, deadline=None)
 def test_a_window_of_rounded_values_holds_the_cut(case: tuple[Tensor, float, list[int]], error: float) -> None:
     """Or it is said that it does not: never another cut."""
@@ -177,7 +177,14 @@ def test_a_window_of_rounded_values_holds_the_cut(case: tuple[Tensor, float, lis
 LOSSES = {
     "contrastive": lambda **options: trivet.ContrastiveLoss(margin=1.5, reduction="sum", **options),
     "margin": lambda **options: trivet.MarginLoss(
-        positives="all", negatives="all", reduction="sum", beta=1.25, margin=0.25, num_classes=9, normalize=False, **options
+        positives="all",
+        negatives="all",
+        reduction="sum",
+        beta=1.25,
+        margin=0.25,
+        num_classes=9,
+        normalize=False,
+        **options,
     ),
 }
 
@@ -221,7 +228,9 @@ def test_pairs_are_trimmed_by_exact_distances(
         rows = rows[torch.arange(23) % 5]
     labels = [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 8, 0, 1, 2, 2, 2, 3, 6, 6, 7, 8, 1, 1]
     terms = terms_of(name, rows.tolist(), labels, distance)
-    kept = [term for term, keep in zip(terms, definition([value for value, *_ in terms], 1 - trim), strict=True) if keep]
+    kept = [
+        term for term, keep in zip(terms, definition([value for value, *_ in terms], 1 - trim), strict=True) if keep
+    ]
     loss = LOSSES[name](distance=distance, trim=trim, block_size=block_size)
     value = loss(rows, torch.tensor(labels))
     assert value.item() == pytest.approx(math.fsum(value for value, *_ in kept), rel=1e-9, abs=1e-12)

@@ -44,7 +44,8 @@ class _MinusHalfSquares(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (distances,) = ctx.saved_tensors
-        return grad * (1 - distances).nan_to_num(neginf=0.0)
+        slopes: Tensor = (1 - distances).nan_to_num(neginf=0.0)
+        return grad * slopes
 
 
 class SecondOrderTripletLoss(RowLoss):
