@@ -15,6 +15,7 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "all triplets": lambda: trivet.TripletLoss(positives="all", negatives="all", margin=1.0),
     "all soft triplets": lambda: trivet.TripletLoss(positives="all", negatives="all", soft=True),
     "contrastive": lambda: trivet.ContrastiveLoss(margin=1.0, distance="euclidean"),
+    "trimmed": lambda: trivet.ContrastiveLoss(margin=1.0, distance="euclidean", trim=0.3),
     "margin": lambda: trivet.MarginLoss(num_classes=4),
     "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5, negative_scale=5.0),
     "second-order": lambda: trivet.SecondOrderTripletLoss(),
@@ -50,7 +51,9 @@ def test_several_blocks_say_that_they_have_no_second_derivative() -> None:
         torch.autograd.grad(loss(rows.requires_grad_(), labels), rows, create_graph=True)
 
 
-@pytest.mark.parametrize("name", ["easy x hard", "random x semihard", "all triplets", "margin", "multi-similarity"])
+@pytest.mark.parametrize(
+    "name", ["easy x hard", "random x semihard", "all triplets", "margin", "multi-similarity", "trimmed"]
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own compiler
 def test_one_graph(name: str) -> None:
     rows, labels = batch()
@@ -78,3 +81,18 @@ def test_a_compiled_loss_still_refuses_what_is_not_finite() -> None:
     compiled = torch.compile(LOSSES["contrastive"](), fullgraph=True, backend="aot_eager")
     with pytest.raises(RuntimeError, match="embeddings must be finite"):
         compiled(rows, labels)
+
+
+@pytest.mark.parametrize("name", ["easy x hard", "contrastive", "n-pair", "proxies", "margin"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_other_labels_are_not_compiled_again(name: str) -> None:
+    rows, _ = batch()
+    loss = LOSSES[name]().double()
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
+    compiled(rows.clone().requires_grad_(), torch.arange(12) % 4)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for labels in ([0] * 6 + [1] * 3 + [2, 2, 3], [3] * 12, list(range(4)) * 3):
+            leaf = rows.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(compiled(leaf, torch.tensor(labels)), leaf)
+            assert slope.isfinite().all()

@@ -34,6 +34,7 @@ import trivet
 from reference import Problem, Rule, Term
 from trivet.losses import sums
 from trivet.mining import batch as batches_of_rows
+from trivet.mining import block as blocks_of_rows
 from trivet.mining import columns
 from trivet.mining import negatives as negative_rules
 from trivet.mining import positives as positive_rules
@@ -191,13 +192,14 @@ def samples(
 
 @contextmanager
 def pieces(small: bool) -> Iterator[None]:
-    """With `small`, chunks of 3 columns, sorting from 2 positives on, blocks of a few anchors."""
+    """With `small`, chunks of 3 columns, sorting from 2 positives on, blocks of a few anchors, and all by products."""
     with pytest.MonkeyPatch.context() as patch:
         if small:
             patch.setattr(columns, "CHUNK", 3)
             patch.setattr(negative_rules, "MOST_COUNTED", 1)
             patch.setattr(sums, "MOST_COUNTED", 1)
             patch.setattr(batches_of_rows, "NUMBERS_PER_BLOCK", 60)
+            patch.setattr(blocks_of_rows, "MOST_EXACT", 0)
         yield
 
 

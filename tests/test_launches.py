@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,30 +49,30 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
 }
 
 
-MOST = {  # forward and backward, of a batch of 64 or 128 with 4 of each class
-    "EPHN": 95,
-    "batch-hard": 95,
-    "EPSHN": 120,
-    "semi-hard": 135,
-    "easy x semi-hard": 120,
-    "all triplets": 100,
-    "violating": 110,
-    "random triplets": 75,
-    "EPHN, trimmed": 115,
-    "hardest triplet": 110,
-    "EPHN, NCA": 95,
-    "EPHN, second-order": 105,
-    "EPHN, selectively contrastive": 105,
-    "unhinged triplets": 100,
-    "distance-weighted margin": 120,
-    "margin of classes": 125,
-    "unhinged margin": 100,
-    "contrastive, trimmed": 125,
-    "contrastive": 100,
-    "multi-similarity": 150,
-    "n-pair": 110,
-    "n-pair of unit rows": 100,
-    "proxy-NCA": 105,
+MOST = {  # forward and backward, of a batch of 64 and of 128 with 4 of each class
+    "EPHN": (50, 70),
+    "batch-hard": (50, 75),
+    "EPSHN": (70, 105),
+    "semi-hard": (90, 115),
+    "easy x semi-hard": (75, 100),
+    "all triplets": (65, 80),
+    "violating": (70, 95),
+    "random triplets": (55, 55),
+    "EPHN, trimmed": (70, 95),
+    "hardest triplet": (65, 90),
+    "EPHN, NCA": (45, 70),
+    "EPHN, second-order": (55, 80),
+    "EPHN, selectively contrastive": (60, 85),
+    "unhinged triplets": (65, 75),
+    "distance-weighted margin": (100, 100),
+    "margin of classes": (85, 105),
+    "unhinged margin": (65, 75),
+    "contrastive, trimmed": (90, 95),
+    "contrastive": (65, 80),
+    "multi-similarity": (105, 130),
+    "n-pair": (95, 95),
+    "n-pair of unit rows": (80, 80),
+    "proxy-NCA": (80, 80),
 }
 
 
@@ -91,8 +95,11 @@ def test_a_small_batch_launches_few_kernels() -> None:
             with Launches() as mode:
                 step(loss, embeddings, labels)
             counts.append(mode.total)
-        found[name] = max(counts)
-    assert {name: count for name, count in found.items() if count > MOST[name]} == {}
+        found[name] = counts
+    more = {
+        name: counts for name, counts in found.items() if any(a > b for a, b in zip(counts, MOST[name], strict=True))
+    }
+    assert more == {}
 
 
 def as_elsewhere(patch: pytest.MonkeyPatch) -> None:
@@ -117,6 +124,18 @@ def test_nothing_is_read_back_once_a_step_has_begun(name: str, monkeypatch: pyte
         embeddings, labels = (mode.from_tensor(x) for x in batch())
         step(loss, embeddings, labels)
     assert len(reads) <= 4
+
+
+def test_nothing_is_brought_back_from_a_device() -> None:
+    """Of a device of its own type, where also a copy to the CPU is seen."""
+    worker = Path(__file__).with_name("pretended_device_worker.py")
+    run = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert list(found) == list(LOSSES)
+    assert {name: brought for name, (_, brought) in found.items() if brought} == {}
+    assert max(len(reads) for reads, _ in found.values()) <= 4
+    assert {number for reads, _ in found.values() for number in reads} == {2}
 
 
 @pytest.mark.parametrize("copies", [1, 3])

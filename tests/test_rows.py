@@ -15,6 +15,7 @@ from torch import Tensor
 
 import reference
 import trivet
+from trivet.mining import block
 
 POSITIVES = ["easy", "hard", "all"]
 NEGATIVES = ["hard", "semihard-hardest", "all"]
@@ -274,6 +275,43 @@ def test_choices_and_gradients_survive_class_collapse(per_class: int, spread: fl
             for dtype in (torch.float32, torch.float64)
         )
         assert (found - expected).norm() / expected.norm() < 1e-3
+
+
+@pytest.mark.parametrize("others", [6, 120])  # by products with all references; by differences taken again
+@pytest.mark.parametrize("against", ["itself", "past", "both"])
+@pytest.mark.parametrize("distance", ["squared_euclidean", "euclidean"])
+def test_long_lists_have_the_gradient_of_differences(
+    others: int, against: str, distance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In many dimensions and far from the origin; some rows are equal, and some nearly."""
+    monkeypatch.setattr(block, "DIFFERENCES_AT_ONCE", 10_000)  # those of two anchors
+    generator = torch.Generator().manual_seed(0)
+    rows = 50 + torch.randn(9 + others, 2100, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([0] * 3 + [1] * 3 + [2] * 3 + list(range(3, 3 + others)))
+    rows[1] = rows[0] + 1e-7
+    rows[4] = rows[3]
+    rows[9] = rows[8] + 1e-7
+    anchors, past = (rows[:9] if against != "itself" else rows).clone().requires_grad_(), {}
+    if against == "past":
+        past = {"references": rows, "reference_labels": labels}
+    if against == "both":
+        past = {"references": rows[9:], "reference_labels": labels[9:], "with_batch": True}
+    loss = trivet.TripletLoss(margin=80.0, distance=distance, positives="all", negatives="hard", reduction="sum")
+    own = labels[: len(anchors)]
+    (gradient,) = torch.autograd.grad(loss(anchors, own, **past), anchors)
+
+    leaf = anchors.detach().clone().requires_grad_()
+    columns = rows if against == "past" else torch.cat([leaf, rows[len(leaf) :]])
+    terms = []
+    for a, label in enumerate(own.tolist()):
+        squared = (columns - leaf[a]).square().sum(dim=1)
+        apart = squared if distance == "squared_euclidean" else squared.clamp_min(1e-300).sqrt()
+        nearest = squared.masked_fill(labels == label, torch.inf).argmin()
+        for p in (labels == label).nonzero().flatten().tolist():
+            if p != a or against == "past":
+                terms.append((apart[p] - apart[nearest] + 80).relu())
+    (expected,) = torch.autograd.grad(torch.stack(terms).sum(), leaf)
+    torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_rows_too_large_to_square_are_named() -> None:

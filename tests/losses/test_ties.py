@@ -23,9 +23,16 @@ from trivet.mining import (
     SemihardHardestNegative,
     SemihardNegative,
     ViolatingNegative,
+    block,
 )
 
 NEGATIVES = ("hard", "easy", "semihard", "semihard-hardest", "violating")
+
+
+@pytest.fixture(autouse=True, params=[block.MOST_EXACT, 0], ids=["differences", "products"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is small is computed by differences, or by products and where rounding matters again, as what is large."""
+    monkeypatch.setattr(block, "MOST_EXACT", request.param)
 
 
 def copies(seed: int, rows: int = 16, dimension: int = 8, times: int = 3) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import trivet
 from trivet.geometry import device
-from trivet.mining.trimming import Cut, smallest, smallest_of
+from trivet.mining.trimming import Cut, smallest, smallest_of, smallest_within, window
+from trivet.rows import engine
 
 DTYPES = {32: torch.float32, 64: torch.float64}
 
@@ -146,3 +148,90 @@ def test_processes_that_share_a_batch_cut_it_as_one(share: float) -> None:
     for thread in threads:
         thread.join()
     assert [x for rank in range(len(parts)) for x in found[rank]] == definition(values.tolist(), share)
+
+
+@given(problems(), st.floats(0, 0.1))
+@settings(max_examples=120, deadline=None)
+def test_a_window_of_rounded_values_holds_the_cut(case: tuple[Tensor, float, list[int]], error: float) -> None:
+    """Or it is said that it does not: never another cut."""
+    values, share, (start, length) = case
+    values = values.abs().masked_fill(values.isinf(), 0)
+    rounded = values * (1 + error * (torch.arange(len(values)) % 3 - 1))
+    if start < len(values):  # NaN is not a value
+        values[start], rounded[start] = torch.nan, torch.nan
+    candidates = ~values.isnan()
+    if not candidates.any():
+        return
+    found = window(lambda: iter(cut_blocks(rounded, [])), share, values)
+    assert found is not None
+    if not isinstance(found, Cut):
+        found = smallest_within(iter(values.split(max(1, length))), *found)
+    if found is None:
+        assert error > 2**-9  # half of the narrowest of the neighbours
+        return
+    expected = torch.zeros(len(values), dtype=torch.bool)
+    expected[candidates] = torch.tensor(definition(values[candidates].tolist(), share))
+    assert found.keep(values, candidates).tolist() == expected.tolist()
+
+
+LOSSES = {
+    "contrastive": lambda **options: trivet.ContrastiveLoss(margin=1.5, reduction="sum", **options),
+    "margin": lambda **options: trivet.MarginLoss(
+        positives="all",
+        negatives="all",
+        reduction="sum",
+        beta=1.25,
+        margin=0.25,
+        num_classes=9,
+        normalize=False,
+        **options,
+    ),
+}
+
+
+def terms_of(name: str, rows: list[list[float]], labels: list[int], distance: str) -> list[tuple[float, int, int]]:
+    """Value, anchor and other item, in the order of the terms: of an anchor first the positives."""
+    terms = []
+    for a, label in enumerate(labels):
+        for same in (True, False):
+            for b, other in enumerate(labels):
+                if b == a or (other == label) is not same:
+                    continue
+                apart = math.dist(rows[a], rows[b])
+                apart = apart**2 if distance == "squared_euclidean" else apart
+                if name == "contrastive":
+                    terms.append((apart if same else max(0.0, 1.5 - apart), a, b))
+                else:
+                    terms.append((max(0.0, apart - 1 if same else 1.5 - apart), a, b))
+    return terms
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("distance", ["euclidean", "squared_euclidean"])
+@pytest.mark.parametrize("points", ["normal", "grid", "far", "equal", "duplicates"])
+@pytest.mark.parametrize("trim", [0.05, 0.4, 0.97])
+@pytest.mark.parametrize("block_size", [None, 5])
+def test_pairs_are_trimmed_by_exact_distances(
+    name: str, distance: str, points: str, trim: float, block_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where products decide which distances are looked at: the mean over anchors and others that are left."""
+    monkeypatch.setattr(engine, "MOST_SORTED", 0)
+    generator = torch.Generator().manual_seed(len(points))
+    rows = torch.randn(23, 3, dtype=torch.float64, generator=generator) * 0.6
+    if points == "grid":
+        rows = (2 * rows).round() / 4
+    if points == "far":
+        rows = rows + 2**20
+    if points == "equal":
+        rows = torch.zeros_like(rows)
+    if points == "duplicates":
+        rows = rows[torch.arange(23) % 5]
+    labels = [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 8, 0, 1, 2, 2, 2, 3, 6, 6, 7, 8, 1, 1]
+    terms = terms_of(name, rows.tolist(), labels, distance)
+    kept = [
+        term for term, keep in zip(terms, definition([value for value, *_ in terms], 1 - trim), strict=True) if keep
+    ]
+    loss = LOSSES[name](distance=distance, trim=trim, block_size=block_size)
+    value = loss(rows, torch.tensor(labels))
+    assert value.item() == pytest.approx(math.fsum(value for value, *_ in kept), rel=1e-9, abs=1e-12)
+    assert loss.last.terms == len(kept)

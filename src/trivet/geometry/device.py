@@ -27,6 +27,15 @@ def read(numbers: Tensor) -> list[float]:
     return found
 
 
+def read_extremes(values: Tensor) -> tuple[float, float]:
+    """The least and the largest of `values (K,)`, K >= 1, read as `read` does; both NaN if one of them is."""
+    if read_freely(values):
+        array = values.numpy()
+        return array.min().item(), array.max().item()
+    least, largest = read(torch.stack(values.aminmax()))
+    return least, largest
+
+
 def numbers_at_once(values: Tensor, *, cached: int) -> int:
     """How many numbers to work on at once: on a CPU those that stay in a cache, elsewhere a share of the memory."""
     if read_freely(values) or torch.compiler.is_compiling():

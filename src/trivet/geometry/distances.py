@@ -55,7 +55,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
         usable = (norms <= limit).all()
         torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
     elif len(norms):
-        least, largest = device.read(torch.stack(norms.aminmax()))
+        least, largest = device.read_extremes(norms)
         if largest <= limit:  # not where a norm is NaN, as both then are
             return RowNorms(norms, least, largest)
         rows = (~(norms <= limit)).nonzero().flatten()
@@ -242,10 +242,16 @@ class ProductGradients:
     def add(self, grad: Tensor, start: int, stop: int) -> None:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
         right = self._products.right
-        if self._products.within and stop - start == self._learned == len(right):
+        whole = stop - start == len(self._products.left)
+        if whole and self._products.within and self._learned == len(right):
             # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
             # lie in memory takes many times as long.
             self._of_left = grad.T.contiguous().add_(grad) @ right
+            return
+        if whole:
+            self._of_left = grad @ right
+            if self._learned:
+                self._of_right = grad[:, : self._learned].T @ self._products.left
             return
         torch.mm(grad, right, out=self._of_left[start:stop])
         if self._learned:

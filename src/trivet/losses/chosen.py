@@ -25,13 +25,16 @@ def chosen_triplets(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     return rows.to_positive[:, :, None], to_negative[:, None], chosen
 
 
-def triplet_terms(values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False) -> RowTerms:
+def triplet_terms(
+    rows: Rows, values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False
+) -> RowTerms:
     """Terms of the shape `chosen_triplets` gives; `all_active` for values that may be 0 or less and still count."""
     return RowTerms(
         values.flatten(1),
         chosen.flatten(1),
         active=chosen.flatten(1).long() if all_active else None,
         pull=to_positive.expand_as(values).flatten(1),
+        every=rows.every and rows.paired,
     )
 
 

@@ -15,7 +15,10 @@ from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
     """D(a, p) for each chosen positive, and the hinge margin - D(a, n) for each chosen negative of the block."""
-    pull, push = rows.to_positive, relu(margin - rows.to_negative)
+    pull = rows.to_positive
+    if not rows.paired:
+        rows.settle(pull.new_full((len(pull), 1), margin))
+    push = relu(margin - rows.to_negative)
     return RowTerms(
         torch.cat([pull, push], dim=1),
         torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),
@@ -25,12 +28,12 @@ def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
 
 def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `contrastive_rows` over a set of negatives."""
-    pull = rows.to_positive.masked_fill(~rows.positive_chosen, 0)
+    pull = rows.at_positives(rows.to_positive, 0)
     limit = pull.new_full((len(pull), 1), margin)
     rows.settle(limit)
     push, active = hinge_sum(limit, rows.to_negative)
-    count = rows.positive_chosen.sum(dim=1) + rows.negative_count
-    return RowSum(total=pull.sum() + push, counts=count, active=(pull.detach() > 0, active))
+    counts = rows.positive_count + rows.negative_count
+    return RowSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(rows.labels))
 
 
 class ContrastiveLoss(RowLoss):
@@ -68,6 +71,7 @@ class ContrastiveLoss(RowLoss):
     term = "pair"
     not_settings = RowLoss.not_settings | {"normalize"}  # that of the model
     counts_negatives = True
+    trims_at_a_distance = True
 
     def __init__(
         self,

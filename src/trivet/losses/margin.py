@@ -25,11 +25,13 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     `beta` is `(B, 1)`. Where each positive has its negative a term is the sum of both; against a set of negatives
     each pair is a term. `with_self` adds the pair of the anchor with itself.
     """
+    rows.settle(beta.to(rows.to_positive.dtype) + margin)
     pull = relu(rows.to_positive - beta + margin)  # (B, S)
     push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
     if rows.paired:
         active = (pull > 0).long() + (push > 0).long()
-        return RowTerms(pull + push, rows.positive_chosen, parts=2, active=active, pull=pull, push=push)
+        filled = rows.positive_chosen
+        return RowTerms(pull + push, filled, parts=2, active=active, pull=pull, push=push, every=rows.every)
     values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))
@@ -40,16 +42,16 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
 
 def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
     """The sum of `margin_rows` over a set of negatives."""
-    pull = relu(rows.to_positive - beta + margin).masked_fill(~rows.positive_chosen, 0)
+    pull = rows.at_positives(relu(rows.to_positive - beta + margin), 0)
     rows.settle(beta + margin)
     push, active = hinge_sum(beta + margin, rows.to_negative)
-    count = rows.positive_chosen.sum(dim=1) + rows.negative_count
+    count = rows.positive_count + rows.negative_count
     total = pull.sum() + push
     numbers: tuple[Tensor, ...] = (pull.detach() > 0, active)
     if with_self:
         alone = relu(margin - beta)
         total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
-    return RowSum(total=total, counts=count, active=numbers)
+    return RowSum(total=total, counts=count, active=numbers, anchors=len(rows.labels))
 
 
 class MarginLoss(RowLoss):
@@ -98,6 +100,7 @@ class MarginLoss(RowLoss):
     reductions = ("mean-active", "mean", "anchors", "sum", "objective")
     term = "pair"
     counts_negatives = True
+    trims_at_a_distance = True
     beta: Tensor
 
     def __init__(
@@ -177,7 +180,7 @@ class MarginLoss(RowLoss):
 
     def reach(self, rows: Rows) -> Tensor:
         """beta + margin."""
-        return self._beta(rows) + self.margin
+        return self._beta(rows).to(rows.to_positive.dtype) + self.margin
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pulls and pushes of the block."""

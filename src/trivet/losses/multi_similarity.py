@@ -20,18 +20,17 @@ def multi_similarity_rows(
 
     log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
     """
-    to_positive, to_negative = rows.to_positive.where(rows.positive_chosen, -torch.inf), rows.to_negative
+    to_positive, to_negative = rows.at_positives(rows.to_positive, -torch.inf), rows.to_negative
     if rows.paired:
         to_negative = to_negative.where(rows.negative_chosen, torch.inf)
     # S = 1 - D; the constant of the exponents comes after the sum.
     shift = 1 - threshold
     pull = log_one_plus_exp(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
     push = log_one_plus_exp(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
-    positive, negatives = rows.candidates
-    kept = positive.any(dim=1) & (negatives[:, 0] > 0)
+    kept, every = rows.matched
     if skip_if_any_empty:
-        kept = kept & rows.positive_chosen.any(dim=1) & (rows.negative_count > 0)
-    return RowTerms((pull + push)[:, None], kept[:, None], pull=pull[:, None], push=push[:, None])
+        kept, every = kept & rows.positive_chosen.any(dim=1, keepdim=True) & rows.opposed, False
+    return RowTerms((pull + push)[:, None], kept, pull=pull[:, None], push=push[:, None], every=every)
 
 
 class MultiSimilarityLoss(RowLoss):

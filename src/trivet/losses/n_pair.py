@@ -28,7 +28,10 @@ def n_pair_rows(rows: Rows, *, temperature: float, ranked: bool = False) -> RowT
     pull = None
     if ranked:
         pull = -to_positive.detach() - rows.anchor_norms.detach()[:, None] / (2 * temperature)
-    return RowTerms(values, rows.positive_chosen & (rows.negative_count > 0)[:, None], pull=pull)
+    chosen, opposed = rows.positive_chosen, rows.opposed
+    if opposed is True:
+        return RowTerms(values, chosen, pull=pull, every=rows.every)
+    return RowTerms(values, chosen & opposed, pull=pull)
 
 
 class NPairLoss(RowLoss):

@@ -18,15 +18,14 @@ def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
     """log(1 + exp((S_an - S_ap) / temperature)) for each chosen triplet; S = 1 - D, so S_an - S_ap = D_ap - D_an."""
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = log_one_plus_exp((to_positive - to_negative) / temperature)
-    return triplet_terms(values, to_positive, chosen)
+    return triplet_terms(rows, values, to_positive, chosen)
 
 
 def all_nca_sum(rows: Rows, *, temperature: float) -> RowSum:
     """The sum of `nca_rows` over a set of negatives, without a term for each triplet."""
-    to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
+    to_positive = rows.at_positives(rows.to_positive, -torch.inf)
     total = softplus_sum(to_positive / temperature, rows.to_negative / temperature)
-    count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=total, counts=count, active=count)
+    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
 class NCATripletLoss(RowLoss):

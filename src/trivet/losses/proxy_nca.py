@@ -23,7 +23,7 @@ def proxy_nca_rows(rows: Rows, *, scale: float) -> RowTerms:
     A term may be negative, so all count as active.
     """
     values = scale * rows.to_positive + log_sum_exp(rows.to_negative, -scale)[:, None]
-    return RowTerms(values, rows.positive_chosen, active=rows.positive_chosen.long())
+    return RowTerms(values, rows.positive_chosen, active=rows.positive_chosen.long(), every=rows.every)
 
 
 class ProxyNCALoss(RowLoss):
@@ -107,6 +107,10 @@ class ProxyNCALoss(RowLoss):
         self.num_classes, self.embedding_dim, self.scale = num_classes, embedding_dim, scale
         self.proxy_learning_rate = check_at_least(0, proxy_learning_rate, name="proxy_learning_rate")
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_dim, generator=generator))
+
+    def formula_parameters(self) -> list[nn.Parameter]:
+        """None: the proxies are the references."""
+        return []
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless every label has a proxy."""

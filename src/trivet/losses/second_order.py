@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
+from trivet.losses.sums import softplus_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 
 def second_order_rows(rows: Rows) -> RowTerms:
@@ -18,7 +22,30 @@ def second_order_rows(rows: Rows) -> RowTerms:
     """
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = log_one_plus_exp((to_positive.square() + (1 - to_negative).square() - 1) / 2)
-    return triplet_terms(values, to_positive, chosen)
+    return triplet_terms(rows, values, to_positive, chosen)
+
+
+def all_second_order_sum(rows: Rows) -> RowSum:
+    """The sum of `second_order_rows` over a set of negatives, without a term for each triplet."""
+    to_positive = rows.at_positives((rows.to_positive.square() - 1) / 2, -torch.inf)
+    half_squares: Tensor = _MinusHalfSquares.apply(rows.to_negative)
+    total = softplus_sum(to_positive, half_squares)
+    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+
+
+class _MinusHalfSquares(torch.autograd.Function):
+    """-(1 - D)^2 / 2 of each distance D; infinite, with gradient 0, where D is."""
+
+    @staticmethod
+    def forward(ctx: Any, distances: Tensor) -> Tensor:
+        ctx.save_for_backward(distances)
+        return (1 - distances).square_().div_(-2).nan_to_num_(neginf=torch.inf)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (distances,) = ctx.saved_tensors
+        slopes: Tensor = (1 - distances).nan_to_num(neginf=0.0)
+        return grad * slopes
 
 
 class SecondOrderTripletLoss(RowLoss):
@@ -43,7 +70,7 @@ class SecondOrderTripletLoss(RowLoss):
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph when no triplet can be chosen. With negatives="all" each triplet is held.
+        exactly 0 with a graph when no triplet can be chosen. With negatives="all" and `trim` each triplet is held.
 
     Raises:
         ValueError: if shapes disagree, a row is not finite, or an option is out of range.
@@ -89,8 +116,10 @@ class SecondOrderTripletLoss(RowLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + triplets_held(self.strategy, batch)
+        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms:
-        """One term for each chosen triplet."""
-        return second_order_rows(rows)
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """One term for each chosen triplet, or their sum over sets of negatives."""
+        if rows.paired or self.trim:
+            return second_order_rows(rows)
+        return all_second_order_sum(rows)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from trivet.arguments import check_at_least
 from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
+from trivet.mining.columns import AT_ONCE
 from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+
+MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
 
 
 def selectively_contrastive_rows(rows: Rows, *, hard_weight: float, temperature: float) -> RowTerms:
@@ -23,7 +28,61 @@ def selectively_contrastive_rows(rows: Rows, *, hard_weight: float, temperature:
     to_positive, to_negative, chosen = chosen_triplets(rows)
     logistic = log_one_plus_exp((to_positive - to_negative) / temperature)
     values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
-    return triplet_terms(values, to_positive, chosen, all_active=True)
+    return triplet_terms(rows, values, to_positive, chosen, all_active=True)
+
+
+def all_selectively_contrastive_sum(rows: Rows, *, hard_weight: float, temperature: float) -> RowSum:
+    """The sum of `selectively_contrastive_rows` over a set of negatives, without a term for each triplet."""
+    to_positive = rows.at_positives(rows.to_positive, -torch.inf)
+    rows.settle(to_positive)
+    total: Tensor = _SelectiveSum.apply(to_positive, rows.to_negative, hard_weight, temperature)
+    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+
+
+class _SelectiveSum(torch.autograd.Function):
+    """A pass for each positive. One logarithm for all: log(1 + q), 1 + q the product of 1 + exp((D_ap - D_an) / T)."""
+
+    @staticmethod
+    def forward(ctx: Any, to_positive: Tensor, to_negative: Tensor, hard_weight: float, temperature: float) -> Tensor:
+        slots, size = to_positive.shape[1], to_negative.shape[1]
+        slopes, slope = torch.zeros_like(to_positive), torch.empty_like(to_negative)  # (B, S) and (B, M)
+        least = math.log(torch.finfo(to_negative.dtype).tiny) + 1
+        rows, parts = max(1, AT_ONCE // max(1, size)), [to_positive.new_zeros(())]
+        for first in range(0, len(to_negative), rows):
+            some = slice(first, first + rows)
+            distances, own_slope = to_negative[some], slope[some]
+            similarities = (1 - distances).nan_to_num_(neginf=0.0)
+            product, easy_slope = torch.zeros_like(distances), torch.zeros_like(distances)
+            easy, power, hard = torch.empty_like(distances), torch.empty_like(distances), torch.zeros_like(distances)
+            for slot in range(slots):
+                if slot and slot % MOST_FACTORS == 0:
+                    parts.append(product.log1p_().sum())
+                    product.zero_()
+                limits = to_positive[some, slot : slot + 1]
+                hard += torch.lt(distances, limits, out=easy)
+                torch.sub(limits, distances, out=power).div_(temperature).clamp_(least, 0).exp_()
+                power = torch.threshold_(power, 4 * torch.finfo(power.dtype).tiny, 0)
+                power.mul_(easy.neg_().add_(1))
+                torch.add(power, 1, out=easy)
+                torch.addcmul(power, product, easy, out=product)  # q + v + q v, which keeps the digits of small v
+                slopes[some, slot] = power.div_(easy).sum(dim=1)
+                easy_slope += power
+            parts += [product.log1p_().sum(), similarities.mul_(hard).sum() * hard_weight]
+            torch.add(easy_slope / temperature, hard, alpha=hard_weight, out=own_slope)
+        ctx.save_for_backward(to_positive, to_negative, slopes / temperature, slope)
+        ctx.options = hard_weight, temperature
+        return torch.stack(parts).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        to_positive, to_negative, slopes, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again
+            hard_weight, temperature = ctx.options
+            hard = to_negative[:, None] < to_positive[:, :, None]  # (B, S, M)
+            easy = torch.sigmoid((to_positive[:, :, None] - to_negative[:, None]) / temperature).masked_fill(hard, 0)
+            slopes = easy.sum(dim=2) / temperature
+            slope = easy.sum(dim=1) / temperature + hard_weight * hard.sum(dim=1)
+        return slopes * grad, slope * -grad, None, None
 
 
 class SelectivelyContrastiveLoss(RowLoss):
@@ -49,7 +108,7 @@ class SelectivelyContrastiveLoss(RowLoss):
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph when no triplet can be chosen. With negatives="all" each triplet is held.
+        exactly 0 with a graph when no triplet can be chosen. With negatives="all" and `trim` each triplet is held.
 
     Raises:
         ValueError: if shapes disagree, a row is not finite, or an option is out of range.
@@ -103,8 +162,9 @@ class SelectivelyContrastiveLoss(RowLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + triplets_held(self.strategy, batch)
+        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms:
-        """One term for each chosen triplet."""
-        return selectively_contrastive_rows(rows, hard_weight=self.hard_weight, temperature=self.temperature)
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """One term for each chosen triplet, or their sum over sets of negatives."""
+        of_block = selectively_contrastive_rows if rows.paired or self.trim else all_selectively_contrastive_sum
+        return of_block(rows, hard_weight=self.hard_weight, temperature=self.temperature)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from trivet.geometry import device
 from trivet.mining.columns import AT_ONCE, relative_powers
 
 MOST_COUNTED = 64  # positives of an anchor for which passes over the negatives are faster than sorting them
@@ -69,6 +71,7 @@ class _HingeSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)  # none of the number
         if thresholds.shape[1] * distances.numel() <= AT_ONCE:
             hinges = torch.sub(thresholds[:, :, None], distances[:, None]).relu_()  # (B, S, M)
             total = hinges.sum()
@@ -77,18 +80,30 @@ class _HingeSum(torch.autograd.Function):
             ctx.save_for_backward(number, below)
             ctx.mark_non_differentiable(number)
             return total, number
-        total, numbers = thresholds.new_zeros(()), [torch.zeros_like(thresholds[:, :0])]
-        below, hinge = torch.empty_like(distances), torch.empty_like(distances)  # (B, M)
-        for slot in range(thresholds.shape[1]):
-            target = hinge if slot else below
-            torch.sub(thresholds[:, slot : slot + 1], distances, out=target).relu_()
-            total += target.sum()
-            numbers.append(target.sign_().sum(dim=1, keepdim=True))
-            if slot:
-                below += hinge
-        if thresholds.shape[1] == 0:
+        slots, size = thresholds.shape[1], distances.shape[1]
+        number, below = torch.empty_like(thresholds), torch.empty_like(distances)  # (B, S) and (B, M)
+        rows, parts = max(1, AT_ONCE // size), [thresholds.new_zeros(())]
+        is_below = torch.empty_like(distances[:rows])
+        for first in range(0, len(distances) if slots else 0, rows):
+            own, near, count = (each[first : first + rows] for each in (distances, below, number))
+            limits = thresholds[first : first + rows]
+            largest = limits.amax(dim=1, keepdim=True)
+            hinge = torch.sub(largest, own).relu_()
+            if slots == 1:
+                parts.append(hinge.sum())
+                torch.sum(torch.sign(hinge, out=near), dim=1, keepdim=True, out=count)
+                continue
+            # Of m entries below t the sum of t - x is that of T - x less m (T - t), T the largest threshold of the row.
+            for slot in range(slots):
+                each = is_below[: len(own)] if slot else near
+                torch.lt(own, limits[:, slot : slot + 1], out=each)
+                torch.sum(each, dim=1, out=count[:, slot])
+                if slot:
+                    near += each
+            parts += [hinge.mul_(near).sum(), ((limits - largest) * count).where(count > 0, 0).sum()]
+        if slots == 0:
             below.zero_()
-        number = torch.cat(numbers, dim=1)  # (B, S)
+        total = torch.stack(parts).sum()
         ctx.save_for_backward(number, below)
         ctx.mark_non_differentiable(number)
         return total, number
@@ -116,8 +131,12 @@ class _SoftplusSum(torch.autograd.Function):
             differences.sigmoid_()
             ctx.save_for_backward(thresholds, distances, differences.sum(dim=2), differences.sum(dim=1))
             return total
-        total, slopes = thresholds.new_zeros(()), torch.zeros_like(thresholds)
-        difference, slope = torch.empty_like(distances), torch.zeros_like(distances)  # (B, M)
+        slopes, slope = torch.zeros_like(thresholds), torch.zeros_like(distances)  # (B, S) and (B, M)
+        if slots := _factors_at_once(thresholds, distances):
+            total = _softplus_product(thresholds, distances, slots, slopes, slope)
+            ctx.save_for_backward(thresholds, distances, slopes, slope)
+            return total
+        total, difference = thresholds.new_zeros(()), torch.empty_like(distances)
         for slot in range(thresholds.shape[1]):
             torch.sub(thresholds[:, slot : slot + 1], distances, out=difference)
             total += softplus(difference, threshold=40).sum()
@@ -133,6 +152,40 @@ class _SoftplusSum(torch.autograd.Function):
             each = torch.sigmoid(thresholds[:, :, None] - distances[:, None])  # (B, S, M)
             slopes, slope = each.sum(dim=2), each.sum(dim=1)
         return slopes * grad, slope * -grad
+
+
+def _factors_at_once(thresholds: Tensor, distances: Tensor) -> int:
+    """How many factors 1 + exp(t - x) have a finite product; 0 if not even one, or if that cannot be looked at."""
+    if not device.read_freely(distances) or thresholds.numel() == 0 or distances.numel() == 0:
+        return 0
+    reached = (thresholds.amax(dim=1) - distances.amin(dim=1)).amax().item()
+    return int((math.log(torch.finfo(distances.dtype).max) - 2) / (max(0.0, reached) + 1))
+
+
+def _softplus_product(thresholds: Tensor, distances: Tensor, slots: int, slopes: Tensor, slope: Tensor) -> Tensor:
+    """`softplus_sum` with one logarithm for a product of `slots` factors; the slopes are written, that of x added."""
+    # log prod (1 + v) = log(1 + q) with q <- v + q (1 + v) keeps the digits of small v.
+    kind = torch.finfo(distances.dtype)
+    least = math.log(kind.tiny) + 1
+    rows, parts = max(1, AT_ONCE // max(1, distances.shape[1])), []
+    for first in range(0, len(distances), rows):
+        some = slice(first, first + rows)
+        centre = thresholds[some].amax(dim=1, keepdim=True).clamp_min(kind.min)
+        powers = torch.sub(centre, distances[some]).clamp_min_(least).exp_()
+        powers = torch.threshold_(powers, 4 * kind.tiny, 0)
+        scales = (thresholds[some] - centre).exp_()
+        power, factor, product = torch.empty_like(powers), torch.empty_like(powers), torch.zeros_like(powers)
+        for slot in range(thresholds.shape[1]):
+            if slot and slot % slots == 0:
+                parts.append(product.log1p_().sum())
+                product.zero_()
+            torch.mul(powers, scales[:, slot : slot + 1], out=power)
+            torch.add(power, 1, out=factor)
+            torch.addcmul(power, product, factor, out=product)
+            slopes[some, slot] = power.div_(factor).sum(dim=1)
+            slope[some] += power
+        parts.append(product.log1p_().sum())
+    return torch.stack(parts).sum()
 
 
 def _sorted_hinge_sum(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ def triplet_rows(
         rows.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
     to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
     if rows.paired:
-        return RowTerms(value(to_positive - to_negative), chosen, pull=to_positive)
+        return RowTerms(value(to_positive - to_negative), chosen, pull=to_positive, every=rows.every)
     if variant == "an":
         to_negative = to_negative[:, None]  # (B, 1, M)
     if with_self:
@@ -55,18 +55,18 @@ def triplet_rows(
 
 def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
-    thresholds = (rows.to_positive + margin).masked_fill(~rows.positive_chosen, -torch.inf)  # (B, S)
+    thresholds = rows.at_positives(rows.to_positive + margin, -torch.inf)  # (B, S)
     rows.settle(thresholds)
     total, active = hinge_sum(thresholds, rows.to_negative)
-    count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=total, counts=count, active=active)
+    return RowSum(
+        total=total, counts=rows.positive_count * rows.negative_count, active=active, anchors=len(rows.labels)
+    )
 
 
 def all_soft_triplets_sum(rows: Rows) -> RowSum:
     """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
-    to_positive = rows.to_positive.where(rows.positive_chosen, -torch.inf)
-    count = rows.positive_chosen.sum(dim=1) * rows.negative_count
-    return RowSum(total=softplus_sum(to_positive, rows.to_negative), counts=count, active=count)
+    total = softplus_sum(rows.at_positives(rows.to_positive, -torch.inf), rows.to_negative)
+    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
 class TripletLoss(RowLoss):
@@ -190,7 +190,7 @@ class TripletLoss(RowLoss):
 
     def reach(self, rows: Rows) -> Tensor:
         """The margin beyond each positive."""
-        return (rows.to_positive + self.margin).where(rows.positive_chosen, -torch.inf)
+        return rows.at_positives(rows.to_positive + self.margin, -torch.inf)
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ def unhinged_triplet_rows(rows: Rows, *, margin: float) -> RowTerms:
     """d_max + D(a, p) - D(a, n) + margin for each chosen triplet; never below the margin, and all count as active."""
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = DIAMETER + to_positive - to_negative + margin
-    return triplet_terms(values, to_positive, chosen, all_active=True)
+    return triplet_terms(rows, values, to_positive, chosen, all_active=True)
 
 
 def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
@@ -27,15 +29,11 @@ def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
 
     A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
     """
-    positives, negatives = rows.positive_chosen.sum(dim=1), rows.negative_count
-    pull = rows.to_positive.where(rows.positive_chosen, 0).sum(dim=1)  # (B,)
+    positives, negatives = rows.positive_count, rows.negative_count
+    pull = rows.at_positives(rows.to_positive, 0).sum(dim=1)  # (B,)
     push = DIAMETER * negatives - rows.negative_total
-    count = positives * negatives
-    return RowSum(
-        total=(pull * negatives + push * positives).sum() + margin * count.sum().to(pull.dtype),
-        counts=count,
-        active=count,
-    )
+    found = RowSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(rows.labels))
+    return replace(found, total=found.total + margin * _number(found.count, pull))
 
 
 def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
@@ -47,7 +45,8 @@ def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
     push = DIAMETER + beta - rows.to_negative + margin  # (B, S) or (B, M)
     if rows.paired:
         chosen = rows.positive_chosen
-        return RowTerms(pull + push, chosen, parts=2, active=2 * chosen.long(), pull=pull, push=push)
+        active = 2 * chosen.long()
+        return RowTerms(pull + push, chosen, parts=2, active=active, pull=pull, push=push, every=rows.every)
     chosen = torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1)
     no_pull = torch.full_like(push, -torch.inf)
     return RowTerms(
@@ -57,12 +56,17 @@ def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
 
 def unhinged_margin_sum(rows: Rows, *, beta: float, margin: float) -> RowSum:
     """The sum of `unhinged_margin_rows` over a set of negatives."""
-    counts = rows.positive_chosen.sum(dim=1), rows.negative_count
-    positives, negatives = (count.sum() for count in counts)
-    pull = rows.to_positive.where(rows.positive_chosen, 0).sum()
+    anchors, counts = len(rows.labels), (rows.positive_count, rows.negative_count)
+    pull = rows.at_positives(rows.to_positive, 0).sum()
     push = -rows.negative_total.sum()
-    constant = (DIAMETER - beta + margin) * positives.to(pull) + (DIAMETER + beta + margin) * negatives.to(pull)
-    return RowSum(total=pull + push + constant, counts=counts[0] + counts[1], active=counts[0] + counts[1])
+    positives, negatives = (_number(anchors * c if isinstance(c, int) else c.sum(), pull) for c in counts)
+    constant = (DIAMETER - beta + margin) * positives + (DIAMETER + beta + margin) * negatives
+    return RowSum(total=pull + push + constant, counts=counts[0] + counts[1], active=None, anchors=anchors)
+
+
+def _number(count: Tensor | int, like: Tensor) -> Tensor | int:
+    """A count that keeps its digits when it is multiplied."""
+    return count if isinstance(count, int) else count.to(like.dtype)
 
 
 class UnhingedTripletLoss(RowLoss):
@@ -134,7 +138,7 @@ class UnhingedTripletLoss(RowLoss):
 
     def reach(self, rows: Rows) -> Tensor:
         """Without end: every negative counts, once for each positive."""
-        return torch.full_like(rows.to_positive, torch.inf).where(rows.positive_chosen, -torch.inf)
+        return rows.at_positives(torch.full_like(rows.to_positive, torch.inf), -torch.inf)
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""

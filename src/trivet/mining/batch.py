@@ -93,8 +93,7 @@ class Batch:
         """How many references the smallest and the largest class of an anchor have, or may have."""
         if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
             return -1, len(self.references)
-        starts, ends = self.class_ranges
-        least, largest = device.read(torch.stack((ends - starts).aminmax()))
+        least, largest = device.read_extremes(self.class_ranges[1])
         return int(least), int(largest)
 
     @property
@@ -124,7 +123,13 @@ class Batch:
 
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
-        batch = replace(self, embeddings=embeddings, references=references, graph=graph)
+        return self._passed_on(replace(self, embeddings=embeddings, references=references, graph=graph))
+
+    def by_differences(self) -> Batch:
+        """The same batch with all distances by differences."""
+        return self if self.exact else self._passed_on(replace(self, exact=True))
+
+    def _passed_on(self, batch: Batch) -> Batch:
         for name in ("class_ranges", "class_sizes"):  # what is known of the labels
             if name in self.__dict__:
                 object.__setattr__(batch, name, self.__dict__[name])
@@ -251,7 +256,7 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
     if torch.compiler.is_compiling():
         torch._assert_async(((values >= 0) & (values < number)).all(), f"{name} must lie in [0, {number}).")
         return
-    low, high = device.read(torch.stack(values.aminmax()))
+    low, high = device.read_extremes(values)
     if low < 0 or high >= number:
         raise ValueError(
             f"{name} must lie in [0, {number}) to have {owned} each: got {low} to {high}; "

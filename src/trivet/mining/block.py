@@ -23,7 +23,10 @@ from trivet.lazy import lazy
 from trivet.mining.batch import Batch
 from trivet.mining.columns import Rounded, nearest_few
 
-DIFFERENCES_AT_ONCE = 2**18  # numbers that stay in a processor's cache
+DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
+MOST_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
+MOST_KEPT = 2**12  # numbers of an anchor's differences that are kept for the gradient, if it has fewer references
+PRODUCTS_PER_DIFFERENCE = 32  # products of rows, in float64, in the time in which two rows are subtracted
 
 
 class Block:
@@ -60,7 +63,7 @@ class Block:
         self.size = len(batch.references)
         self._batch, self._span, self._leaves = batch, span, leaves
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
-        self._with_matrix = with_matrix
+        self._with_matrix, self._exact = with_matrix, batch.exact
         self._rows = batch.embeddings[slice(*span)]
         self._lists: list[_Listed] = []
 
@@ -75,8 +78,8 @@ class Block:
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        starts, ends = (each[slice(*self._span)] for each in self._batch.class_ranges)
-        return self._batch.classes.positions(starts, ends, self._batch.largest_class, even=self._batch.even_classes)
+        starts, counts = (each[slice(*self._span)] for each in self._batch.class_ranges)
+        return self._batch.classes.positions(starts, counts, self._batch.largest_class, even=self._batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
@@ -97,11 +100,24 @@ class Block:
         batch = self._batch
         return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
 
+    @property
+    def opposed(self) -> bool:
+        """Whether it is known that every anchor has a negative."""
+        return isinstance(self.negative_count, int) and self.negative_count > 0
+
+    def everywhere(self, slots: int) -> Tensor:
+        """True in all `(B, slots)`, as a view of one number."""
+        return self._true.expand(len(self.labels), slots)
+
+    @lazy
+    def _true(self) -> Tensor:
+        return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device)
+
     @lazy
     def positive(self) -> Tensor:
         """Which slots of `own (B, S)` hold another item of the class."""
         if self.filled:
-            return torch.ones_like(self.own, dtype=torch.bool)
+            return self.everywhere(self.own.shape[1])
         filled = self.own < self.size
         if self._batch.compared_with_itself and self._batch.taken is None:
             return filled
@@ -133,8 +149,14 @@ class Block:
     @lazy
     def negatives(self) -> Tensor:
         """How many negatives each anchor has, `(B, 1)`."""
+        count = self.negative_count
+        return torch.full_like(self.labels, count)[:, None] if isinstance(count, int) else count
+
+    @lazy
+    def negative_count(self) -> Tensor | int:
+        """The same as one number where it is known that all anchors have as many."""
         if self._only_class and self._batch.even_classes:
-            return torch.full_like(self.labels, self.size - self._batch.largest_class)[:, None]
+            return self.size - self._batch.largest_class
         return self.size - self._is_excluded.sum(dim=1, keepdim=True)
 
     @property
@@ -165,6 +187,11 @@ class Block:
         """The same by differences, which takes many times as long."""
         return self._hide(self._by_differences(None), torch.inf)
 
+    @property
+    def rounds(self) -> bool:
+        """Whether rounding may have changed `to_negatives`, in a way that can be looked at."""
+        return self._rounded is not None
+
     def squared_to(self, columns: Tensor) -> Tensor:
         """Squared distances `(B, S)` to any columns, by differences."""
         if columns is self.own_columns:
@@ -179,6 +206,11 @@ class Block:
         """
         if self._rounded is not None:
             self._rounded.settle(limits)
+
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negatives` exact where it may lie between the squared limits `(B, 1)`."""
+        if self._rounded is not None:
+            self._rounded.settle_between(low, high)
 
     def nearest_negatives(self, number: int, *, farthest: bool = False) -> Tensor:
         """Columns `(B, number)` of the nearest, or farthest, negatives by exact distance; the lowest of tied ones.
@@ -321,27 +353,22 @@ class Block:
         of_matrix = grad_of("_dense")
         # From here on gradients are those of squared distances, but for the factor 1 / 2 of other distances.
         scale = 1.0 if self.distance == "squared_euclidean" else 0.5
+        wide = None
         for listed in self._lists:
             grad, part = grads[id(listed.distances)], listed.part
             if grad is None or self.size == 0:
                 continue
             grad = self._per_squared(grad, listed.distances)
-            if part.differences is None:
-                wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
+            if self._by_products(part.columns):
+                if wide is None:
+                    wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, part.columns, grad.double())
-                if sums.precise is None:
-                    sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
-                sums.precise.add(wide, *self._span)
-                continue
-            grad = grad if scale == 0.5 else 2 * grad
-            pulls = grad[:, :, None] * part.differences  # (B, S, d)
-            sums.anchors[span].sub_(pulls.sum(dim=1))
-            if sums.learned:
-                columns, pulls = part.columns.flatten(), pulls.flatten(0, 1)
-                if sums.learned < self.size:
-                    pulls = pulls * (columns < sums.learned)[:, None]
-                    columns = columns.clamp_max(sums.learned - 1)
-                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
+            else:
+                self._add_differences(part, grad if scale == 0.5 else 2 * grad, sums)
+        if wide is not None:
+            if sums.precise is None:
+                sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
+            sums.precise.add(wide, *self._span)
         if of_matrix is not None and self.size:
             if sums.products is None:
                 sums.products = ProductGradients(self._batch.products, learned=sums.learned, scale=scale)
@@ -365,7 +392,10 @@ class Block:
     @lazy
     def _rounded(self) -> Rounded | None:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
-        if self._batch.exact or self.size == 0 or torch.compiler.is_compiling():
+        if self._exact or self.size == 0 or torch.compiler.is_compiling():
+            return None
+        if "_squared" not in self.__dict__ and len(self.labels) * self.size * self.dimension <= MOST_EXACT:
+            self._exact = True  # from now on: nobody has asked for them yet
             return None
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
         exact = partial(_squared_of, self._rows, self._batch.references)
@@ -375,7 +405,7 @@ class Block:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""
         if self.size == 0:
             return self._rows @ self._batch.references.T
-        if not self._batch.exact:
+        if not self._exact:
             squared = self._batch.products.squared_distances(*self._span)
         elif torch.is_grad_enabled():
             squared = _with_values(self._batch.products.squared_distances(*self._span), self._by_differences(None))
@@ -418,18 +448,43 @@ class Block:
         anchors, references = self._rows, self._batch.references
         if self.size == 0:
             return _List(columns, None, anchors.new_zeros(columns.shape))
-        if columns.shape[1] * self.dimension <= max(self.size, 4096):
+        if columns.shape[1] * self.dimension <= max(self.size, MOST_KEPT):
             # No matrix product here: it loses the digits that separate near-duplicates.
-            chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
-            differences = chosen.view(*columns.shape, self.dimension).sub_(anchors[:, None])
+            differences = _differences(anchors, references, columns)
             return _List(columns, differences, row_sums(differences.square()))
-        # Too many differences to keep: the gradient is that of a product.
         if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return _List(columns, None, self._by_differences(columns))
+        # Too many differences to keep: the gradient is that of a product.
         squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns).to(anchors.dtype)
         if torch.compiler.is_compiling():
             return _List(columns, None, squared)
         return _List(columns, None, _with_values(squared, self._by_differences(columns)))
+
+    def _by_products(self, columns: Tensor) -> bool:
+        """Whether a product with all references takes less time than the differences to these columns `(B, S)`."""
+        slots = columns.shape[1]
+        return slots * self.dimension > max(self.size, MOST_KEPT) and slots * PRODUCTS_PER_DIFFERENCE > self.size
+
+    def _add_differences(self, part: _List, grad: Tensor, sums: Gradients) -> None:
+        """Add the gradient of half the squared distances of a list, `(B, S)`; differences not kept are taken again."""
+        anchors, step = sums.anchors[slice(*self._span)], max(1, len(grad))
+        if part.differences is None:
+            numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
+            step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
+        for start in range(0, len(grad), step):
+            some = slice(start, start + step)
+            columns = part.columns[some]
+            if part.differences is None:
+                pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
+            else:
+                pulls = grad[:, :, None] * part.differences  # (B, S, d)
+            anchors[some].sub_(pulls.sum(dim=1))
+            if sums.learned:
+                columns, pulls = columns.flatten(), pulls.flatten(0, 1)
+                if sums.learned < self.size:
+                    pulls = pulls * (columns < sums.learned)[:, None]
+                    columns = columns.clamp_max(sums.learned - 1)
+                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
 
     def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
         """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""
@@ -464,7 +519,7 @@ class Gradients:
         anchors: `(N, d)`.
         references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they are
             these.
-        parameters: one for each parameter of the loss.
+        parameters: one for each parameter of the formula.
         products, precise: what comes by matrix products, and in float64; made when they are needed.
         squares: of the squared norms of the references `(L,)`; likewise.
     """
@@ -495,10 +550,14 @@ class Choice:
     """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
 
     Where nothing was chosen the index is a column too, and means nothing.
+
+    Attributes:
+        every: whether it is known that one was found in every slot.
     """
 
     index: Tensor
     chosen: Tensor
+    every: bool = False
 
 
 @dataclass(frozen=True)
@@ -507,11 +566,11 @@ class Everyone:
 
     Attributes:
         penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all negatives.
-        count: how many are chosen, `(B, 1)`.
+        count: how many are chosen, `(B, 1)`, or one number if all anchors have as many.
     """
 
     penalty: Tensor | None
-    count: Tensor
+    count: Tensor | int
 
     def chosen(self, block: Block) -> Tensor:
         """Which references are chosen, `(B, M)` bool."""
@@ -528,13 +587,30 @@ def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | 
     step, parts = max(1, numbers // max(1, slots * dimension)), []
     for start in range(0, len(anchors), step):
         own = anchors[start : start + step, None]
-        if columns is None:
-            differences = references - own
-        else:
-            chosen = references.index_select(0, columns[start : start + step].flatten())
-            differences = chosen.view(len(own), slots, dimension).sub_(own)
-        parts.append(row_sums(differences.square_()))
+        others = references
+        if columns is not None:
+            others = _gathered(references, columns[start : start + step])
+        parts.append(row_sums(_squares(others, own)))
+    if len(parts) == 1:
+        return parts[0]
     return torch.cat(parts) if parts else anchors.new_zeros((0, slots))
+
+
+def _squares(a: Tensor, b: Tensor) -> Tensor:
+    """(a - b)^2 of each entry, in one pass."""
+    squares: Tensor = torch.ops.aten.mse_loss(a, b, 0)
+    return squares
+
+
+def _gathered(references: Tensor, columns: Tensor) -> Tensor:
+    """The references `(B, S, d)` in these columns `(B, S)`."""
+    chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
+    return chosen.view(*columns.shape, references.shape[1])
+
+
+def _differences(anchors: Tensor, references: Tensor, columns: Tensor) -> Tensor:
+    """y - x `(B, S, d)` for the anchors x `(B, d)` and the references y in these columns `(B, S)`."""
+    return _gathered(references, columns).sub_(anchors[:, None])
 
 
 def _with_values(differentiable: Tensor, exact: Tensor) -> Tensor:
@@ -555,5 +631,4 @@ def _squared_of(anchors: Tensor, references: Tensor, rows: Tensor, others: Tenso
     if len(rows) > step:
         parts = (slice(start, start + step) for start in range(0, len(rows), step))
         return torch.cat([_squared_of(anchors, references, rows[part], others[part]) for part in parts])
-    differences = references.index_select(0, others).sub_(anchors.index_select(0, rows))
-    return row_sums(differences.square_())
+    return row_sums(_squares(references.index_select(0, others), anchors.index_select(0, rows)))

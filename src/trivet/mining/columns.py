@@ -48,13 +48,28 @@ class Rounded:
             limits = torch.minimum(limits, 4 * self.reach)  # large ones would round more than the values
             gaps = (self.values[:, None] - limits[:, :, None]).abs_()
             gaps = gaps[:, 0] if slots == 1 else gaps.amin(dim=1)
-        else:
-            limits = limits.clamp(-4 * self.reach, 4 * self.reach)
-            gaps = self._gaps(limits[:, :2])
+            self._settle(slice(None), gaps)
+            return
+        limits = limits.clamp(-4 * self.reach, 4 * self.reach)
+        # Passes over part of the rows at once, which stays in the cache; one or two of them do not pay for it.
+        rows = len(limits) if slots <= 2 else max(1, 4 * AT_ONCE // size)
+        for first in range(0, len(limits), rows):
+            some = slice(first, first + rows)
+            gaps = self._gaps(some, limits[some, :2])
             for slot in range(2, slots, 2):
-                torch.minimum(gaps, self._gaps(limits[:, slot : slot + 2]), out=gaps)
-        row, column = _below(gaps, self.reach * self.share)
+                torch.minimum(gaps, self._gaps(some, limits[some, slot : slot + 2]), out=gaps)
+            self._settle(some, gaps)
+
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Write the exact values over those that may lie between `low` and `high (B, 1)`, or on either end."""
+        low, high = (end.clamp(-4 * self.reach, 4 * self.reach) / 2 for end in (low, high))
+        self._settle(slice(None), (self.values - (low + high)).abs_().sub_(high - low))
+
+    def _settle(self, some: slice, gaps: Tensor) -> None:
+        """Write the exact values over those of some rows whose `gaps` to a limit are within the error."""
+        row, column = _below(gaps, self.reach[some] * self.share)
         if len(row):
+            row = row + some.start if some.start else row
             self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
     @lazy
@@ -62,12 +77,12 @@ class Rounded:
         """How far above the smallest value of a row `(B, 1)` the one may stand that is exactly the smallest."""
         return self.reach * (2 * self.share)
 
-    def _gaps(self, limits: Tensor) -> Tensor:
-        """How far the values `(B, M)` are from the nearer of one or two limits `(B, S)`."""
+    def _gaps(self, some: slice, limits: Tensor) -> Tensor:
+        """How far the values of some rows are from the nearer of one or two limits `(B, S)`."""
         if limits.shape[1] == 1:
-            return (self.values - limits).abs_()
+            return (self.values[some] - limits).abs_()
         low, high = limits[:, :1] / 2, limits[:, 1:] / 2
-        return (self.values - (low + high)).abs_().sub_((high - low).abs_()).abs_()
+        return (self.values[some] - (low + high)).abs_().sub_((high - low).abs_()).abs_()
 
     def settle_smallest(self, penalty: Tensor | None) -> None:
         """Write the exact values over those that may be the smallest of their row once the penalty is added."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -333,7 +333,7 @@ class AllNegatives(NegativeSelector):
 
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
         """All negatives, a set per anchor."""
-        return Everyone(None, block.negatives)
+        return Everyone(None, block.negative_count)
 
 
 NEGATIVES: dict[str, type[NegativeSelector]] = {
@@ -402,10 +402,12 @@ def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
     """Negatives drawn uniformly, k different ones for each slot of the positive; no distance is computed."""
     slots = uniform.shape[1] // k
     rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)  # how many negatives stand before it
+    every = block.opposed and k == 1
     # An excluded column stands before it if no more than `rank` negatives stand before that column.
     excluded, total = block.excluded, block.size
     before = (excluded - torch.arange(excluded.shape[1], device=rank.device)).where(excluded < total, total)
-    return Choice((rank + torch.searchsorted(before, rank, right=True)).where(chosen, 0), chosen)
+    column = rank + torch.searchsorted(before, rank, right=True)
+    return Choice(column if every else column.where(chosen, 0), chosen, every)
 
 
 def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -429,15 +431,19 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
     """The first negatives `index (B, k)` for every positive slot."""
     k = index.shape[1]
-    chosen = block.negatives > 0 if k == 1 else torch.arange(k, device=index.device) < block.negatives
     slots = shape_of.shape[1] // k
-    return Choice(index, chosen) if slots == 1 else Choice(index.repeat(1, slots), chosen.repeat(1, slots))
+    index = index if slots == 1 else index.repeat(1, slots)
+    if k == 1 and block.opposed:
+        return Choice(index, block.everywhere(slots), every=True)
+    return Choice(index, (torch.arange(k, device=index.device) < block.negatives).repeat(1, slots))
 
 
 def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
     """The choice, or where a slot of the positive has nothing, negatives drawn among all."""
-    if otherwise == "drop" or (device.read_freely(choice.chosen) and bool(choice.chosen.all())):
+    if otherwise == "drop":
         return choice
+    if device.read_freely(choice.chosen) and bool(choice.chosen.all()):
+        return replace(choice, every=True)
     fallback = _uniform(block, uniform, k)
     empty = ~choice.chosen
     if k > 1:

@@ -165,7 +165,8 @@ class AllPositives(_OfTheClass):
 
     def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
         """All positives, `(B, S)`."""
-        return Choice(block.own_columns, _allowed(block, self.max_positive_similarity))
+        allowed = _allowed(block, self.max_positive_similarity)
+        return Choice(block.own_columns, allowed, every=block.filled and allowed is block.positive)
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:
     if slots == 0:
         return nothing(ranking.new_zeros((len(ranking), k)))
     if k == 1 and allowed is block.positive and block.filled:
-        return Choice(block.own_columns.gather(1, ranking.argmin(dim=1, keepdim=True)), allowed[:, :1])
+        return Choice(block.own_columns.gather(1, ranking.argmin(dim=1, keepdim=True)), allowed[:, :1], every=True)
     if k == 1:
         slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     else:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trivet.geometry import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.block import Block, Choice, Everyone
+from trivet.mining.block import MOST_KEPT, Block, Choice, Everyone, nothing
 from trivet.mining.draws import Draws
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
@@ -61,7 +61,7 @@ class Selectors:
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return max(len(batch.references), batch.largest_class * batch.dimension)
+        return max(len(batch.references), min(MOST_KEPT, batch.largest_class * batch.dimension))
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
@@ -72,7 +72,7 @@ class Selectors:
         if self.positives.after_negative:
             one = Choice(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
             if one.index.shape[1] == 0:
-                one = Choice(*(torch.zeros((len(block.labels), 1), dtype=kind) for kind in (torch.int64, torch.bool)))
+                one = nothing(block.labels[:, None])
             negatives = self.negatives.choose(block, one, self._negative_numbers(block, draws, 1))
             assert isinstance(negatives, Choice)
             positives = self.positives.choose(block, self._positive_numbers(block, draws), negatives)
@@ -82,9 +82,12 @@ class Selectors:
             negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
         if isinstance(negatives, Choice):
             if self.negatives.k > 1:
-                positives = Choice(*(x.repeat_interleave(self.negatives.k, dim=1) for x in _fields(positives)))
-            both = positives.chosen & negatives.chosen
-            positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
+                fields = (positives.index, positives.chosen)
+                index, chosen = (each.repeat_interleave(self.negatives.k, dim=1) for each in fields)
+                positives = Choice(index, chosen, positives.every)
+            if not (positives.every and negatives.every):
+                both = positives.chosen & negatives.chosen
+                positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
         return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
@@ -99,10 +102,6 @@ def unit_rows_need(strategy: Selectors) -> str | None:
     """The name of the selector that means something for unit rows only, or None."""
     selectors = (strategy.positives, strategy.negatives)
     return next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
-
-
-def _fields(choice: Choice) -> tuple[Tensor, Tensor]:
-    return choice.index, choice.chosen
 
 
 def _numbers(block: Block, draws: Draws | None, random: bool, slots: int, *, stream: int) -> Tensor:

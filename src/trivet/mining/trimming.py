@@ -17,6 +17,7 @@ from torch import Tensor
 from trivet.geometry import device
 
 DIGITS = 2**16
+MOST_HELD = 2**22  # values around a cut, of however many there are
 MOST_SORTED = 2**15  # values that a CPU sorts in less time than it counts digits
 
 
@@ -88,6 +89,54 @@ def smallest(
         prefix = digit - DIGITS // 2 if shift == shifts[0] else (prefix << 16) | digit
     ties = (rank - add_before(own)).clamp_min(0)
     return Cut(_values(prefix, like), ties, whole=bool(ties >= own))
+
+
+def window(
+    passes: Callable[[], Iterable[Tensor]], share: float, like: Tensor
+) -> tuple[int, Tensor, Tensor] | Cut | None:
+    """About where the cut lies: how many values come after it, and two ends `()` above 0 with the cut between them.
+
+    The values are at least 0, and those above it are a little off. The cut itself if it is 0; None where more than
+    `MOST_HELD` values lie between the ends. Arguments as of `smallest`, on a CPU.
+    """
+    shift = 48 if like.dtype == torch.float64 else 16
+    last = int(_keys(torch.tensor(torch.inf, dtype=like.dtype)) >> shift)
+    counts, zeros = torch.zeros(DIGITS // 2, dtype=torch.int64), 0
+    for values in passes():
+        zeros += values.numel() - int(torch.count_nonzero(values))
+        counts += torch.bincount((_keys(values.flatten()) >> shift).clamp_min_(0), minlength=DIGITS // 2)
+    until = counts[: last + 1].cumsum(0)
+    total = int(until[-1])
+    rank = min(total, max(1, math.ceil(round(share * total, 9))))
+    if rank <= zeros:
+        return Cut(torch.zeros_like(like[:0].sum()), torch.tensor(rank), whole=rank == zeros)
+    digit = int(torch.searchsorted(until, rank))
+    first, end = max(0, digit - 1), min(last, digit + 1) + 1  # a neighbour on either side
+    if int(counts[first:end].sum()) - (zeros if first == 0 else 0) > MOST_HELD:
+        return None
+    keys = max(1, first << shift), min((end << shift) - 1, last << shift)  # at most infinity
+    low, high = (torch.tensor(key, dtype=torch.int64) for key in keys)
+    return total - rank, _values(low, like), _values(high, like)
+
+
+def smallest_within(passes: Iterable[Tensor], after: int, low: Tensor, high: Tensor) -> Cut | None:
+    """The cut that so many values come `after`, if it lies between the ends `()`; None if it does not.
+
+    Only values between them need be exact, and others on the right side of them. NaN is none.
+    """
+    held, beyond = [], 0
+    for values in passes:
+        above = values >= low
+        within = above & (values <= high)
+        held.append(values[within])
+        beyond += int(torch.count_nonzero(above)) - len(held[-1])
+    near = torch.cat(held).sort().values
+    rank = len(near) + beyond - after
+    if not 0 < rank <= len(near):
+        return None
+    value = near[rank - 1]
+    ties = rank - (near < value).sum()
+    return Cut(value, ties, whole=bool(ties >= (near == value).sum()))
 
 
 def smallest_of(values: Tensor, share: float) -> Cut:

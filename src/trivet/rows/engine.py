@@ -22,14 +22,14 @@ from trivet.mining.draws import Draws
 from trivet.mining.gather import Processes
 from trivet.mining.given import Given
 from trivet.mining.selection import Selectors
-from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of
+from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of, smallest_within, window
 from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of
 from trivet.rows.view import Rows, RowSum, RowTerms
 
 if TYPE_CHECKING:
     from trivet.rows.loss import RowLoss
 
-SMALL = 2**15  # pairs of a block whose tensors the allocator keeps anyway
+SMALL = 2**11  # pairs of a block whose tensors, of differences too, the allocator keeps anyway
 MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
@@ -48,7 +48,7 @@ class Evaluation:
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = list(batch.blocks(loss.block_size, numbers))
         self._loss, self._strategy, self._draws = loss, strategy, draws
-        self.count: Tensor | None = None  # of terms, or of active parts, whichever the reduction asks for
+        self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
         self._counted: Notes | Tensor | None = None  # for the record
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
@@ -74,6 +74,7 @@ class Evaluation:
             for terms in self._all_terms() if whole is None else [whole]:
                 assert isinstance(terms, RowTerms)
                 values, chosen = terms.values.detach(), terms.chosen
+                every = terms.every and not self._loss.trim_positives_only
                 if self._loss.trim_positives_only:
                     if terms.pull is None:
                         raise ValueError(
@@ -82,7 +83,7 @@ class Evaluation:
                         )
                     values = terms.pull.detach()
                     chosen = chosen & (values > -torch.inf)
-                values = values.where(chosen, torch.nan)
+                values = values if every else values.where(chosen, torch.nan)
                 if whole is not None or values.shape[1] <= MOST_HELD:
                     held.append(values)
                 yield values
@@ -95,6 +96,30 @@ class Evaluation:
         if processes is None:
             return smallest(passes, share, self.batch.embeddings)
         return smallest(passes, share, self.batch.embeddings, processes.add_up, processes.add_before)
+
+    def _cut_at_a_distance(self) -> Cut | None:
+        """As `_cut`, for a loss that trims at a distance; None where too many terms lie too close to the cut.
+
+        Distances by products say about where it lies; around there they are made exact, and decide.
+        """
+        batch = self.batch.detach()
+
+        def terms(low: Tensor | None = None, high: Tensor | None = None) -> Iterator[Tensor]:
+            for number in range(len(self.spans)):
+                with torch.no_grad():
+                    rows = self.rows(batch, number)
+                    if low is not None and high is not None:
+                        reach = self._loss.reach(rows)
+                        rows.settle_between(reach - high, reach - low)
+                    found = self._loss.formula(rows)
+                assert isinstance(found, RowTerms)
+                yield found.values.where(found.chosen, torch.nan)
+
+        found = window(terms, 1 - self._loss.trim, batch.embeddings)
+        if found is None or isinstance(found, Cut):
+            return found
+        after, low, high = found
+        return smallest_within(terms(low, high), after, low, high)
 
     def _largest(self, cut: Cut | None = None, whole: RowTerms | None = None) -> Tensor:
         """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
@@ -124,7 +149,10 @@ class Evaluation:
             total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
             self.count = torch.zeros_like(total, dtype=torch.int64)
             self._counted = total.new_zeros(len(Tally._fields))
-        cut = self._cut() if loss.trim and len(self.spans) > 1 else None
+        near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
+        if near is None and loss.ranks_terms and self._strategy.listed:
+            batch, self.batch = batch.by_differences(), self.batch.by_differences()
+        cut = self._cut() if near is None and loss.trim and len(self.spans) > 1 else near
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
@@ -133,6 +161,8 @@ class Evaluation:
         for number in range(len(self.spans)):
             rows = self.rows(batch, number, leaves=sums is not None)
             with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
+                if near is not None:
+                    rows.settle(loss.reach(rows) - near.value)
                 terms = loss.formula(rows)
                 if loss.trim:
                     assert isinstance(terms, RowTerms)
@@ -154,10 +184,17 @@ class Evaluation:
         assert total is not None
         return total.to(batch.embeddings.dtype)
 
+    def _trims_at_a_distance(self, batch: Batch) -> bool:
+        """Whether so many terms are trimmed that counting them by rounded distances first takes less time."""
+        loss = self._loss
+        wanted = loss.trims_at_a_distance and loss.trim > 0 and not loss.trim_positives_only and self._strategy.listed
+        many = len(batch.labels) * len(batch.references) > MOST_SORTED
+        return wanted and many and self._processes is None and device.read_freely(batch.embeddings)
+
     def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
         if self._loss.reduction in ("mean", "max", "mean-active"):
             count = kept.count_active if self._loss.reduction == "mean-active" else kept.count
-            self.count = count if self.count is None else self.count.add_(count)
+            self.count = self.count.add_(count) if isinstance(self.count, Tensor) else count
         notes = noted(rows, terms)
         if isinstance(self._counted, Tensor):
             self._counted += tally_of(notes)

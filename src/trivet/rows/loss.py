@@ -6,7 +6,6 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -58,6 +57,7 @@ class RowLoss(nn.Module, ABC):
         margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
             there tells of a collapse.
         counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
+        trims_at_a_distance: whether each term with a negative of a set is `reach` less the distance, or 0.
         not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
         motion: the model of `trivet.theory.dynamics` that describes how unit rows move under the loss, if one does.
         last: what the last call did; None before the first.
@@ -71,6 +71,7 @@ class RowLoss(nn.Module, ABC):
     parameters_per: Literal["class", "sample"] | None = None
     margin_at_a_point: bool = False
     counts_negatives: bool = False
+    trims_at_a_distance: ClassVar[bool] = False
     motion: Motion | None = None
     last: StepRecord | None
     key: Tensor
@@ -128,6 +129,10 @@ class RowLoss(nn.Module, ABC):
     def ranks_terms(self) -> bool:
         """Whether terms are chosen by their size, so that even of a set of negatives all distances must be exact."""
         return self.trim > 0
+
+    def formula_parameters(self) -> list[nn.Parameter]:
+        """The learned parameters that `formula` reads; others reach the loss as references."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
@@ -261,8 +266,6 @@ class RowLoss(nn.Module, ABC):
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         strategy, draws = self._chooser(batch, indices)
-        if self.ranks_terms and strategy.listed:
-            batch = replace(batch, exact=True)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         several = batch.compared_with_itself and batch.total > 1
         alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes
@@ -277,18 +280,19 @@ class RowLoss(nn.Module, ABC):
             total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         else:
             references = None if batch.own else batch.references
-            parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            total = Blocks.apply(evaluation, torch.is_grad_enabled(), batch.embeddings, references, *parameters)
+            total = Blocks.apply(
+                evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self.formula_parameters()
+            )
         count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
         if processes is not None:
             if counted:  # on every process, whether it has one block or none
                 assert count is not None
-                count = processes.add_up(count)
+                count = processes.add_up(torch.as_tensor(count, device=total.device))
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
         self.last = evaluation.record()
         if counted:
             assert count is not None
-            return total / count.clamp_min(1)
+            return total / (count.clamp_min(1) if isinstance(count, Tensor) else max(1, count))
         if self.reduction == "anchors":
             return total / max(1, batch.total)
         return (

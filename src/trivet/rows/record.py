@@ -110,20 +110,20 @@ class Notes:
 
     Attributes:
         result: the terms.
-        positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many.
+        positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many; or one number.
         to_positive, pulled: `(B, S)` distances to the positives and which are chosen.
         to_negative: distances to the negatives, `(B, S)`, or to a set `(B, M)` that is infinite elsewhere.
-        negative_count: which of the former are chosen, or how many of a set, `(B, 1)`.
+        negative_count: which of the former are chosen, or how many of a set, `(B, 1)` or one number.
         listed: whether the negatives are a set.
     """
 
     result: RowTerms | RowSum
     positive: Tensor
-    negatives: Tensor
+    negatives: Tensor | int
     to_positive: Tensor
     pulled: Tensor
     to_negative: Tensor
-    negative_count: Tensor
+    negative_count: Tensor | int
     listed: bool
 
 
@@ -145,27 +145,31 @@ def noted(rows: Rows, result: RowTerms | RowSum) -> Notes:
 def tally_of(notes: Notes) -> Tensor:
     """The `Tally` of a block, as a vector `(13,)` float64 that can be added to others."""
     result, nearest, negative_sum = notes.result, notes.to_negative, notes.to_negative
+    used = result.used[:, None]
+    negatives, negative_count = (
+        torch.full_like(used, number, dtype=torch.int64) if isinstance(number, int) else number
+        for number in (notes.negatives, notes.negative_count)
+    )
     if notes.listed:
         negative_sum = finite_sums(nearest)[:, None]
         nearest = nearest.amin(dim=1, keepdim=True) if nearest.shape[1] else negative_sum + torch.inf
-    used = result.used[:, None]
-    alone, unopposed = ~notes.positive.any(dim=1), notes.negatives[:, 0] == 0
-    pulled, pushed = notes.pulled & used, (notes.negative_count > 0) & used
+    alone, unopposed = ~notes.positive.any(dim=1), negatives[:, 0] == 0
+    pulled, pushed = notes.pulled & used, (negative_count > 0) & used
     compared = pulled & (nearest < torch.inf)
     numbers = Tally(
         anchors=torch.ones_like(used).sum(),
         used=used.sum(),
-        alone=(alone & ~result.used).sum(),
-        unopposed=(unopposed & ~alone & ~result.used).sum(),
+        alone=(alone & ~used[:, 0]).sum(),
+        unopposed=(unopposed & ~alone & ~used[:, 0]).sum(),
         inverted=((notes.to_positive > nearest) & compared).sum(),
         compared=compared.sum(),
         to_positive=notes.to_positive.where(pulled, 0).sum(),
         positives=pulled.sum(),
         to_negative=negative_sum.where(pushed, 0).sum(),
-        negatives=notes.negative_count.where(pushed, 0).sum(),
-        terms=result.count,
-        active=result.count_active,
-        parts=result.count * result.parts,
+        negatives=negative_count.where(pushed, 0).sum(),
+        terms=torch.as_tensor(result.count, device=used.device),
+        active=torch.as_tensor(result.count_active, device=used.device),
+        parts=torch.as_tensor(result.count * result.parts, device=used.device),
     )
     return torch.stack([number.double() for number in numbers])
 

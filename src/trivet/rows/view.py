@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from trivet.geometry import from_squared
 from trivet.lazy import lazy
 from trivet.mining.block import Block, Choice, Gradients
 from trivet.mining.draws import Draws
@@ -29,6 +28,7 @@ class Rows:
         ids: `(B,)` the items of the anchors, or None.
         paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
         positive_chosen: `(B, S)` bool, which positive slots are filled.
+        every: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
     """
 
     def __init__(self, block: Block, strategy: Selectors | Given, draws: Draws | None) -> None:
@@ -36,17 +36,27 @@ class Rows:
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
         self.paired = isinstance(selection.negatives, Choice)
-        self.positive_chosen = selection.positives.chosen
+        self.positive_chosen, self.every = selection.positives.chosen, selection.positives.every
         self._block = block
         self._zeros_settled = False
 
     @property
-    def candidates(self) -> tuple[Tensor, Tensor]:
-        """Which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)`.
+    def candidates(self) -> tuple[Tensor, Tensor | int]:
+        """Which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)`,
+        or one number if all anchors have as many.
 
         Chosen or not.
         """
-        return self._block.positive, self._block.negatives
+        return self._block.positive, self._block.negative_count
+
+    @property
+    def matched(self) -> tuple[Tensor, bool]:
+        """Which anchors have a positive and a negative to choose from, `(B, 1)` bool, and whether it is known that all
+        have."""
+        block = self._block
+        if block.filled and block.opposed and block.own.shape[1]:
+            return block.everywhere(1), True
+        return block.positive.any(dim=1, keepdim=True) & (block.negatives > 0), False
 
     @lazy
     def to_positive(self) -> Tensor:
@@ -65,13 +75,9 @@ class Rows:
         if isinstance(negatives, Choice):
             if self._pairs is not None:
                 return self._pairs[1]
-            if block.size and negatives.index.shape[1] * block.dimension > max(block.size, 4096):
-                rounded = block.to_set(None).gather(1, negatives.index)
-                exact = from_squared(block.squared_to(negatives.index), block.distance)
-                return (rounded - rounded.detach() + exact).where(negatives.chosen, 0)
             return block.listed(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
-        if block.distance == "euclidean" and not self._zeros_settled:
+        if block.distance == "euclidean" and not self._zeros_settled and block.rounds:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -80,12 +86,25 @@ class Rows:
 
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
-        if not self.paired:
-            limits = limits.detach()
+        if not self.paired and self._block.rounds:
+            limits = self._squared(limits)
             if self._block.distance == "euclidean":
-                limits = pad(limits.clamp_min(0).square(), (0, 1))  # with 0, for `to_negative`
+                limits = pad(limits, (0, 1))  # with 0, for `to_negative`
                 self._zeros_settled = True
-            self._block.settle_negatives(2 * limits if self._block.distance == "cosine" else limits)
+            self._block.settle_negatives(limits)
+
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negative` exact where it may lie between the distances `low` and `high (B, 1)`; before it is read.
+
+        For a set of negatives.
+        """
+        if self._block.rounds:
+            self._block.settle_between(self._squared(low), self._squared(high))
+
+    def _squared(self, limits: Tensor) -> Tensor:
+        if self._block.distance == "euclidean":
+            return limits.detach().clamp_min(0).square()
+        return 2 * limits.detach() if self._block.distance == "cosine" else limits.detach()
 
     def settle_nearest(self) -> None:
         """Make `to_negative` exact for the nearest of a set; before it is read."""
@@ -98,12 +117,13 @@ class Rows:
         positives, negatives = self.selection.positives, self.selection.negatives
         if not isinstance(negatives, Choice):
             return None
-        numbers = 2 * positives.index.shape[1] * self._block.dimension
+        rows, slots = positives.index.shape
+        numbers = 2 * slots * self._block.dimension
         again = positives.index is self._block.own_columns  # these differences are known, or will be
-        if numbers > 4096 or (again and numbers * len(self.labels) > MOST_AGAIN):
+        if numbers > 4096 or (again and numbers * rows > MOST_AGAIN):
             return None
         columns = torch.cat([positives.index, negatives.index], dim=1)
-        to_positive, to_negative = self._block.listed(columns).tensor_split(2, dim=1)
+        to_positive, to_negative = self._block.listed(columns).view(rows, 2, slots).unbind(dim=1)
         return to_positive, to_negative
 
     @lazy
@@ -113,10 +133,29 @@ class Rows:
         return negatives.chosen if isinstance(negatives, Choice) else negatives.chosen(self._block)
 
     @property
-    def negative_count(self) -> Tensor:
-        """How many negatives each anchor has, `(B,)`."""
+    def positive_count(self) -> Tensor | int:
+        """How many positives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        return self.positive_chosen.shape[1] if self.every else self.positive_chosen.sum(dim=1)
+
+    @property
+    def negative_count(self) -> Tensor | int:
+        """How many negatives each anchor has, `(B,)`, or one number if it is known that all have as many."""
         negatives = self.selection.negatives
-        return negatives.chosen.sum(dim=1) if isinstance(negatives, Choice) else negatives.count[:, 0]
+        if isinstance(negatives, Choice):
+            return self.positive_count
+        return negatives.count if isinstance(negatives.count, int) else negatives.count[:, 0]
+
+    @property
+    def opposed(self) -> Tensor | bool:
+        """Which anchors have a chosen negative, `(B, 1)`, or True if it is known that all have."""
+        count = self.negative_count
+        if isinstance(count, int):
+            return count > 0 or torch.zeros_like(self.labels[:, None], dtype=torch.bool)
+        return (count > 0)[:, None]
+
+    def at_positives(self, values: Tensor, otherwise: float) -> Tensor:
+        """The `values (B, S)` where a positive is chosen, elsewhere that number."""
+        return values if self.every else values.masked_fill(~self.positive_chosen, otherwise)
 
     @lazy
     def negative_total(self) -> Tensor:
@@ -191,6 +230,7 @@ class RowTerms:
         pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
             without one. None if the terms have no such part.
         push: `(B, T)` what remains of a term without its positive; None if the whole term goes.
+        every: whether it is known that all are chosen, so that nothing need be masked.
     """
 
     values: Tensor
@@ -199,16 +239,17 @@ class RowTerms:
     active: Tensor | None = None
     pull: Tensor | None = None
     push: Tensor | None = None
+    every: bool = False
 
     def trim(self, cut: Cut, *, positives_only: bool) -> RowTerms:
         """Without the terms, or positives, that do not survive the cut."""
         if not positives_only:
-            return replace(self, chosen=self.chosen & cut.keep(self.values.detach(), self.chosen))
+            return replace(self, chosen=self.chosen & cut.keep(self.values.detach(), self.chosen), every=False)
         assert self.pull is not None
         pulled = self.chosen & (self.pull.detach() > -torch.inf)
         gone = pulled & ~cut.keep(self.pull.detach(), pulled)
         if self.push is None:
-            return replace(self, chosen=self.chosen & ~gone)
+            return replace(self, chosen=self.chosen & ~gone, every=False)
         active = None if self.active is None else torch.where(gone, (self.push.detach() > 0).long(), self.active)
         return replace(self, values=torch.where(gone, self.push, self.values), active=active)
 
@@ -220,24 +261,25 @@ class RowTerms:
 
     def hardest(self, *, here: Tensor) -> RowTerms:
         """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
-        return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here)
+        return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here, every=False)
 
     @lazy
     def total(self) -> Tensor:
         """The sum of the chosen terms, differentiable."""
-        return self.values.masked_fill(~self.chosen, 0).sum()
+        return (self.values if self.every else self.values.masked_fill(~self.chosen, 0)).sum()
 
     @lazy
-    def count(self) -> Tensor:
+    def count(self) -> Tensor | int:
         """How many are chosen."""
-        return self.chosen.sum()
+        return self.values.numel() if self.every else self.chosen.sum()
 
     @lazy
     def count_active(self) -> Tensor:
         """How many parts of the chosen terms are not zero."""
         if self.active is None:
-            return ((self.values.detach() > 0) & self.chosen).sum()
-        return self.active.where(self.chosen, 0).sum()
+            active = self.values.detach() > 0
+            return (active if self.every else active & self.chosen).sum()
+        return (self.active if self.every else self.active.where(self.chosen, 0)).sum()
 
     @property
     def used(self) -> Tensor:
@@ -255,24 +297,28 @@ class RowSum:
 
     Attributes:
         total: their sum, differentiable.
-        counts: `(B,)` how many each anchor has.
-        active: how many of their parts are not zero: the sum of these tensors.
+        counts: `(B,)` how many each anchor has, or one number if all have as many.
+        active: how many of their parts are not zero: the sum of these tensors; None if none is zero.
+        anchors: B.
         parts: how many parts a term is the sum of.
     """
 
     total: Tensor
-    counts: Tensor
-    active: Tensor | tuple[Tensor, ...]
+    counts: Tensor | int
+    active: Tensor | tuple[Tensor, ...] | None
+    anchors: int
     parts: int = 1
 
     @lazy
-    def count(self) -> Tensor:
+    def count(self) -> Tensor | int:
         """How many there are."""
-        return self.counts.sum()
+        return self.anchors * self.counts if isinstance(self.counts, int) else self.counts.sum()
 
     @lazy
-    def count_active(self) -> Tensor:
+    def count_active(self) -> Tensor | int:
         """How many of their parts are not zero."""
+        if self.active is None:
+            return self.count
         parts = (self.active,) if isinstance(self.active, Tensor) else self.active
         first, *rest = (part.sum(dtype=torch.float64).long() for part in parts)
         return sum(rest, first)
@@ -280,6 +326,8 @@ class RowSum:
     @property
     def used(self) -> Tensor:
         """The anchors `(B,)` that have a term."""
+        if isinstance(self.counts, int):
+            return torch.full((self.anchors,), self.counts > 0, device=self.total.device)
         return self.counts > 0
 
     def detach(self) -> RowSum:

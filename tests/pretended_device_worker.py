@@ -1,0 +1,67 @@
+"""A step of every loss on a device that is not there, for `test_launches.py`: what it reads back.
+
+Tensors have shapes and a device, but no numbers (fake tensors): what asks for one, or for a size that depends on one,
+fails. What is copied to the CPU is written down. In a process of its own, as a device cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as pretend
+
+import test_launches
+from trivet.geometry import device
+
+
+class Watched(TorchDispatchMode):
+    """Lists the operations that bring numbers of the device to the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.brought: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **kwargs or {})
+        given, found = ({x.device.type for x in tree_leaves(part) if isinstance(x, Tensor)} for part in (args, result))
+        if "pretended" in given and "cpu" in found:
+            self.brought.append(func.overloadpacket.__name__)
+        return result
+
+
+def main() -> None:
+    """Print `{loss: [how many numbers were read at once, what brought others back or went wrong]}`."""
+    pretend("pretended")
+    reads: list[int] = []
+
+    def read(numbers: Tensor) -> list[float]:  # norms, sizes of classes, labels of proxies
+        reads.append(len(numbers))
+        return [1.0, 1.0] if numbers.is_floating_point() else [4.0, 4.0]
+
+    device.read = read
+    report = {}
+    for name, make in test_launches.LOSSES.items():
+        reads.clear()
+        with FakeTensorMode(), torch.device("pretended"):
+            loss = make()
+            embeddings = torch.empty(64, 128, requires_grad=True)
+            labels = torch.empty(64, dtype=torch.int64)
+            with Watched() as mode:
+                try:
+                    test_launches.step(loss, embeddings, labels)
+                except Exception as error:  # of many kinds: whatever needs a number
+                    mode.brought.append(f"{type(error).__name__}: {error}"[:300])
+        report[name] = (list(reads), mode.brought)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
