@@ -189,6 +189,14 @@ def n_pair(problem: Problem, a: int, p: int, negatives: Sequence[int], temperatu
     return math.log(1 + sum(math.exp((problem.s(a, n) - problem.s(a, p)) / temperature) for n in negatives))
 
 
+def supcon(
+    problem: Problem, a: int, positives: Sequence[int], negatives: Sequence[int], temperature: float = 0.1
+) -> float:
+    """Equation 2 of Khosla et al., of one anchor."""
+    total = math.fsum(math.exp(problem.s(a, j) / temperature) for j in [*positives, *negatives])
+    return -math.fsum(math.log(math.exp(problem.s(a, p) / temperature) / total) for p in positives) / len(positives)
+
+
 def unit(row: Row) -> list[float]:
     norm = math.sqrt(sum(x * x for x in row))
     return [x / norm for x in row]
@@ -459,3 +467,23 @@ def n_pair_terms(problem: Problem, positives: Rule, negatives: Rule, temperature
         if far
         for p in near
     ]
+
+
+def set_terms(
+    problem: Problem,
+    positives: Rule,
+    negatives: Rule,
+    value: Callable[[int, Sequence[int], Sequence[int]], float],
+    both: bool,
+) -> list[Term]:
+    """One term for each anchor with a chosen positive, and with `both` a negative; a function of what was chosen."""
+    terms = []
+    for a in range(len(problem.anchors)):
+        if is_set(negatives):
+            near, far = pairs_of(problem, a, positives, negatives)
+        else:
+            tuples = tuples_of(problem, a, positives, negatives)
+            near, far = [p for p, _ in tuples], [n for _, n in tuples]
+        if near and (far or not both):
+            terms.append(Term(a, (value(a, near, far),)))
+    return terms

@@ -19,6 +19,7 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5, negative_scale=5.0),
     "second-order": lambda: trivet.SecondOrderTripletLoss(),
     "n-pair": lambda: trivet.NPairLoss(),
+    "supcon": lambda: trivet.SupConLoss(),
     "proxies": lambda: trivet.ProxyNCALoss(num_classes=4, embedding_dim=3),
 }
 

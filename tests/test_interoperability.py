@@ -261,6 +261,7 @@ def test_all_pairs(case: Case) -> None:
     cross_entropy = losses.NTXentLoss(temperature=0.1)
     n_pair = trivet.NPairLoss(temperature=0.1, normalize=True, positives="all")
     case.assert_equal(case.theirs(cross_entropy), case.ours(n_pair))
+    case.assert_equal(case.theirs(losses.SupConLoss(temperature=0.2)), case.ours(trivet.SupConLoss(temperature=0.2)))
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -41,6 +41,7 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5),
     "n-pair": lambda: trivet.NPairLoss(l2_weight=0.1),
     "n-pair of unit rows": lambda: trivet.NPairLoss(positives="all", normalize=True, temperature=0.1),
+    "supcon": lambda: trivet.SupConLoss(),
     "proxy-NCA": lambda: trivet.ProxyNCALoss(num_classes=32, embedding_dim=128),
 }
 
@@ -68,6 +69,7 @@ MOST = {  # forward and backward, of a batch of 64 or 128 with 4 of each class
     "multi-similarity": 150,
     "n-pair": 110,
     "n-pair of unit rows": 100,
+    "supcon": 125,
     "proxy-NCA": 105,
 }
 

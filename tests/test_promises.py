@@ -170,6 +170,7 @@ ALL_EQUAL = {
     "NPairLoss": math.log(1 + 2),
     "SecondOrderTripletLoss": math.log(2),
     "SelectivelyContrastiveLoss": math.log(2),
+    "SupConLoss": math.log(1 + 2),
     "TripletLoss": 0.2,
     "UnhingedMarginLoss": (4 * (2 - 1.4 + 0.2) + 8 * (2 + 1.4 + 0.2)) / 12,
     "UnhingedTripletLoss": 2 + 0.2,
@@ -177,6 +178,7 @@ ALL_EQUAL = {
 PAIRS_ALONE = {  # of losses in which a positive or a negative pair counts without the other
     ("ContrastiveLoss", "two of a class"): 2 * 2.0 / 4,
     ("ContrastiveLoss", "one class"): 6 * 2.0 / 9,
+    ("SupConLoss", "one class"): math.log(2),
     ("UnhingedMarginLoss", "two of a class"): 2 + 2**0.5 - 1.4 + 0.2,
     ("UnhingedMarginLoss", "one class"): 2 + 2**0.5 - 1.4 + 0.2,
     ("UnhingedMarginLoss", "two of two classes"): 2 + 1.4 - 2**0.5 + 0.2,
@@ -241,6 +243,7 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
             trivet.SelectivelyContrastiveLoss(),
             reference.selectively_contrastive(0.8, 0.6),
         ),
+        "SupConLoss": (trivet.SupConLoss(temperature=1.0), math.log(1 + math.exp(0.6 - 0.8))),
         "TripletLoss": (trivet.TripletLoss(margin=0.5), 0.4 - 0.8 + 0.5),
         "UnhingedMarginLoss": (
             trivet.UnhingedMarginLoss(),

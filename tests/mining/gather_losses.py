@@ -321,6 +321,11 @@ def n_pair_loss(crew: Crew) -> None:
 
 
 @check_of_two
+def supcon_loss(crew: Crew) -> None:
+    compare(crew, trivet.SupConLoss, in_turn(crew, STRATEGIES[::2]))
+
+
+@check_of_two
 def unhinged_losses(crew: Crew) -> None:
     compare(crew, trivet.UnhingedTripletLoss, in_turn(crew, STRATEGIES[::3]))
     compare(crew, trivet.UnhingedMarginLoss, in_turn(crew, STRATEGIES[1::3]))
@@ -415,6 +420,7 @@ def every_reduction(crew: Crew) -> None:
         (trivet.SecondOrderTripletLoss, single),
         (trivet.SelectivelyContrastiveLoss, single),
         (trivet.NPairLoss, everything),
+        (trivet.SupConLoss, everything),
         (trivet.UnhingedTripletLoss, everything),
         (trivet.UnhingedMarginLoss, everything),
     ):

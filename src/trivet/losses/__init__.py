@@ -8,6 +8,7 @@ from trivet.losses.nca import NCATripletLoss
 from trivet.losses.proxy_nca import ProxyNCALoss
 from trivet.losses.second_order import SecondOrderTripletLoss
 from trivet.losses.selectively_contrastive import SelectivelyContrastiveLoss
+from trivet.losses.supcon import SupConLoss
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
 from trivet.rows import RowLoss
@@ -21,6 +22,7 @@ LOSSES: dict[str, type[RowLoss]] = {
     "second-order": SecondOrderTripletLoss,
     "selectively-contrastive": SelectivelyContrastiveLoss,
     "n-pair": NPairLoss,
+    "supcon": SupConLoss,
     "proxy-nca": ProxyNCALoss,
     "unhinged-triplet": UnhingedTripletLoss,
     "unhinged-margin": UnhingedMarginLoss,
@@ -35,6 +37,7 @@ __all__ = [
     "ProxyNCALoss",
     "SecondOrderTripletLoss",
     "SelectivelyContrastiveLoss",
+    "SupConLoss",
     "TripletLoss",
     "UnhingedMarginLoss",
     "UnhingedTripletLoss",
