@@ -207,6 +207,36 @@ def proxy_nca(row: Row, label: int, proxies: Sequence[Row], scale: float, own_in
     return -math.log(weights[label] / sum(w for z, w in enumerate(weights) if own_in_sum or z != label))
 
 
+def proxy_anchor(
+    rows: Sequence[Row], labels: Sequence[int], proxies: Sequence[Row], scale: float, margin: float
+) -> list[float]:
+    """The parts of equation 4 of Kim et al., a term for each proxy, whose mean it is."""
+    present = len(set(labels))
+    terms = []
+    for z, proxy in enumerate(proxies):
+        similarities = [1 - measure(unit(row), unit(proxy), "cosine") for row in rows]
+        pull = math.fsum(math.exp(-scale * (s - margin)) for s, y in zip(similarities, labels, strict=True) if y == z)
+        push = math.fsum(math.exp(scale * (s + margin)) for s, y in zip(similarities, labels, strict=True) if y != z)
+        terms.append(math.log1p(pull) * len(proxies) / max(1, present) + math.log1p(push))
+    return terms
+
+
+def margin_softmax(
+    row: Row, label: int, proxies: Sequence[Row], sub_centers: int, scale: float, margined: Callable[[float], float]
+) -> float:
+    """ArcFace and CosFace, by what the margin makes of the similarity to the own class."""
+    similarities = [sum(x * y for x, y in zip(unit(row), unit(proxy), strict=True)) for proxy in proxies]
+    starts = range(0, len(proxies), sub_centers)
+    nearest = [max(similarities[start : start + sub_centers]) for start in starts]
+    own = margined(min(1.0, nearest[label]))
+    return math.log1p(math.fsum(math.exp(scale * (s - own)) for z, s in enumerate(nearest) if z != label))
+
+
+def arcface_margin(similarity: float, margin: float) -> float:
+    angle = math.acos(similarity)
+    return math.cos(angle + margin) if angle + margin < math.pi else similarity - margin * math.sin(margin)
+
+
 # Section 6 of the specification of extreme triplets: a batch with the triplets of four miners, and single triplets.
 EXTREME_ROWS = [[4, 1, 0], [3, -1, 1], [4, 0, 1], [1, 4, 0], [0, 3, 1], [2, 3, 2], [1, 0, 4], [2, 2.5, 2]]
 EXTREME_LABELS = [0, 0, 0, 1, 1, 1, 2, 2]

@@ -21,6 +21,8 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "n-pair": lambda: trivet.NPairLoss(),
     "supcon": lambda: trivet.SupConLoss(),
     "proxies": lambda: trivet.ProxyNCALoss(num_classes=4, embedding_dim=3),
+    "centres": lambda: trivet.ArcFaceLoss(num_classes=4, embedding_dim=3, scale=4.0, sub_centers=2),
+    "proxies as anchors": lambda: trivet.ProxyAnchorLoss(num_classes=4, embedding_dim=3, scale=4.0),
 }
 
 

@@ -275,6 +275,47 @@ def test_one_pair_of_each_class(normalize: bool) -> None:
     torch.testing.assert_close(ours(embeddings[:4], labels[:4], **options), theirs, rtol=1e-9, atol=0)
 
 
+def assert_same_with_proxies(theirs: torch.nn.Module, weights: Tensor, ours: trivet.RowLoss, proxies: Tensor) -> None:
+    """Value and gradients; the proxies as parameters, of theirs `weights`, and the rows of ours."""
+    points, labels = rows(21, 1)
+    found = []
+    for loss, parameter in ((theirs, weights), (ours, proxies)):
+        leaf = points.clone().requires_grad_()
+        value = loss(leaf, labels)
+        found.append([value.detach(), *torch.autograd.grad(value, [leaf, parameter])])
+    found[0][2] = found[0][2] if weights.shape == proxies.shape else found[0][2].T
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_proxy_anchor() -> None:
+    """Its default divides the two sums as the paper does."""
+    theirs, ours = losses.ProxyAnchorLoss(6, 5).double(), trivet.ProxyAnchorLoss(6, 5).double()
+    theirs.proxies.data = ours.proxies.detach().clone()
+    assert_same_with_proxies(theirs, theirs.proxies, ours, ours.proxies)
+
+
+@pytest.mark.parametrize("sub_centers", [1, 3])
+@pytest.mark.parametrize("name", ["ArcFaceLoss", "CosFaceLoss"])
+def test_arcface_and_cosface(name: str, sub_centers: int) -> None:
+    """Its margin of ArcFace is in degrees; its weights stand in columns, and CosFace has no sub-centres."""
+    if name == "CosFaceLoss":
+        theirs = losses.CosFaceLoss(6, 5, margin=0.3, scale=8)
+    elif sub_centers == 1:
+        theirs = losses.ArcFaceLoss(6, 5, margin=math.degrees(0.6), scale=8)
+    else:
+        theirs = losses.SubCenterArcFaceLoss(
+            num_classes=6, embedding_size=5, margin=math.degrees(0.6), scale=8, sub_centers=3
+        )
+    ours = getattr(trivet, name)(
+        6, 5, margin=0.3 if name == "CosFaceLoss" else 0.6, scale=8.0,
+        sub_centers=1 if name == "CosFaceLoss" else sub_centers,
+    ).double()  # fmt: skip
+    theirs = theirs.double()
+    theirs.W.data = ours.proxies.detach().T.clone()
+    assert_same_with_proxies(theirs, theirs.W, ours, ours.proxies)
+
+
 # Where both differ on purpose.
 
 

@@ -43,6 +43,9 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "n-pair of unit rows": lambda: trivet.NPairLoss(positives="all", normalize=True, temperature=0.1),
     "supcon": lambda: trivet.SupConLoss(),
     "proxy-NCA": lambda: trivet.ProxyNCALoss(num_classes=32, embedding_dim=128),
+    "ArcFace": lambda: trivet.ArcFaceLoss(num_classes=32, embedding_dim=128, sub_centers=3),
+    "CosFace": lambda: trivet.CosFaceLoss(num_classes=32, embedding_dim=128),
+    "proxy-anchor": lambda: trivet.ProxyAnchorLoss(num_classes=32, embedding_dim=128),
 }
 
 
@@ -71,6 +74,9 @@ MOST = {  # forward and backward, of a batch of 64 or 128 with 4 of each class
     "n-pair of unit rows": 100,
     "supcon": 125,
     "proxy-NCA": 105,
+    "ArcFace": 150,
+    "CosFace": 120,
+    "proxy-anchor": 160,
 }
 
 

@@ -204,6 +204,26 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
         },
         {"name": "supcon", "temperature": 0.5, "reduction": "sum", "trim": 0.25},
         {"name": "proxy-nca", "scale": 2.0, "proxy_learning_rate": 0.5, "reduction": "sum", "trim": 0.25},
+        {
+            "name": "proxy-anchor",
+            "scale": 2.0,
+            "margin": 0.3,
+            "proxy_learning_rate": 0.5,
+            "reduction": "sum",
+            "trim": 0.25,
+        },
+        *(
+            {
+                "name": name,
+                "scale": 2.0,
+                "margin": 0.3,
+                "sub_centers": 3,
+                "proxy_learning_rate": 0.5,
+                "reduction": "sum",
+                "trim": 0.25,
+            }
+            for name in ("arcface", "cosface")
+        ),
         {"name": "unhinged-triplet", "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
         {"name": "unhinged-margin", "margin": 0.3, "beta": 1.1, "reduction": "sum", "trim": 0.25, **TRIPLETS},
     ],

@@ -1,10 +1,13 @@
-"""Losses on pairs and triplets, one per file."""
+"""Losses on pairs, triplets, sets and proxies, one per file."""
 
+from trivet.losses.arcface import ArcFaceLoss
 from trivet.losses.contrastive import ContrastiveLoss
+from trivet.losses.cosface import CosFaceLoss
 from trivet.losses.margin import MarginLoss
 from trivet.losses.multi_similarity import MultiSimilarityLoss
 from trivet.losses.n_pair import NPairLoss
 from trivet.losses.nca import NCATripletLoss
+from trivet.losses.proxy_anchor import ProxyAnchorLoss
 from trivet.losses.proxy_nca import ProxyNCALoss
 from trivet.losses.second_order import SecondOrderTripletLoss
 from trivet.losses.selectively_contrastive import SelectivelyContrastiveLoss
@@ -24,16 +27,22 @@ LOSSES: dict[str, type[RowLoss]] = {
     "n-pair": NPairLoss,
     "supcon": SupConLoss,
     "proxy-nca": ProxyNCALoss,
+    "proxy-anchor": ProxyAnchorLoss,
+    "arcface": ArcFaceLoss,
+    "cosface": CosFaceLoss,
     "unhinged-triplet": UnhingedTripletLoss,
     "unhinged-margin": UnhingedMarginLoss,
 }
 
 __all__ = [
+    "ArcFaceLoss",
     "ContrastiveLoss",
+    "CosFaceLoss",
     "MarginLoss",
     "MultiSimilarityLoss",
     "NCATripletLoss",
     "NPairLoss",
+    "ProxyAnchorLoss",
     "ProxyNCALoss",
     "SecondOrderTripletLoss",
     "SelectivelyContrastiveLoss",

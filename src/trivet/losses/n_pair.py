@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trivet.arguments import check_at_least
+from trivet.arguments import check_above_zero, check_at_least
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
@@ -105,9 +103,7 @@ class NPairLoss(RowLoss):
                 f"got {type(self.strategy.negatives).__name__}, which gives one for each positive; "
                 "use NCATripletLoss for single negatives."
             )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
-        self.temperature = temperature
+        self.temperature = check_above_zero(temperature, name="temperature")
         self.l2_weight = check_at_least(0, l2_weight, name="l2_weight")
 
     def formula(self, rows: Rows) -> RowTerms:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
+from trivet.arguments import check_above_zero
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
@@ -97,9 +96,7 @@ class SupConLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
-        self.temperature = temperature
+        self.temperature = check_above_zero(temperature, name="temperature")
 
     def formula(self, rows: Rows) -> RowTerms:
         """One term per anchor."""

@@ -132,6 +132,10 @@ class RowLoss(nn.Module, ABC):
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
 
+    def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
+        """The batch whose anchors have the terms; for losses in which these are not the items that were given."""
+        return batch
+
     @property
     def margin(self) -> float:
         """The margin, in the unit of the distance."""
@@ -260,6 +264,7 @@ class RowLoss(nn.Module, ABC):
         return value if penalty is None else value + penalty
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
+        batch = self.anchored(batch, processes)
         strategy, draws = self._chooser(batch, indices)
         if self.ranks_terms and strategy.listed:
             batch = replace(batch, exact=True)

@@ -228,7 +228,7 @@ class RunConfig(Config):
         if self.batch.samples_per_class == 1 and self.needs_positives:
             raise ValueError(
                 f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
-                "positive: got 1; use 2 or more, or the loss proxy-nca."
+                "positive: got 1; use 2 or more, or a loss on proxies such as proxy-nca."
             )
         return self
 
