@@ -197,6 +197,16 @@ def supcon(
     return -math.fsum(math.log(math.exp(problem.s(a, p) / temperature) / total) for p in positives) / len(positives)
 
 
+def circle(
+    problem: Problem, a: int, positives: Sequence[int], negatives: Sequence[int], margin: float, scale: float
+) -> float:
+    """Equation 6 of Sun et al., of one anchor, with O_p = 1 + m, O_n = -m and margins 1 - m and m."""
+    similar, others = ([problem.s(a, j) for j in chosen] for chosen in (positives, negatives))
+    pull = math.fsum(math.exp(-scale * max(0.0, 1 + margin - s) * (s - (1 - margin))) for s in similar)
+    push = math.fsum(math.exp(scale * max(0.0, s + margin) * (s - margin)) for s in others)
+    return math.log1p(pull * push)
+
+
 def unit(row: Row) -> list[float]:
     norm = math.sqrt(sum(x * x for x in row))
     return [x / norm for x in row]

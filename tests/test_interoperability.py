@@ -262,6 +262,9 @@ def test_all_pairs(case: Case) -> None:
     n_pair = trivet.NPairLoss(temperature=0.1, normalize=True, positives="all")
     case.assert_equal(case.theirs(cross_entropy), case.ours(n_pair))
     case.assert_equal(case.theirs(losses.SupConLoss(temperature=0.2)), case.ours(trivet.SupConLoss(temperature=0.2)))
+    case.assert_equal(
+        case.theirs(losses.CircleLoss(m=0.3, gamma=20)), case.ours(trivet.CircleLoss(margin=0.3, scale=20.0))
+    )
 
 
 @pytest.mark.parametrize("normalize", [False, True])

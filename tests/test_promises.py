@@ -163,6 +163,7 @@ BATCHES: dict[str, tuple[Tensor, list[int]]] = {
 }
 # Of all equal rows: every distance is 0 and every similarity 1.
 ALL_EQUAL = {
+    "CircleLoss": math.log(1 + math.exp(80 * -(0.4**2)) * 2 * math.exp(80 * (1 - 0.4**2))),
     "ContrastiveLoss": 8 * 1.0 / 16,
     "MarginLoss": 1.2 + 0.2,  # the pushes alone are above zero
     "MultiSimilarityLoss": math.log(1 + 1) / 2 + math.log(1 + 2) / 50,
@@ -230,6 +231,10 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
     labels, one = torch.tensor([0, 0, 1]), torch.tensor([0])
     d_ap, d_an = 0.4**0.5, 0.8**0.5
     losses: dict[str, tuple[trivet.RowLoss, float]] = {
+        "CircleLoss": (
+            trivet.CircleLoss(margin=0.4, scale=1.0),
+            math.log(1 + math.exp(-(1.4 - 0.8) * (0.8 - 0.6)) * math.exp((0.6 + 0.4) * (0.6 - 0.4))),
+        ),
         "ContrastiveLoss": (trivet.ContrastiveLoss(margin=1.5, reduction="mean"), (0.4 + 1.5 - 0.8) / 2),
         "MarginLoss": (trivet.MarginLoss(beta=0.75), (d_ap - 0.75 + 0.2 + 0.75 - d_an + 0.2) / 2),
         "MultiSimilarityLoss": (

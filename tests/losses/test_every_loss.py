@@ -65,7 +65,7 @@ def test_blocks_change_neither_value_nor_gradient(name: str, trim: float) -> Non
             torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "circle"])  # whose weights are constants in it
 @pytest.mark.parametrize("block_size", [None, 4])
 def test_gradient_is_the_derivative(name: str, block_size: int | None) -> None:
     embeddings, labels = random_batch(9)

@@ -325,6 +325,11 @@ def supcon_loss(crew: Crew) -> None:
     compare(crew, trivet.SupConLoss, in_turn(crew, STRATEGIES[::2]))
 
 
+@check_of_two
+def circle_loss(crew: Crew) -> None:
+    compare(crew, lambda **o: trivet.CircleLoss(scale=8.0, **o), in_turn(crew, STRATEGIES[1::2]))
+
+
 def proxy_anchor(**options: Any) -> trivet.ProxyAnchorLoss:
     return trivet.ProxyAnchorLoss(CLASSES, 4, **{**options, "generator": torch.Generator().manual_seed(SEED)})
 
@@ -432,6 +437,7 @@ def every_reduction(crew: Crew) -> None:
         (trivet.SelectivelyContrastiveLoss, single),
         (trivet.NPairLoss, everything),
         (trivet.SupConLoss, everything),
+        (trivet.CircleLoss, everything),
         (trivet.UnhingedTripletLoss, everything),
         (trivet.UnhingedMarginLoss, everything),
     ):

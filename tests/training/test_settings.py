@@ -202,6 +202,7 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
             "trim": 0.25,
             "trim_positives_only": True,
         },
+        {"name": "circle", "margin": 0.3, "scale": 2.0, "reduction": "sum", "trim": 0.25},
         {"name": "supcon", "temperature": 0.5, "reduction": "sum", "trim": 0.25},
         {"name": "proxy-nca", "scale": 2.0, "proxy_learning_rate": 0.5, "reduction": "sum", "trim": 0.25},
         {

@@ -1,6 +1,7 @@
 """Losses on pairs, triplets, sets and proxies, one per file."""
 
 from trivet.losses.arcface import ArcFaceLoss
+from trivet.losses.circle import CircleLoss
 from trivet.losses.contrastive import ContrastiveLoss
 from trivet.losses.cosface import CosFaceLoss
 from trivet.losses.margin import MarginLoss
@@ -26,6 +27,7 @@ LOSSES: dict[str, type[RowLoss]] = {
     "selectively-contrastive": SelectivelyContrastiveLoss,
     "n-pair": NPairLoss,
     "supcon": SupConLoss,
+    "circle": CircleLoss,
     "proxy-nca": ProxyNCALoss,
     "proxy-anchor": ProxyAnchorLoss,
     "arcface": ArcFaceLoss,
@@ -36,6 +38,7 @@ LOSSES: dict[str, type[RowLoss]] = {
 
 __all__ = [
     "ArcFaceLoss",
+    "CircleLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
     "MarginLoss",

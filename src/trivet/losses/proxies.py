@@ -27,7 +27,7 @@ def margin_softmax(rows: Rows, target: Tensor, *, scale: float, sub_centers: int
     """
     to_others = rows.to_negative
     if sub_centers > 1:
-        to_others = to_others.unflatten(1, (-1, sub_centers)).amin(dim=2)  # (B, C)
+        to_others = to_others.reshape(len(to_others), to_others.shape[1] // sub_centers, -1).amin(dim=2)  # (B, C)
     values = log_one_plus_exp(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
     return RowTerms(values, rows.positive_chosen)
 
