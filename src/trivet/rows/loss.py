@@ -149,10 +149,12 @@ class RowLoss(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} must say its reach, as it counts negatives.")
 
-    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
+    def penalty(
+        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
+    ) -> Tensor | None:
         """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
 
-        `embeddings (N, d)` are as given, in the precision of the loss.
+        `embeddings (N, d)` and `references (M, d)` are as given, in the precision of the loss; none with `with_batch`.
         """
         return None
 
@@ -259,8 +261,10 @@ class RowLoss(nn.Module, ABC):
                 self.key.copy_(key)
                 value = self._reduce(batch, None, processes)
             else:
-                value = self._reduce(checked(), indices, None)
-        penalty = self.penalty(embeddings.to(value.dtype), gather)
+                batch = checked()
+                value = self._reduce(batch, indices, None)
+        others = None if references is None or with_batch else references.to(value.dtype)
+        penalty = self.penalty(batch, embeddings.to(value.dtype), others, gather)
         return value if penalty is None else value + penalty
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
