@@ -691,6 +691,15 @@ def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_si
         ]
         check_same(evaluate(loss, sample, block_size, indices), own)
         assert loss.last.terms == terms
+        found = trivet.mine_pairs(
+            **sample.tensors(),
+            positives=positive_selector(setting.positives),
+            negatives=negative_selector(setting.negatives),
+            distance=setting.distance,
+            normalize=loss.normalize,
+        )
+        assert sorted(zip(*(c.tolist() for c in found[:2]), strict=True)) == sorted(pulls)
+        assert list(zip(*(c.tolist() for c in found[2:]), strict=True)) == pushes
     if not is_set or (not LOSSES[name].pairs and setting.reduction != "objective"):
         triplets = trivet.mine(
             **sample.tensors(),

@@ -267,6 +267,20 @@ def test_all_pairs(case: Case) -> None:
     )
 
 
+@pytest.mark.parametrize("negatives", ["all", "multi-similarity", "hard"])
+def test_our_pairs_in_its_losses(negatives: str, case: Case) -> None:
+    """Also the negatives of anchors without a positive, which no triplet has."""
+    case.labels[0] = 9
+    strategy = {"positives": "easy", "negatives": negatives, "distance": "euclidean", "normalize": True}
+    others = {"references": case.references, "reference_labels": case.reference_labels}
+    tuples = trivet.mine_pairs(case.embeddings, case.labels, **others, **strategy)
+    assert (0 in tuples.negative_anchor) == (negatives == "all")
+    theirs = losses.ContrastiveLoss(neg_margin=1.5, reducer=SumReducer())
+    ours = trivet.ContrastiveLoss(margin=1.5, reduction="sum", **strategy)
+    case.assert_equal(case.theirs(theirs, tuples), case.ours(ours))
+    case.assert_equal(case.theirs(theirs, tuples), case.ours(ours, tuples))
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 def test_one_pair_of_each_class(normalize: bool) -> None:
     """Its n-pair loss takes the first two of each class; here the anchors have the positives as references."""

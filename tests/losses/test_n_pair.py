@@ -139,7 +139,10 @@ def test_rows_of_a_memory_are_not_penalised() -> None:
     rows, labels = torch.tensor(SCALED, dtype=torch.float64), torch.arange(8) % 4
     memory = CrossBatchMemory(size=8, embedding_dim=2).double()
     memory.add(rows, labels, torch.arange(8, 16))
-    values = [memory.eval()(trivet.NPairLoss(l2_weight=w), rows, labels, torch.arange(8)) for w in (0.0, 0.5)]
+    values = [
+        memory.eval()(trivet.NPairLoss(l2_weight=w, positives="easy"), rows, labels, torch.arange(8))
+        for w in (0.0, 0.5)
+    ]
     assert (values[1] - values[0]).item() == pytest.approx(0.5 * rows.square().sum().item() / 8)
 
 
