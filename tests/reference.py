@@ -334,7 +334,10 @@ def ruled_negatives(problem: Problem, a: int, p: int | None, rule: Rule) -> list
         return farthest_items(problem, a, negatives, rule.k)
     if rule.name == "semihard-hardest":
         assert p is not None
-        negatives = [n for n in negatives if problem.d(a, n) > problem.d(a, p)]
+        beyond = [n for n in negatives if problem.d(a, n) > problem.d(a, p)]
+        if not beyond and rule.otherwise == "farthest":
+            return farthest_items(problem, a, negatives, rule.k)
+        negatives = beyond
     return nearest_items(problem, a, negatives, rule.k)
 
 
@@ -347,6 +350,8 @@ def candidates(problem: Problem, a: int, p: int, rule: Rule, margin: float) -> l
         found = ruled_negatives(problem, a, p, rule)
     else:
         found = negative_candidates(problem, a, p, rule.name, margin if rule.margin is None else rule.margin)
+    if not found and rule.otherwise == "farthest":
+        return farthest_items(problem, a, negatives, rule.k)
     return negatives if not found and rule.otherwise == "random" else found
 
 

@@ -238,6 +238,9 @@ def test_all_triplets(case: Case) -> None:
     case.assert_equal(case.theirs(theirs), ours)
     violating = case.mine(miners.TripletMarginMiner(margin=0.4, type_of_triplets="all"))
     case.assert_equal(case.theirs(theirs, violating), case.ours(trivet.TripletLoss(reduction="mean-active", **options)))
+    smooth = losses.TripletMarginLoss(margin=0.4, smooth_loss=True, reducer=MeanReducer())
+    soft = trivet.TripletLoss(soft=True, soft_margin=0.4, **{**options, "margin": 0.2})
+    case.assert_equal(case.theirs(smooth), case.ours(soft))
     everyone = losses.TripletMarginLoss(margin=0.4, reducer=MeanReducer())
     case.assert_equal(case.theirs(everyone), case.ours(trivet.TripletLoss(**options)))
 
@@ -257,6 +260,11 @@ def test_multi_similarity(case: Case) -> None:
 def test_all_pairs(case: Case) -> None:
     theirs = losses.ContrastiveLoss(neg_margin=1.5, reducer=SumReducer())
     ours = trivet.ContrastiveLoss(margin=1.5, distance="euclidean", normalize=True, reduction="sum")
+    case.assert_equal(case.theirs(theirs), case.ours(ours))
+    theirs = losses.ContrastiveLoss(pos_margin=0.4, neg_margin=1.5, reducer=SumReducer())
+    ours = trivet.ContrastiveLoss(
+        margin=1.5, positive_margin=0.4, distance="euclidean", normalize=True, reduction="sum"
+    )
     case.assert_equal(case.theirs(theirs), case.ours(ours))
     cross_entropy = losses.NTXentLoss(temperature=0.1)
     n_pair = trivet.NPairLoss(temperature=0.1, normalize=True, positives="all")
