@@ -17,6 +17,7 @@ _TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they na
 _OTHERS = {
     "rows": ("RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"),
     "mining": ("Pairs", "Triplets", "mine", "mine_pairs"),
+    "losses": ("MatryoshkaLoss",),
     "collapse": ("CollapseMonitor", "diagnose"),
 }
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
+    from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
     from trivet.mining import Pairs as Pairs
     from trivet.mining import Triplets as Triplets
     from trivet.mining import mine as mine

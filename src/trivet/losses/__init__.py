@@ -5,6 +5,7 @@ from trivet.losses.circle import CircleLoss
 from trivet.losses.contrastive import ContrastiveLoss
 from trivet.losses.cosface import CosFaceLoss
 from trivet.losses.margin import MarginLoss
+from trivet.losses.matryoshka import MatryoshkaLoss as MatryoshkaLoss  # no name in settings: it takes a loss
 from trivet.losses.multi_similarity import MultiSimilarityLoss
 from trivet.losses.n_pair import NPairLoss
 from trivet.losses.nca import NCATripletLoss
