@@ -55,6 +55,22 @@ def test_json_is_one_object_and_progress_is_elsewhere(
     assert ("queries", 90, 90) in heard
 
 
+def test_further_measures_on_request(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, page = ["found@5", "map@5", "ndcg@5", "ndcg"], tmp_path / "page.html"
+    wanted = ("--measures", ",".join(names), "--json", "--resamples", 50, "--report", page)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", files[0], "--labels", "label", *wanted)
+    assert code == 0
+    record = json.loads(out)
+    for name in names:
+        low, high = record["intervals"]["label"][name]["queries"]
+        assert 0 < low <= record["evaluation"]["label"][name] <= high <= 1
+        assert 0 < record["evaluation"]["label"][f"chance_{name}"] < 1
+    shown = page.read_text()
+    assert all(name in shown for name in ("found@5", "MAP@5", "nDCG@5", "Share of all items of the query"))
+
+
 def test_clustering_and_rejection_are_shown_with_their_intervals(
     files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -329,6 +329,18 @@ def test_options_of_selectors_and_unit_rows(name: str, positives: object, negati
     assert built.last.terms > 0
 
 
+def test_a_run_can_measure_and_choose_by_further_measures() -> None:
+    evaluation = {"k": [1, 5], "further": ["ndcg@10", "found@5", "map"]}
+    config = RunConfig.parse({**LEAST, "evaluation": evaluation, "choosing": {"measure": "ndcg@10"}}, source="x")
+    assert config.evaluation.measures == (
+        "recall@1", "recall@5", "r-precision", "map@r", "map", "mrr", "nmi", "ami", "nmi+", "ndcg@10", "found@5",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"choosing\.measure = 'ndcg@10' is not known"):
+        RunConfig.parse({**LEAST, "choosing": {"measure": "ndcg@10"}}, source="x")
+    with pytest.raises(ValueError, match="measures must be among recall@K, precision@K, found@K, map@K, ndcg@K"):
+        RunConfig.parse({**LEAST, "evaluation": {"further": ["ndgc@10"]}}, source="x")
+
+
 def test_step_seeds_differ() -> None:
     seeds = {step_seed(seed, step, stream) for seed in range(3) for step in range(50) for stream in (1, 2)}
     assert len(seeds) == 300

@@ -20,6 +20,7 @@ from trivet.evaluation.folds import class_folds
 from trivet.evaluation.inputs import Metric
 from trivet.evaluation.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
 from trivet.evaluation.levels import CLUSTERING, VERIFICATION, void
+from trivet.evaluation.measures import WHOLE
 from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
@@ -350,7 +351,7 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
             queries.embeddings,
             labels,
             kind=request.approximate,
-            measures=[name for name in ranking if name not in ("map", "mrr")],
+            measures=[name for name in ranking if name not in WHOLE],
             distance=request.distance,
             without_positive=request.without_positive,
             seed=request.seed,
