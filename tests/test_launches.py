@@ -44,8 +44,8 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "supcon": lambda: trivet.SupConLoss(),
     "circle": lambda: trivet.CircleLoss(),
     "proxy-NCA": lambda: trivet.ProxyNCALoss(num_classes=32, embedding_dim=128),
-    "ArcFace": lambda: trivet.ArcFaceLoss(num_classes=32, embedding_dim=128, sub_centers=3),
-    "CosFace": lambda: trivet.CosFaceLoss(num_classes=32, embedding_dim=128),
+    "ArcFace": lambda: trivet.ArcFaceLoss(num_classes=32, embedding_dim=128, sub_centers=3, scale=8.0),
+    "CosFace": lambda: trivet.CosFaceLoss(num_classes=32, embedding_dim=128, scale=8.0),
     "proxy-anchor": lambda: trivet.ProxyAnchorLoss(num_classes=32, embedding_dim=128),
 }
 

@@ -36,7 +36,7 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"loss": {"name": "triplet", "positives": "eazy"}}, "did you mean 'easy'?"),
         (
             {"loss": {"name": "triplet", "negatives": {"name": "semihard", "otherwise": "drp"}}},
-            "otherwise = 'drp' cannot be used: input should be 'random' or 'drop'",
+            "otherwise = 'drp' cannot be used: input should be 'random', 'farthest' or 'drop'",
         ),
         ({"loss": {"name": "triplet", "negatives": {"name": "hard", "margin": 1}}}, "'hard' has no option 'margin'"),
         ({"loss": {"name": "triplet", "distance": "euclid"}}, "did you mean 'euclidean'?"),
