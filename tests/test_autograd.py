@@ -53,7 +53,19 @@ def test_several_blocks_say_that_they_have_no_second_derivative() -> None:
         torch.autograd.grad(loss(rows.requires_grad_(), labels), rows, create_graph=True)
 
 
-@pytest.mark.parametrize("name", ["easy x hard", "random x semihard", "all triplets", "margin", "multi-similarity"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "easy x hard",
+        "random x semihard",
+        "all triplets",
+        "margin",
+        "multi-similarity",
+        "supcon",
+        "centres",
+        "proxies as anchors",
+    ],
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own compiler
 def test_one_graph(name: str) -> None:
     rows, labels = batch()
