@@ -31,3 +31,4 @@ def make(name: str, **options: Any) -> RowLoss:
 
 
 EVERY_LOSS: dict[str, Callable[..., RowLoss]] = {name: partial(make, name) for name in LOSSES}
+PROXIES = [name for name, loss in LOSSES.items() if loss.term == "proxy"]

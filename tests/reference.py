@@ -189,6 +189,24 @@ def n_pair(problem: Problem, a: int, p: int, negatives: Sequence[int], temperatu
     return math.log(1 + sum(math.exp((problem.s(a, n) - problem.s(a, p)) / temperature) for n in negatives))
 
 
+def supcon(
+    problem: Problem, a: int, positives: Sequence[int], negatives: Sequence[int], temperature: float = 0.1
+) -> float:
+    """Equation 2 of Khosla et al., of one anchor."""
+    total = math.fsum(math.exp(problem.s(a, j) / temperature) for j in [*positives, *negatives])
+    return -math.fsum(math.log(math.exp(problem.s(a, p) / temperature) / total) for p in positives) / len(positives)
+
+
+def circle(
+    problem: Problem, a: int, positives: Sequence[int], negatives: Sequence[int], margin: float, scale: float
+) -> float:
+    """Equation 6 of Sun et al., of one anchor, with O_p = 1 + m, O_n = -m and margins 1 - m and m."""
+    similar, others = ([problem.s(a, j) for j in chosen] for chosen in (positives, negatives))
+    pull = math.fsum(math.exp(-scale * max(0.0, 1 + margin - s) * (s - (1 - margin))) for s in similar)
+    push = math.fsum(math.exp(scale * max(0.0, s + margin) * (s - margin)) for s in others)
+    return math.log1p(pull * push)
+
+
 def unit(row: Row) -> list[float]:
     norm = math.sqrt(sum(x * x for x in row))
     return [x / norm for x in row]
@@ -197,6 +215,36 @@ def unit(row: Row) -> list[float]:
 def proxy_nca(row: Row, label: int, proxies: Sequence[Row], scale: float, own_in_sum: bool = False) -> float:
     weights = [math.exp(-scale * measure(unit(row), unit(proxy), "squared_euclidean")) for proxy in proxies]
     return -math.log(weights[label] / sum(w for z, w in enumerate(weights) if own_in_sum or z != label))
+
+
+def proxy_anchor(
+    rows: Sequence[Row], labels: Sequence[int], proxies: Sequence[Row], scale: float, margin: float
+) -> list[float]:
+    """The parts of equation 4 of Kim et al., a term for each proxy, whose mean it is."""
+    present = len(set(labels))
+    terms = []
+    for z, proxy in enumerate(proxies):
+        similarities = [1 - measure(unit(row), unit(proxy), "cosine") for row in rows]
+        pull = math.fsum(math.exp(-scale * (s - margin)) for s, y in zip(similarities, labels, strict=True) if y == z)
+        push = math.fsum(math.exp(scale * (s + margin)) for s, y in zip(similarities, labels, strict=True) if y != z)
+        terms.append(math.log1p(pull) * len(proxies) / max(1, present) + math.log1p(push))
+    return terms
+
+
+def margin_softmax(
+    row: Row, label: int, proxies: Sequence[Row], sub_centers: int, scale: float, margined: Callable[[float], float]
+) -> float:
+    """ArcFace and CosFace, by what the margin makes of the similarity to the own class."""
+    similarities = [sum(x * y for x, y in zip(unit(row), unit(proxy), strict=True)) for proxy in proxies]
+    starts = range(0, len(proxies), sub_centers)
+    nearest = [max(similarities[start : start + sub_centers]) for start in starts]
+    own = margined(min(1.0, nearest[label]))
+    return math.log1p(math.fsum(math.exp(scale * (s - own)) for z, s in enumerate(nearest) if z != label))
+
+
+def arcface_margin(similarity: float, margin: float) -> float:
+    angle = math.acos(similarity)
+    return math.cos(angle + margin) if angle + margin < math.pi else similarity - margin * math.sin(margin)
 
 
 # Section 6 of the specification of extreme triplets: a batch with the triplets of four miners, and single triplets.
@@ -286,7 +334,10 @@ def ruled_negatives(problem: Problem, a: int, p: int | None, rule: Rule) -> list
         return farthest_items(problem, a, negatives, rule.k)
     if rule.name == "semihard-hardest":
         assert p is not None
-        negatives = [n for n in negatives if problem.d(a, n) > problem.d(a, p)]
+        beyond = [n for n in negatives if problem.d(a, n) > problem.d(a, p)]
+        if not beyond and rule.otherwise == "farthest":
+            return farthest_items(problem, a, negatives, rule.k)
+        negatives = beyond
     return nearest_items(problem, a, negatives, rule.k)
 
 
@@ -299,6 +350,8 @@ def candidates(problem: Problem, a: int, p: int, rule: Rule, margin: float) -> l
         found = ruled_negatives(problem, a, p, rule)
     else:
         found = negative_candidates(problem, a, p, rule.name, margin if rule.margin is None else rule.margin)
+    if not found and rule.otherwise == "farthest":
+        return farthest_items(problem, a, negatives, rule.k)
     return negatives if not found and rule.otherwise == "random" else found
 
 
@@ -459,3 +512,23 @@ def n_pair_terms(problem: Problem, positives: Rule, negatives: Rule, temperature
         if far
         for p in near
     ]
+
+
+def set_terms(
+    problem: Problem,
+    positives: Rule,
+    negatives: Rule,
+    value: Callable[[int, Sequence[int], Sequence[int]], float],
+    both: bool,
+) -> list[Term]:
+    """One term for each anchor with a chosen positive, and with `both` a negative; a function of what was chosen."""
+    terms = []
+    for a in range(len(problem.anchors)):
+        if is_set(negatives):
+            near, far = pairs_of(problem, a, positives, negatives)
+        else:
+            tuples = tuples_of(problem, a, positives, negatives)
+            near, far = [p for p, _ in tuples], [n for _, n in tuples]
+        if near and (far or not both):
+            terms.append(Term(a, (value(a, near, far),)))
+    return terms

@@ -20,7 +20,10 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5, negative_scale=5.0),
     "second-order": lambda: trivet.SecondOrderTripletLoss(),
     "n-pair": lambda: trivet.NPairLoss(),
+    "supcon": lambda: trivet.SupConLoss(),
     "proxies": lambda: trivet.ProxyNCALoss(num_classes=4, embedding_dim=3),
+    "centres": lambda: trivet.ArcFaceLoss(num_classes=4, embedding_dim=3, scale=4.0, sub_centers=2),
+    "proxies as anchors": lambda: trivet.ProxyAnchorLoss(num_classes=4, embedding_dim=3, scale=4.0),
 }
 
 
@@ -52,7 +55,18 @@ def test_several_blocks_say_that_they_have_no_second_derivative() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["easy x hard", "random x semihard", "all triplets", "margin", "multi-similarity", "trimmed"]
+    "name",
+    [
+        "easy x hard",
+        "random x semihard",
+        "all triplets",
+        "margin",
+        "multi-similarity",
+        "trimmed",
+        "supcon",
+        "centres",
+        "proxies as anchors",
+    ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own compiler
 def test_one_graph(name: str) -> None:

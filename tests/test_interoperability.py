@@ -238,6 +238,9 @@ def test_all_triplets(case: Case) -> None:
     case.assert_equal(case.theirs(theirs), ours)
     violating = case.mine(miners.TripletMarginMiner(margin=0.4, type_of_triplets="all"))
     case.assert_equal(case.theirs(theirs, violating), case.ours(trivet.TripletLoss(reduction="mean-active", **options)))
+    smooth = losses.TripletMarginLoss(margin=0.4, smooth_loss=True, reducer=MeanReducer())
+    soft = trivet.TripletLoss(soft=True, soft_margin=0.4, **{**options, "margin": 0.2})
+    case.assert_equal(case.theirs(smooth), case.ours(soft))
     everyone = losses.TripletMarginLoss(margin=0.4, reducer=MeanReducer())
     case.assert_equal(case.theirs(everyone), case.ours(trivet.TripletLoss(**options)))
 
@@ -258,9 +261,32 @@ def test_all_pairs(case: Case) -> None:
     theirs = losses.ContrastiveLoss(neg_margin=1.5, reducer=SumReducer())
     ours = trivet.ContrastiveLoss(margin=1.5, distance="euclidean", normalize=True, reduction="sum")
     case.assert_equal(case.theirs(theirs), case.ours(ours))
+    theirs = losses.ContrastiveLoss(pos_margin=0.4, neg_margin=1.5, reducer=SumReducer())
+    ours = trivet.ContrastiveLoss(
+        margin=1.5, positive_margin=0.4, distance="euclidean", normalize=True, reduction="sum"
+    )
+    case.assert_equal(case.theirs(theirs), case.ours(ours))
     cross_entropy = losses.NTXentLoss(temperature=0.1)
     n_pair = trivet.NPairLoss(temperature=0.1, normalize=True, positives="all")
     case.assert_equal(case.theirs(cross_entropy), case.ours(n_pair))
+    case.assert_equal(case.theirs(losses.SupConLoss(temperature=0.2)), case.ours(trivet.SupConLoss(temperature=0.2)))
+    case.assert_equal(
+        case.theirs(losses.CircleLoss(m=0.3, gamma=20)), case.ours(trivet.CircleLoss(margin=0.3, scale=20.0))
+    )
+
+
+@pytest.mark.parametrize("negatives", ["all", "multi-similarity", "hard"])
+def test_our_pairs_in_its_losses(negatives: str, case: Case) -> None:
+    """Also the negatives of anchors without a positive, which no triplet has."""
+    case.labels[0] = 9
+    strategy = {"positives": "easy", "negatives": negatives, "distance": "euclidean", "normalize": True}
+    others = {"references": case.references, "reference_labels": case.reference_labels}
+    tuples = trivet.mine_pairs(case.embeddings, case.labels, **others, **strategy)
+    assert (0 in tuples.negative_anchor) == (negatives == "all")
+    theirs = losses.ContrastiveLoss(neg_margin=1.5, reducer=SumReducer())
+    ours = trivet.ContrastiveLoss(margin=1.5, reduction="sum", **strategy)
+    case.assert_equal(case.theirs(theirs, tuples), case.ours(ours))
+    case.assert_equal(case.theirs(theirs, tuples), case.ours(ours, tuples))
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -272,6 +298,47 @@ def test_one_pair_of_each_class(normalize: bool) -> None:
     ours = trivet.NPairLoss(normalize=normalize)
     options = {"references": embeddings[4:], "reference_labels": labels[4:]}
     torch.testing.assert_close(ours(embeddings[:4], labels[:4], **options), theirs, rtol=1e-9, atol=0)
+
+
+def assert_same_with_proxies(theirs: torch.nn.Module, weights: Tensor, ours: trivet.RowLoss, proxies: Tensor) -> None:
+    """Value and gradients; the proxies as parameters, of theirs `weights`, and the rows of ours."""
+    points, labels = rows(21, 1)
+    found = []
+    for loss, parameter in ((theirs, weights), (ours, proxies)):
+        leaf = points.clone().requires_grad_()
+        value = loss(leaf, labels)
+        found.append([value.detach(), *torch.autograd.grad(value, [leaf, parameter])])
+    found[0][2] = found[0][2] if weights.shape == proxies.shape else found[0][2].T
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_proxy_anchor() -> None:
+    """Its default divides the two sums as the paper does."""
+    theirs, ours = losses.ProxyAnchorLoss(6, 5).double(), trivet.ProxyAnchorLoss(6, 5).double()
+    theirs.proxies.data = ours.proxies.detach().clone()
+    assert_same_with_proxies(theirs, theirs.proxies, ours, ours.proxies)
+
+
+@pytest.mark.parametrize("sub_centers", [1, 3])
+@pytest.mark.parametrize("name", ["ArcFaceLoss", "CosFaceLoss"])
+def test_arcface_and_cosface(name: str, sub_centers: int) -> None:
+    """Its margin of ArcFace is in degrees; its weights stand in columns, and CosFace has no sub-centres."""
+    if name == "CosFaceLoss":
+        theirs = losses.CosFaceLoss(6, 5, margin=0.3, scale=8)
+    elif sub_centers == 1:
+        theirs = losses.ArcFaceLoss(6, 5, margin=math.degrees(0.6), scale=8)
+    else:
+        theirs = losses.SubCenterArcFaceLoss(
+            num_classes=6, embedding_size=5, margin=math.degrees(0.6), scale=8, sub_centers=3
+        )
+    ours = getattr(trivet, name)(
+        6, 5, margin=0.3 if name == "CosFaceLoss" else 0.6, scale=8.0,
+        sub_centers=1 if name == "CosFaceLoss" else sub_centers,
+    ).double()  # fmt: skip
+    theirs = theirs.double()
+    theirs.W.data = ours.proxies.detach().T.clone()
+    assert_same_with_proxies(theirs, theirs.W, ours, ours.proxies)
 
 
 # Where both differ on purpose.

@@ -45,7 +45,12 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
     "multi-similarity": lambda: trivet.MultiSimilarityLoss(threshold=0.5),
     "n-pair": lambda: trivet.NPairLoss(l2_weight=0.1),
     "n-pair of unit rows": lambda: trivet.NPairLoss(positives="all", normalize=True, temperature=0.1),
+    "supcon": lambda: trivet.SupConLoss(),
+    "circle": lambda: trivet.CircleLoss(),
     "proxy-NCA": lambda: trivet.ProxyNCALoss(num_classes=32, embedding_dim=128),
+    "ArcFace": lambda: trivet.ArcFaceLoss(num_classes=32, embedding_dim=128, sub_centers=3, scale=8.0),
+    "CosFace": lambda: trivet.CosFaceLoss(num_classes=32, embedding_dim=128, scale=8.0),
+    "proxy-anchor": lambda: trivet.ProxyAnchorLoss(num_classes=32, embedding_dim=128),
 }
 
 
@@ -73,6 +78,11 @@ MOST = {  # forward and backward, of a batch of 64 and of 128 with 4 of each cla
     "n-pair": (95, 95),
     "n-pair of unit rows": (80, 80),
     "proxy-NCA": (80, 80),
+    "supcon": (95, 95),
+    "circle": (110, 110),
+    "ArcFace": (125, 125),
+    "CosFace": (90, 90),
+    "proxy-anchor": (140, 120),
 }
 
 

@@ -143,7 +143,7 @@ def test_03_a_row_that_is_not_finite_is_named_and_never_used(dtype: torch.dtype,
         lambda: recall_at_k(rows, labels, distance="cosine"),
         lambda: nearest_pairs(rows, labels),
     ]
-    if name != "ProxyNCALoss":
+    if loss.term != "proxy":
         calls.append(lambda: loss(good, classes, references=rows, reference_labels=labels))
     for call in calls:
         with pytest.raises(ValueError, match=said):
@@ -163,6 +163,7 @@ BATCHES: dict[str, tuple[Tensor, list[int]]] = {
 }
 # Of all equal rows: every distance is 0 and every similarity 1.
 ALL_EQUAL = {
+    "CircleLoss": math.log(1 + math.exp(80 * -(0.4**2)) * 2 * math.exp(80 * (1 - 0.4**2))),
     "ContrastiveLoss": 8 * 1.0 / 16,
     "MarginLoss": 1.2 + 0.2,  # the pushes alone are above zero
     "MultiSimilarityLoss": math.log(1 + 1) / 2 + math.log(1 + 2) / 50,
@@ -170,6 +171,7 @@ ALL_EQUAL = {
     "NPairLoss": math.log(1 + 2),
     "SecondOrderTripletLoss": math.log(2),
     "SelectivelyContrastiveLoss": math.log(2),
+    "SupConLoss": math.log(1 + 2),
     "TripletLoss": 0.2,
     "UnhingedMarginLoss": (4 * (2 - 1.4 + 0.2) + 8 * (2 + 1.4 + 0.2)) / 12,
     "UnhingedTripletLoss": 2 + 0.2,
@@ -177,6 +179,7 @@ ALL_EQUAL = {
 PAIRS_ALONE = {  # of losses in which a positive or a negative pair counts without the other
     ("ContrastiveLoss", "two of a class"): 2 * 2.0 / 4,
     ("ContrastiveLoss", "one class"): 6 * 2.0 / 9,
+    ("SupConLoss", "one class"): math.log(2),
     ("UnhingedMarginLoss", "two of a class"): 2 + 2**0.5 - 1.4 + 0.2,
     ("UnhingedMarginLoss", "one class"): 2 + 2**0.5 - 1.4 + 0.2,
     ("UnhingedMarginLoss", "two of two classes"): 2 + 1.4 - 2**0.5 + 0.2,
@@ -228,6 +231,10 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
     labels, one = torch.tensor([0, 0, 1]), torch.tensor([0])
     d_ap, d_an = 0.4**0.5, 0.8**0.5
     losses: dict[str, tuple[trivet.RowLoss, float]] = {
+        "CircleLoss": (
+            trivet.CircleLoss(margin=0.4, scale=1.0),
+            math.log(1 + math.exp(-(1.4 - 0.8) * (0.8 - 0.6)) * math.exp((0.6 + 0.4) * (0.6 - 0.4))),
+        ),
         "ContrastiveLoss": (trivet.ContrastiveLoss(margin=1.5, reduction="mean"), (0.4 + 1.5 - 0.8) / 2),
         "MarginLoss": (trivet.MarginLoss(beta=0.75), (d_ap - 0.75 + 0.2 + 0.75 - d_an + 0.2) / 2),
         "MultiSimilarityLoss": (
@@ -241,6 +248,7 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
             trivet.SelectivelyContrastiveLoss(),
             reference.selectively_contrastive(0.8, 0.6),
         ),
+        "SupConLoss": (trivet.SupConLoss(temperature=1.0), math.log(1 + math.exp(0.6 - 0.8))),
         "TripletLoss": (trivet.TripletLoss(margin=0.5), 0.4 - 0.8 + 0.5),
         "UnhingedMarginLoss": (
             trivet.UnhingedMarginLoss(),
@@ -255,7 +263,9 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
         assert loss(rows[:1], labels[:1]).item() == pytest.approx(expected, rel=1e-6)
         return
     if name not in losses:  # its own test knows the value
-        value = LOSSES[name]().double()(rows, labels)
+        made = LOSSES[name]()
+        made = LOSSES[name](embedding_dim=2) if made.term == "proxy" else made
+        value = made.double()(rows, labels)
         assert value.isfinite()
         assert value != 0
         return

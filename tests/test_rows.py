@@ -544,3 +544,18 @@ def test_penalty_on_beta() -> None:
     options = {"num_classes": 2, "positives": "easy", "negatives": "hard"}
     plain = trivet.MarginLoss(**options)(UNIT[:4], labels)
     assert (trivet.MarginLoss(beta_penalty=0.5, **options)(UNIT[:4], labels) - plain).item() == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("per", ["num_classes", "num_samples"])
+def test_the_penalty_on_beta_is_of_the_classes_or_samples_of_the_batch(per: str) -> None:
+    """Nothing else holds the beta of a class that is not there against a penalty."""
+    labels, ids = torch.tensor([3, 3, 1, 1]), torch.tensor([1, 3, 1, 3])
+    found = []
+    for penalty in (0.0, 0.5):
+        loss = trivet.MarginLoss(beta_penalty=penalty, positives="easy", negatives="hard", **{per: 5})
+        loss.beta.data = torch.tensor([0.5, 0.75, 1.0, 1.25, 1.5])
+        value = loss(UNIT[:4], labels, ids=ids)
+        found.append((value.detach(), *torch.autograd.grad(value, [loss.beta])))
+    (plain, slope), (penalised, other) = found
+    assert (penalised - plain).item() == pytest.approx(0.5 * (0.75 + 1.25))
+    assert (other - slope).tolist() == pytest.approx([0.0, 0.5, 0.0, 0.5, 0.0])

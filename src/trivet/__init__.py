@@ -16,7 +16,8 @@ __version__ = "0.1.0"
 _TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they name is named here, too
 _OTHERS = {
     "rows": ("RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"),
-    "mining": ("Triplets", "mine"),
+    "mining": ("Pairs", "Triplets", "mine", "mine_pairs"),
+    "losses": ("MatryoshkaLoss",),
     "collapse": ("CollapseMonitor", "diagnose"),
 }
 
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
+    from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
+    from trivet.mining import Pairs as Pairs
     from trivet.mining import Triplets as Triplets
     from trivet.mining import mine as mine
+    from trivet.mining import mine_pairs as mine_pairs
     from trivet.mining import negatives, positives
     from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
     from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list

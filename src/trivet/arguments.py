@@ -29,6 +29,13 @@ def check_at_least(low: float, value: float, *, name: str) -> float:
     return value
 
 
+def check_above_zero(value: float, *, name: str) -> float:
+    """The value, or ValueError if it is not a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0: got {value}.")
+    return value
+
+
 def check_count(value: int, *, name: str) -> int:
     """The value, or ValueError if it is not a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

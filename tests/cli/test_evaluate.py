@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from trivet.cli import main
+from trivet.evaluation import recall_at_k
 
 
 @pytest.fixture
@@ -53,6 +54,43 @@ def test_json_is_one_object_and_progress_is_elsewhere(
         assert record["intervals"]["label"][name]["queries"][0] <= record["evaluation"]["label"][name]
         assert name in record["macro"]["label"]
     assert ("queries", 90, 90) in heard
+
+
+def test_further_measures_on_request(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, page = ["found@5", "map@5", "ndcg@5", "ndcg"], tmp_path / "page.html"
+    wanted = ("--measures", ",".join(names), "--json", "--resamples", 50, "--report", page)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", files[0], "--labels", "label", *wanted)
+    assert code == 0
+    record = json.loads(out)
+    for name in names:
+        low, high = record["intervals"]["label"][name]["queries"]
+        assert 0 < low <= record["evaluation"]["label"][name] <= high <= 1
+        assert 0 < record["evaluation"]["label"][f"chance_{name}"] < 1
+    shown = page.read_text()
+    assert all(name in shown for name in ("found@5", "MAP@5", "nDCG@5", "Share of all items of the query"))
+
+
+def test_prefixes_stand_side_by_side(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ("--labels", "label", "--measures", "recall@1", "--json", "--resamples", 0)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", files[0], "--prefixes", "2,4", *wanted)
+    assert code == 0
+    results = json.loads(out)["results"]
+    with np.load(files[0]) as arrays:
+        rows, labels = arrays["embeddings"], arrays["label"]
+    assert [(one["embeddings"], one["dimension"]) for one in results] == [
+        ("good.npz, first 2", 2), ("good.npz, first 4", 4)
+    ]  # fmt: skip
+    for one, size in zip(results, (2, 4), strict=True):
+        expected = recall_at_k(rows[:, :size], labels, (1,), distance="cosine")[1]
+        assert one["evaluation"]["label"]["recall@1"] == pytest.approx(expected)
+    for prefixes, said in (("5", "between 1 and 4, the length of an embedding of good.npz: got 5"), ("a", "numbers")):
+        code, _, error = run(capsys, monkeypatch, "evaluate", files[0], "--prefixes", prefixes, *wanted)
+        assert code == 2
+        assert said in " ".join(error.split())
 
 
 def test_clustering_and_rejection_are_shown_with_their_intervals(

@@ -12,7 +12,19 @@ import numpy as np
 from mining.crew import Crew, check, run
 from trivet.evaluation import Retrieval, evaluate, retrieve, standing
 
-NAMES = ("recall@1", "recall@5", "precision@5", "r-precision", "map@r", "map", "mrr")
+NAMES = (
+    "recall@1",
+    "recall@5",
+    "precision@5",
+    "r-precision",
+    "map@r",
+    "map",
+    "mrr",
+    "found@5",
+    "map@5",
+    "ndcg@5",
+    "ndcg",
+)
 
 
 def assert_same_bits(alone: Retrieval, shared: Retrieval) -> None:

@@ -20,7 +20,9 @@ Each difference of definition is a test below:
 9. PML takes neighbours in float32 and by products, by faiss or its `CustomKNN`: far from the origin it mistakes them.
 10. PML's NMI and AMI are of k-means with one start, in `evaluate` of the best of several; of the same clusters they
     agree.
-11. AMI of clusters that are all of one item is 0 here by definition, in scikit-learn up to rounding errors.
+11. "map@K" here divides by R or K, whichever is smaller, as OML and sentence-transformers do; see 4.
+12. nDCG takes the mean over orders of tied items here and in scikit-learn; torchmetrics too, with its default.
+13. AMI of clusters that are all of one item is 0 here by definition, in scikit-learn up to rounding errors.
 """
 
 from __future__ import annotations
@@ -42,14 +44,17 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import (
     adjusted_mutual_info_score,
     average_precision_score,
+    ndcg_score,
     normalized_mutual_info_score,
     roc_auc_score,
 )
 from torchmetrics.functional.retrieval import (
     retrieval_average_precision,
     retrieval_hit_rate,
+    retrieval_normalized_dcg,
     retrieval_precision,
     retrieval_r_precision,
+    retrieval_recall,
     retrieval_reciprocal_rank,
 )
 from torchmetrics.retrieval import (
@@ -139,8 +144,9 @@ def ranked(distances: np.ndarray) -> torch.Tensor:
 
 def test_each_query_agrees_with_scikit_learn_and_torchmetrics(data: Data) -> None:
     points, labels = data
-    found = retrieve(points, labels, sample=np.arange(0, len(points), 7), measures=NAMES)
-    column = {name: found.values[:, i] for i, name in enumerate(NAMES)}
+    names = (*NAMES, "found@20", "ndcg@20", "ndcg")
+    found = retrieve(points, labels, sample=np.arange(0, len(points), 7), measures=names)
+    column = {name: found.values[:, i] for i, name in enumerate(names)}
     queries = np.arange(0, len(points), 7)
     for place, query in enumerate(queries.tolist()):
         others = np.delete(np.arange(len(points)), query)
@@ -148,6 +154,8 @@ def test_each_query_agrees_with_scikit_learn_and_torchmetrics(data: Data) -> Non
         assert len(np.unique(distances)) == len(others)
         right = labels[others] == labels[query]
         assert column["map"][place] == pytest.approx(average_precision_score(right, -distances[0]), abs=1e-9)
+        assert column["ndcg@20"][place] == pytest.approx(ndcg_score(right[None], -distances, k=20), abs=1e-9)
+        assert column["ndcg"][place] == pytest.approx(ndcg_score(right[None], -distances), abs=1e-9)
         scores, target = ranked(distances)[0], torch.from_numpy(right)
         for name, value in (
             ("recall@1", retrieval_hit_rate(scores, target, top_k=1)),
@@ -157,6 +165,8 @@ def test_each_query_agrees_with_scikit_learn_and_torchmetrics(data: Data) -> Non
             ("r-precision", retrieval_r_precision(scores, target)),
             ("map", retrieval_average_precision(scores, target)),
             ("mrr", retrieval_reciprocal_rank(scores, target)),
+            ("found@20", retrieval_recall(scores, target, top_k=20)),
+            ("ndcg@20", retrieval_normalized_dcg(scores, target.long(), top_k=20)),
         ):
             assert column[name][place] == pytest.approx(value.item(), abs=1e-6), name
 
@@ -387,3 +397,21 @@ def test_difference_11_clusters_of_one_item() -> None:
         assert adjusted_mutual_info_score(labels, groups) == pytest.approx(1, abs=1e-9)
         assert normalized_mutual_info_score(labels, groups) == pytest.approx(1, abs=1e-9)
     assert nmi(np.zeros(3, int), np.arange(3)) == normalized_mutual_info_score([0, 0, 0], [0, 1, 2]) == 0
+
+
+def test_ndcg_of_ties_agrees_with_scikit_learn_and_map_at_k_has_three_meanings() -> None:
+    generator = np.random.default_rng(0)
+    points, labels = generator.integers(0, 3, (60, 2)).astype(np.float64), generator.integers(0, 3, 60)
+    found = retrieve(points, labels, measures=("ndcg@7", "ndcg"))
+    for query in range(60):
+        others = np.delete(np.arange(60), query)
+        distances, right = exact(points[query : query + 1], points[others]), labels[others] == labels[query]
+        for column, k in ((0, 7), (1, None)):
+            expected = ndcg_score(right[None], -distances, k=k)
+            assert found.values[query, column] == pytest.approx(expected, abs=1e-9)
+    # Relevant at ranks 1 and 3 of five, four relevant in all: (1 + 2/3) over min(3, 4) here, over 2 in torchmetrics.
+    points, labels = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]]), np.array([0, 0, 1, 0, 0, 0])
+    ours = retrieve(points, labels, sample=np.array([0]), measures=["map@3", "found@3"]).values[0]
+    assert ours.tolist() == pytest.approx([(1 + 2 / 3) / 3, 2 / 4])
+    scores, target = torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5]), torch.tensor([True, False, True, True, True])
+    assert retrieval_average_precision(scores, target, top_k=3).item() == pytest.approx((1 + 2 / 3) / 2)

@@ -19,7 +19,10 @@ from trivet.evaluation.inputs import Points, twins
 from trivet.evaluation.measures import chance_of, measures_of
 from trivet.evaluation.standing import Level, Search, Standing
 
-NAMES = ("recall@1", "recall@3", "precision@1", "precision@3", "r-precision", "map@r", "map", "mrr")
+NAMES = (
+    "recall@1", "recall@3", "precision@1", "precision@3", "r-precision", "map@r", "map",
+    "found@3", "map@3", "ndcg@3", "ndcg", "mrr",
+)  # fmt: skip
 WAYS = ("singles", "codes", "doubles", "differences")
 
 
@@ -44,9 +47,11 @@ def orders(distances: dict[int, Fraction]) -> Iterator[list[int]]:
         yield [j for part in parts for j in part]
 
 
-def of_order(found: Sequence[bool]) -> list[Fraction]:
+def of_order(found: Sequence[bool]) -> list[Fraction | float]:
     """The measures of one query from the relevance of what it retrieves, nearest first."""
     total = sum(found)
+    discounts = [1 / math.log2(rank + 2) for rank in range(len(found))]
+    gains = [discount * hit for discount, hit in zip(discounts, found, strict=True)]
     precisions = [Fraction(sum(found[: rank + 1]), rank + 1) if hit else Fraction(0) for rank, hit in enumerate(found)]
     return [
         Fraction(any(found[:1])),
@@ -56,6 +61,10 @@ def of_order(found: Sequence[bool]) -> list[Fraction]:
         Fraction(sum(found[:total]), total),
         sum(precisions[:total], start=Fraction(0)) / total,
         sum(precisions, start=Fraction(0)) / total,
+        Fraction(sum(found[:3]), total),
+        sum(precisions[:3], start=Fraction(0)) / min(3, total),
+        math.fsum(gains[:3]) / math.fsum(discounts[: min(3, total)]),
+        math.fsum(gains) / math.fsum(discounts[:total]),
         Fraction(1, found.index(True) + 1),
     ]
 

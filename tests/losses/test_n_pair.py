@@ -11,6 +11,7 @@ from pytorch_metric_learning.losses import NPairsLoss
 
 import reference
 import trivet
+from trivet.batching import CrossBatchMemory
 
 LABELS = torch.tensor(reference.V8_LABELS)
 SCALED = [[(1 + 0.3 * i) * x for x in row] for i, row in enumerate(reference.V8)]  # rows of different lengths
@@ -114,6 +115,35 @@ def test_penalty_on_the_norms() -> None:
     assert value.dtype == torch.float32
     assert value.item() == pytest.approx(mean_square, rel=1e-3)
     assert torch.allclose(leaf.grad, leaf.detach() / 4, rtol=1e-2)
+
+
+def test_the_penalty_is_of_the_references_too_and_of_each_item_once() -> None:
+    """The batch of the paper is a pair of each class, anchors and positives; both are kept short."""
+    rows = torch.tensor(SCALED, dtype=torch.float64).requires_grad_()
+    labels = torch.arange(4)
+    loss = trivet.NPairLoss(l2_weight=0.5, temperature=1e6)  # the terms have no slope
+    loss(rows[:4], labels, references=rows[4:], reference_labels=labels).backward()
+    assert torch.allclose(rows.grad, 0.5 * 2 * rows.detach() / 8, atol=1e-5)
+    mean = 0.5 * rows.detach().square().sum(dim=1)
+    plain = trivet.NPairLoss(temperature=1e6)
+    for ids, expected in (([4, 5, 6, 7], mean.sum() / 8), ([0, 5, 6, 7], (mean.sum() - mean[4]) / 7)):
+        given = {"references": rows[4:], "reference_labels": labels, "reference_ids": torch.tensor(ids)}
+        given |= {"ids": torch.arange(4)}
+        found = loss(rows[:4], labels, **given) - plain(rows[:4], labels, **given)
+        assert found.item() == pytest.approx(expected.item())
+    found = loss(rows, labels.repeat(2), references=rows, reference_labels=labels.repeat(2))
+    assert (found - plain(rows, labels.repeat(2))).item() == pytest.approx(mean.sum().item() / 8)
+
+
+def test_rows_of_a_memory_are_not_penalised() -> None:
+    rows, labels = torch.tensor(SCALED, dtype=torch.float64), torch.arange(8) % 4
+    memory = CrossBatchMemory(size=8, embedding_dim=2).double()
+    memory.add(rows, labels, torch.arange(8, 16))
+    values = [
+        memory.eval()(trivet.NPairLoss(l2_weight=w, positives="easy"), rows, labels, torch.arange(8))
+        for w in (0.0, 0.5)
+    ]
+    assert (values[1] - values[0]).item() == pytest.approx(0.5 * rows.square().sum().item() / 8)
 
 
 @pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "distance-weighted"])

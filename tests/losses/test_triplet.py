@@ -65,6 +65,25 @@ def test_the_margin_is_left_to_the_bands() -> None:
     assert far(rows, labels).item() == near(rows, labels).item()
 
 
+@pytest.mark.parametrize("negatives", ["hard", "all"])
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_a_soft_margin_of_its_own(negatives: str, block_size: int | None) -> None:
+    rows = torch.tensor(reference.V8, dtype=torch.float64)
+    plain = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")
+    terms = [
+        reference.log_one_plus_exp(plain.d(a, p) - plain.d(a, n) + 0.7)
+        for a, p, n in reference.triplets(plain, "all", negatives, 0.2)
+    ]
+    options = {"positives": "all", "negatives": negatives, "distance": "euclidean", "block_size": block_size}
+    loss = trivet.TripletLoss(soft=True, soft_margin=0.7, **options)
+    assert loss(rows, LABELS).item() == pytest.approx(fmean(terms), rel=1e-12)
+    assert loss.motion is None
+    with pytest.raises(ValueError, match=r"soft_margin needs soft = True: got 0\.7 without"):
+        trivet.TripletLoss(soft_margin=0.7)
+    with pytest.raises(ValueError, match="soft_margin must be a finite number of at least 0"):
+        trivet.TripletLoss(soft=True, soft_margin=-1.0)
+
+
 def test_equals_the_smooth_loss_of_pytorch_metric_learning() -> None:
     embeddings = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 5

@@ -321,6 +321,27 @@ def n_pair_loss(crew: Crew) -> None:
 
 
 @check_of_two
+def supcon_loss(crew: Crew) -> None:
+    compare(crew, trivet.SupConLoss, in_turn(crew, STRATEGIES[::2]))
+
+
+@check_of_two
+def circle_loss(crew: Crew) -> None:
+    compare(crew, lambda **o: trivet.CircleLoss(scale=8.0, **o), in_turn(crew, STRATEGIES[1::2]))
+
+
+def proxy_anchor(**options: Any) -> trivet.ProxyAnchorLoss:
+    return trivet.ProxyAnchorLoss(CLASSES, 4, **{**options, "generator": torch.Generator().manual_seed(SEED)})
+
+
+@check
+def proxy_anchor_loss(crew: Crew) -> None:
+    """Five proxies: of two processes one has two of them, of four three have one."""
+    choices: list[Options] = [{}, {"scale": 4.0}, {"reduction": "sum"}, {"trim": 0.4}, {"scale": 1.0, "margin": 0.5}]
+    compare(crew, proxy_anchor, in_turn(crew, [*choices, *choices], references=False))
+
+
+@check_of_two
 def unhinged_losses(crew: Crew) -> None:
     compare(crew, trivet.UnhingedTripletLoss, in_turn(crew, STRATEGIES[::3]))
     compare(crew, trivet.UnhingedMarginLoss, in_turn(crew, STRATEGIES[1::3]))
@@ -415,6 +436,8 @@ def every_reduction(crew: Crew) -> None:
         (trivet.SecondOrderTripletLoss, single),
         (trivet.SelectivelyContrastiveLoss, single),
         (trivet.NPairLoss, everything),
+        (trivet.SupConLoss, everything),
+        (trivet.CircleLoss, everything),
         (trivet.UnhingedTripletLoss, everything),
         (trivet.UnhingedMarginLoss, everything),
     ):

@@ -8,7 +8,7 @@ import pytest
 from trivet.evaluation.retrieval import retrieve_levels
 from trivet.neighbours.approximate import retrieve_approximately
 
-NAMES = ("recall@1", "recall@8", "precision@5", "r-precision", "map@r")
+NAMES = ("recall@1", "recall@8", "precision@5", "r-precision", "map@r", "found@5", "map@3", "ndcg@40")
 
 
 def blobs(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from trivet.data import DigitsConfig, load
-from trivet.evaluation import recall_at_k
+from trivet.evaluation import recall_at_k, retrieve
 from trivet.models import Embedder
 from trivet.tasks.measure import measure_splits, run_references
 from trivet.training.config import EvaluationConfig
@@ -31,7 +32,7 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
         "digit",
         untrained,
         untrained,
-        EvaluationConfig(k=(1,), nmi_plus=2, map_points=20),
+        EvaluationConfig(k=(1,), nmi_plus=2, map_points=20, further=("found@3", "ndcg@5")),
         seed=0,
         keep=lambda name, embeddings: None,
     )
@@ -43,3 +44,7 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
     assert rows["zero-shot backbone"]["digit"]["recall@1"] == recall > rows["untrained network"]["digit"]["recall@1"]
     low, high = found["intervals"]["seen"]["digit"]["recall@1"]["queries"]
     assert low <= rows["trained"]["digit"]["recall@1"] <= high
+    for name in ("found@3", "ndcg@5"):
+        found_here = retrieve(embed(backbone, seen.inputs), seen.labels["digit"], measures=[name]).mean()
+        assert rows["zero-shot backbone"]["digit"][name] == pytest.approx(found_here[name])
+        assert name in found["intervals"]["seen"]["digit"]

@@ -36,7 +36,7 @@ LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
         ({"loss": {"name": "triplet", "positives": "eazy"}}, "did you mean 'easy'?"),
         (
             {"loss": {"name": "triplet", "negatives": {"name": "semihard", "otherwise": "drp"}}},
-            "otherwise = 'drp' cannot be used: input should be 'random' or 'drop'",
+            "otherwise = 'drp' cannot be used: input should be 'random', 'farthest' or 'drop'",
         ),
         ({"loss": {"name": "triplet", "negatives": {"name": "hard", "margin": 1}}}, "'hard' has no option 'margin'"),
         ({"loss": {"name": "triplet", "distance": "euclid"}}, "did you mean 'euclidean'?"),
@@ -147,12 +147,14 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
             "reduction": "sum",
             "variant": "pn",
             "soft": True,
+            "soft_margin": 0.5,
             "trim": 0.25,
             **TRIPLETS,
         },
         {
             "name": "contrastive",
             "margin": 0.7,
+            "positive_margin": 0.1,
             "distance": "cosine",
             "reduction": "mean",
             "trim": 0.25,
@@ -202,7 +204,29 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
             "trim": 0.25,
             "trim_positives_only": True,
         },
+        {"name": "circle", "margin": 0.3, "scale": 2.0, "reduction": "sum", "trim": 0.25},
+        {"name": "supcon", "temperature": 0.5, "reduction": "sum", "trim": 0.25},
         {"name": "proxy-nca", "scale": 2.0, "proxy_learning_rate": 0.5, "reduction": "sum", "trim": 0.25},
+        {
+            "name": "proxy-anchor",
+            "scale": 2.0,
+            "margin": 0.3,
+            "proxy_learning_rate": 0.5,
+            "reduction": "sum",
+            "trim": 0.25,
+        },
+        *(
+            {
+                "name": name,
+                "scale": 2.0,
+                "margin": 0.3,
+                "sub_centers": 3,
+                "proxy_learning_rate": 0.5,
+                "reduction": "sum",
+                "trim": 0.25,
+            }
+            for name in ("arcface", "cosface")
+        ),
         {"name": "unhinged-triplet", "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
         {"name": "unhinged-margin", "margin": 0.3, "beta": 1.1, "reduction": "sum", "trim": 0.25, **TRIPLETS},
     ],
@@ -303,6 +327,18 @@ def test_options_of_selectors_and_unit_rows(name: str, positives: object, negati
     rows = 3 * torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
     built(rows, torch.arange(12) % 3)  # rows of any length
     assert built.last.terms > 0
+
+
+def test_a_run_can_measure_and_choose_by_further_measures() -> None:
+    evaluation = {"k": [1, 5], "further": ["ndcg@10", "found@5", "map"]}
+    config = RunConfig.parse({**LEAST, "evaluation": evaluation, "choosing": {"measure": "ndcg@10"}}, source="x")
+    assert config.evaluation.measures == (
+        "recall@1", "recall@5", "r-precision", "map@r", "map", "mrr", "nmi", "ami", "nmi+", "ndcg@10", "found@5",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"choosing\.measure = 'ndcg@10' is not known"):
+        RunConfig.parse({**LEAST, "choosing": {"measure": "ndcg@10"}}, source="x")
+    with pytest.raises(ValueError, match="measures must be among recall@K, precision@K, found@K, map@K, ndcg@K"):
+        RunConfig.parse({**LEAST, "evaluation": {"further": ["ndgc@10"]}}, source="x")
 
 
 def test_step_seeds_differ() -> None:

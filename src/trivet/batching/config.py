@@ -20,7 +20,7 @@ class BatchConfig(Config):
         4,
         ge=1,
         description="Items of each class per batch. With two there is only one positive, so easy positives have no "
-        "effect; they need several. One is for proxy-nca only, which compares no two items.",
+        "effect; they need several. One is for losses on proxies only, which compare no two items.",
     )
     balance: str | None = Field(
         None,

@@ -56,7 +56,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="recall@K, precision@K, r-precision, map@r, map, mrr, nmi, nmi-geometric, ami, nmi+, roc-auc, "
-            "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10."
+            "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10. "
+            "On request also found@K (the share of the positives found), map@K, ndcg@K, ndcg."
         ),
     ] = None,
     distance: Distance = None,
@@ -75,6 +76,10 @@ def evaluate(
     nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters per class in NMI+.")] = 10,
     folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
     sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
+    prefixes: Annotated[
+        str | None,
+        typer.Option(help="Evaluate the first N numbers of each embedding, for each N: 16,64,256 (Matryoshka)."),
+    ] = None,
     approximate: Annotated[
         Literal["hnsw", "ivf", "ivf-pq"] | None,
         typer.Option(help="Rank with an approximate index; its recall is reported."),
@@ -132,6 +137,7 @@ def evaluate(
         nmi_plus=nmi_plus,
         folds=folds,
         sample=sample,
+        prefixes=_lengths(prefixes),
         approximate=approximate,
         resamples=resamples,
         seed=seed,
@@ -156,6 +162,13 @@ def evaluate(
     else:
         print_evaluation(result)
     return 0
+
+
+def _lengths(prefixes: str | None) -> tuple[int, ...]:
+    parts = [part.strip() for part in (prefixes or "").split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {prefixes}.")
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:

@@ -38,6 +38,11 @@ def precision_at_k(standing: Standing, k: int) -> Tensor:
     return _among(standing, torch.full_like(standing.sizes, k)).sum(dim=1) / k
 
 
+def found_at_k(standing: Standing, k: int) -> Tensor:
+    """Expected share `(Q,)` of all positives that are among the k nearest: recall as information retrieval has it."""
+    return _among(standing, torch.full_like(standing.sizes, k)).sum(dim=1) / standing.sizes
+
+
 def r_precision(standing: Standing) -> Tensor:
     """Expected share `(Q,)` of positives among the R nearest, R the number of positives."""
     return _among(standing, standing.sizes).sum(dim=1) / standing.sizes
@@ -50,6 +55,41 @@ def map_at_r(standing: Standing) -> Tensor:
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.
     """
     return _precisions(standing, standing.sizes).sum(dim=1) / standing.sizes
+
+
+def map_at_k(standing: Standing, k: int) -> Tensor:
+    """Average precision of the k nearest `(Q,)`: the precisions at the positives among them, summed, over min(k, R).
+
+    So the best ranking has 1, and k = R gives `map_at_r`.
+    """
+    limit = torch.full_like(standing.sizes, k)
+    return _precisions(standing, limit).sum(dim=1) / torch.minimum(limit, standing.sizes)
+
+
+def ndcg_at_k(standing: Standing, k: int) -> Tensor:
+    """Normalised discounted cumulative gain of the k nearest `(Q,)`, a positive gaining 1 and others 0.
+
+    A positive at rank i adds 1 / log2(i + 1), and the sum is divided by that of the best ranking.
+
+    Source:
+        Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002; ties as in McSherry, Najork,
+        "Computing information retrieval performance measures efficiently in the presence of tied scores", 2008.
+    """
+    last = standing.nearer + standing.tied
+    most = min(k, max(int(last.amax()), int(standing.sizes.amax()))) if last.numel() else 0
+    discounts = 1 / torch.arange(2, most + 2, dtype=torch.float64).log2()
+    totals = torch.cat([discounts.new_zeros(1), discounts.cumsum(dim=0)])  # of the ranks up to i
+    reached, before = last.clamp_max(most), standing.nearer.clamp_max(most)
+    gained = (totals[reached] - totals[before]) / standing.tied.clamp_min(1)
+    alone = (standing.tied == 1) & (before < reached)  # without the rounding of a difference
+    gained[alone] = discounts[before[alone]]
+    best = totals[standing.sizes.clamp_max(most)]
+    return torch.where(_present(standing), gained, 0).sum(dim=1) / best
+
+
+def ndcg(standing: Standing) -> Tensor:
+    """The same of the whole ranking `(Q,)`."""
+    return ndcg_at_k(standing, torch.iinfo(torch.int64).max)
 
 
 def average_precision(standing: Standing) -> Tensor:
@@ -82,8 +122,16 @@ FIXED: dict[str, Callable[[Standing], Tensor]] = {
     "map@r": map_at_r,
     "map": average_precision,
     "mrr": reciprocal_rank,
+    "ndcg": ndcg,
 }
-AT_K: dict[str, Callable[[Standing, int], Tensor]] = {"recall": recall_at_k, "precision": precision_at_k}
+AT_K: dict[str, Callable[[Standing, int], Tensor]] = {
+    "recall": recall_at_k,
+    "precision": precision_at_k,
+    "found": found_at_k,
+    "map": map_at_k,
+    "ndcg": ndcg_at_k,
+}
+WHOLE = ("map", "mrr", "ndcg")  # they need the rank of every positive
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
 
 
@@ -91,7 +139,7 @@ def measures_of(standing: Standing, names: Sequence[str]) -> Tensor:
     """The named measures `(Q, len(names))` float64 of each query, in [0, 1]; NaN where a query has no positive.
 
     Args:
-        names: "recall@K", "precision@K", "r-precision", "map@r", "map" or "mrr".
+        names: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r", "map", "mrr", "ndcg".
     """
     values = torch.full((len(standing.sizes), len(names)), torch.nan, dtype=torch.float64)
     some = (standing.sizes > 0).nonzero()[:, 0]
@@ -129,10 +177,12 @@ def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[st
         ValueError: if one is not, or there is none.
     """
     known = {*FIXED, *others}
-    unknown = [name for name in names if name not in known and not re.fullmatch(r"(recall|precision)@[1-9]\d*", name)]
+    at_k = re.compile(rf"({'|'.join(AT_K)})@[1-9]\d*")
+    unknown = [name for name in names if name not in known and not at_k.fullmatch(name)]
     if unknown or not names:
         raise ValueError(
-            f"measures must be among recall@K, precision@K (K at least 1), {', '.join([*FIXED, *others])}: got "
+            f"measures must be among {', '.join(f'{name}@K' for name in AT_K)} (K at least 1), "
+            f"{', '.join([*FIXED, *others])}: got "
             f"{repr(unknown[0]) if unknown else 'none'}."
         )
     return tuple(dict.fromkeys(names))

@@ -105,9 +105,11 @@ def retrieve(
         sample: without a gallery, the row numbers `(S,)` that are asked; the others are only retrieved.
         cameras, gallery_cameras: integers `(Q,)` and `(M,)`: an item of the query's class with the query's camera is
             neither right nor wrong (Market-1501). Without a gallery, `cameras` is for both.
-        own: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out.
+        own: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out, whatever class the
+            gallery gives it: then it counts neither as a positive nor as a wrong item.
         junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
-        measures: "recall@K", "precision@K", "r-precision", "map@r", "map", "mrr".
+        measures: "recall@K" (one is found), "precision@K", "found@K" (the share found), "map@K", "ndcg@K",
+            "r-precision", "map@r", "map", "mrr", "ndcg".
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
         without_positive: a query with nothing to be found is a miss, or is dropped.
         distributed: share the queries among the processes of torch.distributed; each must call with the same input,

@@ -1,13 +1,19 @@
-"""Losses on pairs and triplets, one per file."""
+"""Losses on pairs, triplets, sets and proxies, one per file."""
 
+from trivet.losses.arcface import ArcFaceLoss
+from trivet.losses.circle import CircleLoss
 from trivet.losses.contrastive import ContrastiveLoss
+from trivet.losses.cosface import CosFaceLoss
 from trivet.losses.margin import MarginLoss
+from trivet.losses.matryoshka import MatryoshkaLoss as MatryoshkaLoss  # no name in settings: it takes a loss
 from trivet.losses.multi_similarity import MultiSimilarityLoss
 from trivet.losses.n_pair import NPairLoss
 from trivet.losses.nca import NCATripletLoss
+from trivet.losses.proxy_anchor import ProxyAnchorLoss
 from trivet.losses.proxy_nca import ProxyNCALoss
 from trivet.losses.second_order import SecondOrderTripletLoss
 from trivet.losses.selectively_contrastive import SelectivelyContrastiveLoss
+from trivet.losses.supcon import SupConLoss
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
 from trivet.rows import RowLoss
@@ -21,20 +27,30 @@ LOSSES: dict[str, type[RowLoss]] = {
     "second-order": SecondOrderTripletLoss,
     "selectively-contrastive": SelectivelyContrastiveLoss,
     "n-pair": NPairLoss,
+    "supcon": SupConLoss,
+    "circle": CircleLoss,
     "proxy-nca": ProxyNCALoss,
+    "proxy-anchor": ProxyAnchorLoss,
+    "arcface": ArcFaceLoss,
+    "cosface": CosFaceLoss,
     "unhinged-triplet": UnhingedTripletLoss,
     "unhinged-margin": UnhingedMarginLoss,
 }
 
 __all__ = [
+    "ArcFaceLoss",
+    "CircleLoss",
     "ContrastiveLoss",
+    "CosFaceLoss",
     "MarginLoss",
     "MultiSimilarityLoss",
     "NCATripletLoss",
     "NPairLoss",
+    "ProxyAnchorLoss",
     "ProxyNCALoss",
     "SecondOrderTripletLoss",
     "SelectivelyContrastiveLoss",
+    "SupConLoss",
     "TripletLoss",
     "UnhingedMarginLoss",
     "UnhingedTripletLoss",

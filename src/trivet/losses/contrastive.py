@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
+from trivet.arguments import check_at_least
 from trivet.geometry import Distance
 from trivet.losses.sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
@@ -13,22 +14,27 @@ from trivet.mining.given import Disjoint
 from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 
-def contrastive_rows(rows: Rows, *, margin: float) -> RowTerms:
-    """D(a, p) for each chosen positive, and the hinge margin - D(a, n) for each chosen negative of the block."""
-    pull = rows.to_positive
+def beyond(distances: Tensor, margin: float) -> Tensor:
+    """max(0, D - margin)."""
+    return relu(distances - margin) if margin else distances
+
+
+def contrastive_rows(rows: Rows, *, margin: float, positive_margin: float = 0.0) -> RowTerms:
+    """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
+    pull = beyond(rows.to_positive, positive_margin)
     if not rows.paired:
         rows.settle(pull.new_full((len(pull), 1), margin))
     push = relu(margin - rows.to_negative)
     return RowTerms(
         torch.cat([pull, push], dim=1),
         torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),
-        pull=torch.cat([pull, torch.full_like(push, -torch.inf)], dim=1),
+        pull=torch.cat([rows.to_positive, torch.full_like(push, -torch.inf)], dim=1),
     )
 
 
-def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
+def contrastive_sum(rows: Rows, *, margin: float, positive_margin: float = 0.0) -> RowSum:
     """The sum of `contrastive_rows` over a set of negatives."""
-    pull = rows.at_positives(rows.to_positive, 0)
+    pull = rows.at_positives(beyond(rows.to_positive, positive_margin), 0)
     limit = pull.new_full((len(pull), 1), margin)
     rows.settle(limit)
     push, active = hinge_sum(limit, rows.to_negative)
@@ -39,10 +45,12 @@ def contrastive_sum(rows: Rows, *, margin: float) -> RowSum:
 class ContrastiveLoss(RowLoss):
     """Pull positives together and push negatives at least a margin away.
 
-    Sum over the chosen positive pairs of D(a, p) and over the chosen negative pairs of max(0, margin - D(a, n)).
+    Sum over the chosen positive pairs of max(0, D(a, p) - positive_margin) and over the chosen negative pairs of
+    max(0, margin - D(a, n)).
 
     Args:
         margin: in the unit of D.
+        positive_margin: in the unit of D; positives within it are not pulled, so that a class need not be a point.
         distance: "squared_euclidean", "euclidean" or "cosine".
         positives, negatives: a selector, or the name of one; with both "all", every ordered pair counts.
         normalize: divide embeddings by their norm first.
@@ -59,7 +67,8 @@ class ContrastiveLoss(RowLoss):
         ValueError: if shapes disagree, a row is not finite, or an option is out of range.
 
     Source:
-        Hadsell, Chopra, LeCun, CVPR 2006; in this form Levi et al., ICCV 2021, section 3.
+        Hadsell, Chopra, LeCun, CVPR 2006; in this form Levi et al., ICCV 2021, section 3. `positive_margin` is
+        `pos_margin` of pytorch-metric-learning.
 
     Example:
         >>> embeddings = torch.tensor([[0.0], [1.0], [1.5]])
@@ -77,6 +86,7 @@ class ContrastiveLoss(RowLoss):
         self,
         *,
         margin: float,
+        positive_margin: float = 0.0,
         distance: Distance = "squared_euclidean",
         positives: PositiveName | PositiveSelector = "all",
         negatives: NegativeName | NegativeSelector = "all",
@@ -102,6 +112,8 @@ class ContrastiveLoss(RowLoss):
             generator=generator,
         )
         self.check_reach(margin, name="margin")
+        self.check_reach(check_at_least(0, positive_margin, name="positive_margin"), name="positive_margin")
+        self.positive_margin = positive_margin
 
     def reach(self, rows: Rows) -> Tensor:
         """The margin."""
@@ -109,6 +121,5 @@ class ContrastiveLoss(RowLoss):
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """Pairs of the block."""
-        if rows.paired or self.trim:
-            return contrastive_rows(rows, margin=self.margin)
-        return contrastive_sum(rows, margin=self.margin)
+        formula = contrastive_rows if rows.paired or self.trim else contrastive_sum
+        return formula(rows, margin=self.margin, positive_margin=self.positive_margin)

@@ -69,7 +69,8 @@ class MarginLoss(RowLoss):
         num_samples: one beta per sample instead: then `ids` must be given, in [0, num_samples).
         learn_beta: whether beta is a parameter; otherwise it stays as given.
         beta_learning_rate: of beta, which has no weight decay; of the group that `optimizer_groups` returns.
-        beta_penalty: nu, weight of the penalty nu * sum(beta).
+        beta_penalty: nu, weight of the penalty nu * sum(beta) over the classes (or samples) of the batch, each once; of
+            one global beta, nu * beta. Wu et al. add nu * beta of the anchor to each tuple, and divide with the loss.
         distance: "euclidean" (Wu et al.), "squared_euclidean" or "cosine".
         positives, negatives: a selector, or the name of one.
         normalize: divide embeddings by their norm first.
@@ -196,11 +197,18 @@ class MarginLoss(RowLoss):
         assert numbers is not None
         return self.beta[numbers][:, None]
 
-    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
-        """nu * sum(beta)."""
+    def penalty(
+        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
+    ) -> Tensor | None:
+        """nu times the sum of the betas of the batch, each once."""
         if not self.beta_penalty:
             return None
-        penalty = self.beta_penalty * self.beta.sum()
+        betas = self.beta
+        if self.parameters_per is not None:
+            numbers = batch.whole().labels if self.parameters_per == "class" else batch.whole().ids
+            assert numbers is not None
+            betas = betas * torch.zeros_like(betas).index_fill_(0, numbers, 1)
+        penalty = self.beta_penalty * betas.sum()
         return own_share(penalty, gather) if gather else penalty
 
     def optimizer_groups(self) -> list[dict[str, Any]]:

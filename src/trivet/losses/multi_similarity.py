@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from trivet.arguments import check_above_zero
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
@@ -104,12 +105,10 @@ class MultiSimilarityLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
-        for name, scale in (("positive_scale", positive_scale), ("negative_scale", negative_scale)):
-            if not 0 < scale < math.inf:
-                raise ValueError(f"{name} must be a finite number above 0: got {scale}.")
         if not math.isfinite(threshold):
             raise ValueError(f"threshold must be finite, a similarity: got {threshold}.")
-        self.positive_scale, self.negative_scale = positive_scale, negative_scale
+        self.positive_scale = check_above_zero(positive_scale, name="positive_scale")
+        self.negative_scale = check_above_zero(negative_scale, name="negative_scale")
         self.threshold = threshold
         self.skip_if_any_empty = skip_if_any_empty
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trivet.arguments import check_at_least
+from trivet.arguments import check_above_zero, check_at_least
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import log_sum_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.gather import sum_over_processes
+from trivet.mining.batch import Batch
+from trivet.mining.gather import own_share, sum_over_processes
 from trivet.rows import Reduction, RowLoss, Rows, RowTerms
 
 
@@ -41,12 +40,13 @@ class NPairLoss(RowLoss):
 
         log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)),
 
-    plus l2_weight times the mean over the batch of |x|^2.
+    plus l2_weight times the mean of |x|^2 over the batch, and over the references that are no item of it. Rows of a
+    memory, which are constants, do not count.
 
     Args:
         temperature: of the difference of dot products, > 0; 1 in the paper. With normalize=True and 0.1 it is InfoNCE
             against all other classes.
-        l2_weight: >= 0; the paper keeps the norms small by such a penalty, of the embeddings as given.
+        l2_weight: >= 0; the paper keeps the norms small by such a penalty, of embeddings and references as given.
         positives: a selector, or the name of one.
         negatives: "all" or another selector of a set.
         normalize: divide embeddings by their norm first; the paper does not.
@@ -108,9 +108,7 @@ class NPairLoss(RowLoss):
                 f"got {type(self.strategy.negatives).__name__}, which gives one for each positive; "
                 "use NCATripletLoss for single negatives."
             )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
-        self.temperature = temperature
+        self.temperature = check_above_zero(temperature, name="temperature")
         self.l2_weight = check_at_least(0, l2_weight, name="l2_weight")
 
     def formula(self, rows: Rows) -> RowTerms:
@@ -122,14 +120,23 @@ class NPairLoss(RowLoss):
             )
         return n_pair_rows(rows, temperature=self.temperature, ranked=self.trim_positives_only)
 
-    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
-        """l2_weight times the mean squared norm of the embeddings as given."""
+    def penalty(
+        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
+    ) -> Tensor | None:
+        """l2_weight times the mean squared norm of the rows as given, each item of the batch once."""
         if self.l2_weight == 0:
             return None
         squares = embeddings.square().sum(dtype=torch.float64)  # finite where the mean is
-        count: Tensor | int = max(1, len(embeddings))
+        count = squares.new_tensor(float(len(embeddings)))
         if gather:
             group = None if isinstance(gather, bool) else gather
-            squares, count = (sum_over_processes(own, group=group) for own in (squares, torch.tensor(float(count))))
-            count = count.to(squares)
-        return (self.l2_weight * squares / count).to(embeddings.dtype)
+            squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
+        if references is not None:
+            ids, items = batch.reference_ids, batch.whole().ids
+            others = torch.ones(len(references), dtype=torch.bool, device=references.device)
+            if ids is not None and items is not None:
+                others = ~torch.isin(ids[len(ids) - len(references) :], items)
+            of_others = (references.square().sum(dim=1, dtype=torch.float64) * others).sum()
+            squares = squares + (own_share(of_others, gather) if gather else of_others)
+            count = count + others.sum()
+        return (self.l2_weight * squares / count.clamp_min(1)).to(embeddings.dtype)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
+from trivet.arguments import check_above_zero
 from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.losses.sums import softplus_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
@@ -94,9 +93,7 @@ class NCATripletLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
-        self.temperature = temperature
+        self.temperature = check_above_zero(temperature, name="temperature")
         self.motion = "first-order" if temperature == 1 else None
 
     def numbers(self, batch: Batch) -> int:

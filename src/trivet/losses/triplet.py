@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, relu
 
-from trivet.arguments import check_name
+from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.losses.sums import hinge_sum, softplus_sum
@@ -21,17 +21,23 @@ Variant = Literal["an", "pn"]
 
 
 def triplet_rows(
-    rows: Rows, *, margin: float, variant: Variant = "an", with_self: bool = False, soft: bool = False
+    rows: Rows,
+    *,
+    margin: float,
+    variant: Variant = "an",
+    with_self: bool = False,
+    soft: bool = False,
 ) -> RowTerms:
     """Hinge over the chosen triplets of each anchor in the block: D(a, p) - D(a, n) + margin, if positive.
 
     Against a set of negatives there is a term for each (positive, negative), `(B, S * M)` of them.
     `variant="pn"` uses D(p, n) for D(a, n); `with_self` counts the anchor as one more of its positives, at distance 0;
-    `soft` takes log(1 + exp(D(a, p) - D(a, n))) for the hinge.
+    `soft` takes log(1 + exp(D(a, p) - D(a, n) + margin)) for the hinge.
     """
 
     def value(difference: Tensor) -> Tensor:
-        return log_one_plus_exp(difference) if soft else relu(difference + margin)
+        shifted = difference + margin if margin else difference
+        return log_one_plus_exp(shifted) if soft else relu(shifted)
 
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
     if not soft and not rows.paired:
@@ -63,9 +69,9 @@ def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     )
 
 
-def all_soft_triplets_sum(rows: Rows) -> RowSum:
+def all_soft_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
     """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
-    total = softplus_sum(rows.at_positives(rows.to_positive, -torch.inf), rows.to_negative)
+    total = softplus_sum(rows.at_positives(rows.to_positive + margin, -torch.inf), rows.to_negative)
     return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
@@ -74,7 +80,7 @@ class TripletLoss(RowLoss):
 
     Mean over the chosen triplets (a, p, n), where y_a = y_p, a != p and y_n != y_a, of
 
-        max(0, D(a, p) - D(a, n) + margin), or softly log(1 + exp(D(a, p) - D(a, n))).
+        max(0, D(a, p) - D(a, n) + margin), or softly log(1 + exp(D(a, p) - D(a, n) + soft_margin)).
 
     Args:
         margin: in the unit of D; between unit vectors D lies in [0, 2] (Euclidean, cosine) or [0, 4] (squared).
@@ -88,6 +94,7 @@ class TripletLoss(RowLoss):
         variant: "pn" puts D(p, n) in place of D(a, n).
         soft: the soft margin (Hermans et al.): no term is ever 0, so only "mean", "max" and "sum" remain, and `margin`
             is left to the bands of "semihard" and "violating".
+        soft_margin: in the unit of D, added where `soft`; 0 in Hermans et al.
         trim: share of the triplets, those with the largest loss, left out before any reduction. With negatives="all",
             each triplet of a block is held.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
@@ -130,6 +137,7 @@ class TripletLoss(RowLoss):
         reduction: Reduction = "mean",
         variant: Variant = "an",
         soft: bool = False,
+        soft_margin: float = 0.0,
         trim: float = 0.0,
         trim_positives_only: bool = False,
         disjoint: Disjoint = False,
@@ -161,12 +169,17 @@ class TripletLoss(RowLoss):
                 "reduction = 'objective' is the sum over all triplets: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'mean'."
             )
+        self.soft_margin = check_at_least(0, soft_margin, name="soft_margin")
+        if soft_margin and not soft:
+            raise ValueError(
+                f"soft_margin needs soft = True: got {soft_margin} without; the hinge has its own, `margin`."
+            )
         check_name(variant, get_args(Variant), name="variant")
         self.variant: Variant = variant
         self.soft = soft
         self.margin_at_a_point = not soft
         self.counts_negatives = not soft and variant == "an"
-        if variant == "an" and (distance == "cosine" if soft else distance == "squared_euclidean"):
+        if variant == "an" and soft_margin == 0 and (distance == "cosine" if soft else distance == "squared_euclidean"):
             self.motion = "first-order" if soft else "vanilla"
 
     def objective_size(self, anchors: int, references: int) -> int:
@@ -194,12 +207,13 @@ class TripletLoss(RowLoss):
 
     def formula(self, rows: Rows) -> RowTerms | RowSum:
         """The hinge of the chosen triplets."""
+        margin = self.soft_margin if self.soft else self.margin
         if not rows.paired and self._summed():
-            return all_soft_triplets_sum(rows) if self.soft else all_triplets_sum(rows, margin=self.margin)
+            return (all_soft_triplets_sum if self.soft else all_triplets_sum)(rows, margin=margin)
         with_self = self.reduction == "objective"
         if self.reduction == "max":
             rows.settle_nearest()
-        return triplet_rows(rows, margin=self.margin, variant=self.variant, with_self=with_self, soft=self.soft)
+        return triplet_rows(rows, margin=margin, variant=self.variant, with_self=with_self, soft=self.soft)
 
     def _summed(self) -> bool:
         """Whether only sums over the triplets are needed."""

@@ -1,4 +1,4 @@
-"""Who is compared with whom: label relations, selectors of positives and negatives, index triplets."""
+"""Who is compared with whom: label relations, selectors of positives and negatives, index triplets and pairs."""
 
 from trivet.mining import negatives, positives
 from trivet.mining.block import Block, Choice, Everyone
@@ -6,7 +6,7 @@ from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
 from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
-from trivet.mining.triplets import Triplets, mine
+from trivet.mining.triplets import Pairs, Triplets, mine, mine_pairs
 
 __all__ = [
     "NEGATIVES",
@@ -16,10 +16,12 @@ __all__ = [
     "Everyone",
     "NegativeName",
     "NegativeSelector",
+    "Pairs",
     "PositiveName",
     "PositiveSelector",
     "Triplets",
     "mine",
+    "mine_pairs",
 ]
 __all__ += negatives.__all__
 __all__ += positives.__all__

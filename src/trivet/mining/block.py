@@ -60,7 +60,7 @@ class Block:
         self.distance, self.margin, self.dimension = distance, margin, batch.dimension
         self.labels = batch.labels[slice(*span)]
         self.ids = None if batch.ids is None else batch.ids[slice(*span)]
-        self.size = len(batch.references)
+        self.size, self.reference_labels = len(batch.references), batch.reference_labels
         self._batch, self._span, self._leaves = batch, span, leaves
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
         self._with_matrix, self._exact = with_matrix, batch.exact

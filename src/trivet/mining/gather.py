@@ -178,6 +178,11 @@ class Processes:
 
     group: dist.ProcessGroup | None
 
+    def share(self, number: int) -> slice:
+        """This process's range of so many things, of which each process takes about as many."""
+        rank, size = _rank(self.group), dist.get_world_size(self.group)
+        return slice(number * rank // size, number * (rank + 1) // size)
+
     def add_up(self, own: Tensor) -> Tensor:
         """The sum of a tensor over all of them."""
         return sum_over_processes(own, group=self.group)

@@ -40,7 +40,7 @@ NegativeName = Literal[
 ]
 NEVER = 1e30  # minus the logarithm of a weight of what may not be drawn
 MOST_COUNTED = 64  # positives of an anchor for which counting is faster than sorting its negatives
-Otherwise = Literal["random", "drop"]
+Otherwise = Literal["random", "farthest", "drop"]
 
 
 class NegativeSelector(ABC):
@@ -139,7 +139,8 @@ class SemihardNegative(NegativeSelector):
 
     Args:
         margin: width of the band in the loss's distance; None takes the loss's margin.
-        otherwise: when the band is empty, "random" draws among all negatives and "drop" leaves the triplet out.
+        otherwise: when the band is empty, "random" draws among all negatives, "farthest" takes the k farthest of them
+            and "drop" leaves the triplet out.
         k: how many different ones for each positive.
     """
 
@@ -167,7 +168,8 @@ class ViolatingNegative(NegativeSelector):
 
     Args:
         margin: in the loss's distance; None takes the loss's margin.
-        otherwise: when none violates the margin, "random" draws among all negatives, "drop" leaves the triplet out.
+        otherwise: when none violates the margin, "random" draws among all negatives, "farthest" takes the k farthest
+            and "drop" leaves the triplet out.
         k: how many different ones for each positive.
     """
 
@@ -191,8 +193,12 @@ class ViolatingNegative(NegativeSelector):
 class SemihardHardestNegative(NegativeSelector):
     """The nearest negative strictly beyond the positive: d_an > d_ap (Le and Odobez 2018, eq. 29; Xuan et al., SHN).
 
+    With all positives and otherwise="farthest" it is the semi-hard rule of TensorFlow's `triplet_semihard_loss` and of
+    `BatchSemiHardTripletLoss` in sentence-transformers.
+
     Args:
-        otherwise: when no negative lies beyond, "random" draws among all negatives, "drop" leaves the triplet out.
+        otherwise: when no negative lies beyond, "random" draws among all negatives, "farthest" takes the k farthest and
+            "drop" leaves the triplet out.
         k: the k nearest of those beyond.
     """
 
@@ -233,7 +239,7 @@ class DistanceWeighted(NegativeSelector):
         upper_cutoff: negatives at or beyond this distance are not chosen; None or infinity for no limit.
         cap: upper limit of 1 / q (unnormalised), or None.
         dimension: k, >= 2; None takes the embeddings' own.
-        otherwise: "random" or "drop", for an anchor without a negative below the upper cutoff.
+        otherwise: "random", "farthest" or "drop", for an anchor without a negative below the upper cutoff.
         k: how many for each positive, drawn independently, so one can come twice.
 
     Source:
@@ -439,12 +445,17 @@ def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
 
 
 def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
-    """The choice, or where a slot of the positive has nothing, negatives drawn among all."""
+    """The choice, or where a slot of the positive has nothing, other negatives: drawn among all, or the farthest."""
     if otherwise == "drop":
         return choice
     if device.read_freely(choice.chosen) and bool(choice.chosen.all()):
         return replace(choice, every=True)
-    fallback = _uniform(block, uniform, k)
+    if block.size == 0:
+        return choice
+    if otherwise == "random":
+        fallback = _uniform(block, uniform, k)
+    else:
+        fallback = _same(block, block.nearest_negatives(k, farthest=True), choice.index)
     empty = ~choice.chosen
     if k > 1:
         empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)

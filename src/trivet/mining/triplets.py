@@ -1,7 +1,8 @@
-"""Index triplets, for losses and loops of one's own."""
+"""Index triplets and pairs, for losses and loops of one's own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, get_args
 
 import torch
@@ -9,13 +10,25 @@ from torch import Tensor
 
 from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance
-from trivet.mining.batch import check_batch
-from trivet.mining.block import Choice
+from trivet.mining.batch import Batch, check_batch
+from trivet.mining.block import Block, Choice, Everyone
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.selection import Selectors, unit_rows_need
+
+
+class Pairs(NamedTuple):
+    """P positive pairs, `anchor` and `positive`, and Q negative ones, `negative_anchor` and `negative`; all int64.
+
+    Anchors count rows of the embeddings, positives and negatives rows of the references.
+    """
+
+    anchor: Tensor
+    positive: Tensor
+    negative_anchor: Tensor
+    negative: Tensor
 
 
 class Triplets(NamedTuple):
@@ -48,7 +61,8 @@ def mine(
 ) -> Triplets:
     """The triplets a strategy chooses, by anchor, then positive slot, then negative.
 
-    They are index tuples as the losses and miners of pytorch-metric-learning use them.
+    They are index tuples as the losses and miners of pytorch-metric-learning use them. An anchor without a positive is
+    in no triplet, and with a set of negatives a pair is in several: `mine_pairs` gives what losses on pairs compare.
 
     Args:
         positives, negatives: a selector, or the name of one.
@@ -71,13 +85,7 @@ def mine(
         >>> mine(embeddings, torch.tensor([0, 0, 0, 1]), positives="easy", negatives="hard")
         Triplets(anchor=tensor([0, 1, 2]), positive=tensor([1, 0, 1]), negative=tensor([3, 3, 3]))
     """
-    check_name(distance, get_args(Distance), name="distance")
-    strategy = Selectors(
-        positive_selector(positives),
-        negative_selector(negatives),
-        distance=distance,
-        margin=check_at_least(0, margin, name="margin"),
-    )
+    strategy = _strategy(positives, negatives, distance, margin)
     check_disjoint(disjoint, strategy)
     batch = check_batch(
         embeddings,
@@ -89,25 +97,108 @@ def mine(
         normalize=normalize or distance == "cosine",
         unit_rows_for=unit_rows_need(strategy),
     )
-    draws = Draws(new_key(generator).to(batch.labels.device)) if strategy.random or disjoint == "random" else None
     if disjoint:
+        draws = _draws(generator, batch) if strategy.random or disjoint == "random" else None
         return Triplets(*disjoint_triplets(strategy, batch, draws, order=disjoint))
-    slots = batch.largest_class if strategy.positives.pairwise else 1
-    matrices = slots if strategy.negatives.listed else 1  # every combination is written out
-    numbers = matrices * len(batch.references) + batch.largest_class * batch.dimension
     parts = []
+    for start, block, chosen, against in _chosen(strategy, batch, generator):
+        if isinstance(against, Choice):
+            row, slot = chosen.chosen.nonzero(as_tuple=True)
+            negative = against.index[row, slot]
+        else:
+            triples = chosen.chosen[:, :, None] & against.chosen(block)[:, None, :]  # (B, S, M)
+            row, slot, negative = triples.nonzero(as_tuple=True)
+        parts.append((row + start, chosen.index[row, slot], negative))
+    return Triplets(*_joined(parts, 3, batch))
+
+
+@torch.no_grad()
+def mine_pairs(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    positives: PositiveName | PositiveSelector = "all",
+    negatives: NegativeName | NegativeSelector = "all",
+    margin: float = 0.2,
+    distance: Distance = "squared_euclidean",
+    normalize: bool = False,
+    references: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    ids: Tensor | None = None,
+    reference_ids: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Pairs:
+    """The pairs a strategy chooses, by anchor: what a loss on pairs or sets compares, as its `indices`.
+
+    Where negatives are a set, each chosen positive and each chosen negative of an anchor once, also where it has only
+    one of the two; otherwise the two pairs of each triplet of `mine`.
+
+    Args, shape, raises:
+        As `mine`; up to N M pairs of each kind.
+
+    Example:
+        >>> embeddings = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> mine_pairs(embeddings, torch.tensor([0, 0, 1]))  # the last has no positive
+        Pairs(anchor=tensor([0, 1]), positive=tensor([1, 0]), negative_anchor=tensor([0, 1, 2, 2]), \
+negative=tensor([2, 2, 0, 1]))
+    """
+    strategy = _strategy(positives, negatives, distance, margin)
+    batch = check_batch(
+        embeddings,
+        labels,
+        references=references,
+        reference_labels=reference_labels,
+        ids=ids,
+        reference_ids=reference_ids,
+        normalize=normalize or distance == "cosine",
+        unit_rows_for=unit_rows_need(strategy),
+    )
+    near, far = [], []
+    for start, block, chosen, against in _chosen(strategy, batch, generator):
+        row, slot = chosen.chosen.nonzero(as_tuple=True)
+        near.append((row + start, chosen.index[row, slot]))
+        if isinstance(against, Choice):
+            far.append((row + start, against.index[row, slot]))
+        else:
+            row, negative = against.chosen(block).nonzero(as_tuple=True)
+            far.append((row + start, negative))
+    return Pairs(*_joined(near, 2, batch), *_joined(far, 2, batch))
+
+
+def _strategy(
+    positives: PositiveName | PositiveSelector,
+    negatives: NegativeName | NegativeSelector,
+    distance: Distance,
+    margin: float,
+) -> Selectors:
+    check_name(distance, get_args(Distance), name="distance")
+    return Selectors(
+        positive_selector(positives),
+        negative_selector(negatives),
+        distance=distance,
+        margin=check_at_least(0, margin, name="margin"),
+    )
+
+
+def _draws(generator: torch.Generator | None, batch: Batch) -> Draws:
+    return Draws(new_key(generator).to(batch.labels.device))
+
+
+def _chosen(
+    strategy: Selectors, batch: Batch, generator: torch.Generator | None
+) -> Iterator[tuple[int, Block, Choice, Choice | Everyone]]:
+    """Of each block its first anchor, itself, and the chosen positives and negatives."""
+    draws = _draws(generator, batch) if strategy.random else None
+    slots = batch.largest_class if strategy.positives.pairwise else 1
+    matrices = slots if strategy.listed else 1  # every combination is written out
+    numbers = matrices * len(batch.references) + batch.largest_class * batch.dimension
     for span in batch.blocks(None, numbers):
         block = strategy.block(batch, span)
         selection = strategy.select(block, draws)
-        chosen, start = selection.positives, span[0]
-        if isinstance(selection.negatives, Choice):
-            row, slot = chosen.chosen.nonzero(as_tuple=True)
-            parts.append((row + start, chosen.index[row, slot], selection.negatives.index[row, slot]))
-        else:
-            triples = chosen.chosen[:, :, None] & selection.negatives.chosen(block)[:, None, :]  # (B, S, M)
-            row, slot, negative = triples.nonzero(as_tuple=True)
-            parts.append((row + start, chosen.index[row, slot], negative))
+        yield span[0], block, selection.positives, selection.negatives
+
+
+def _joined(parts: Sequence[tuple[Tensor, ...]], columns: int, batch: Batch) -> list[Tensor]:
     if not parts:
-        nobody = torch.zeros(0, dtype=torch.int64, device=embeddings.device)
-        return Triplets(nobody, nobody, nobody)
-    return Triplets(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        return [torch.zeros(0, dtype=torch.int64, device=batch.labels.device)] * columns
+    return [torch.cat(column) for column in zip(*parts, strict=True)]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trivet.evaluation.inputs import Metric, spans
-from trivet.evaluation.measures import check_measures
+from trivet.evaluation.measures import WHOLE, check_measures
 from trivet.evaluation.protocols import Task, task_of
 from trivet.evaluation.retrieval import Retrieval, WithoutPositive, to_retrieval
 from trivet.evaluation.standing import SameClass, may_retrieve
@@ -57,19 +57,20 @@ def retrieve_approximately(
         labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance, without_positive: as in
             `retrieve_levels`.
         kind: "hnsw" walks a graph of neighbours, "ivf" looks into the nearest lists, "ivf-pq" into those of codes.
-        measures: "recall@K", "precision@K", "r-precision", "map@r"; the others need every rank.
+        measures: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r"; the others need every
+            rank.
         seed: of the index.
 
     Raises:
         ValueError: as `retrieve_levels`; or if a measure needs every rank, or more than 2048 neighbours of a query.
     """
     names = check_measures(measures)
-    whole = [name for name in names if name in ("map", "mrr")]
+    whole = [name for name in names if name in WHOLE]
     if whole:
         raise ValueError(f"{whole[0]} needs the rank of every positive: got an approximate search; leave it out.")
     task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
     same = [SameClass(level) for level in task.levels]
-    most = [int(name.partition("@")[2]) for name in names if name.startswith(("recall", "precision"))]
+    most = [int(k) for _, _, k in (name.partition("@") for name in names) if k.isdigit()]
     largest = max(int(one.counts.max()) for one in same)
     if {"r-precision", "map@r"} & {*names}:
         most.append(largest)
@@ -129,8 +130,16 @@ def _measured(hits: Tensor, positives: Tensor, names: Sequence[str]) -> Tensor:
             columns.append((precisions * among).sum(dim=1) / positives.double())
         elif measure == "recall":
             columns.append(hits[:, : int(k)].any(dim=1).double())
-        else:
+        elif measure == "precision":
             columns.append(hits[:, : int(k)].sum(dim=1) / float(k))
+        elif measure == "found":
+            columns.append(hits[:, : int(k)].sum(dim=1) / positives.double())
+        elif measure == "map":
+            columns.append(precisions[:, : int(k)].sum(dim=1) / positives.clamp(max=int(k)).double())
+        else:
+            discounts = 1 / torch.arange(2, int(k) + 2, dtype=torch.float64).log2()
+            best = discounts.cumsum(dim=0)[positives.clamp(1, int(k)) - 1]
+            columns.append((hits[:, : int(k)] * discounts[: hits.shape[1]]).sum(dim=1) / best)
     values = torch.stack(columns, dim=1)
     values[positives == 0] = torch.nan
     return values

@@ -16,6 +16,7 @@ NAMES = {
     "map@r": "MAP@R",
     "map": "mAP",
     "mrr": "MRR",
+    "ndcg": "nDCG",
     "nmi": "NMI",
     "nmi-geometric": "NMI, geometric",
     "ami": "AMI",
@@ -24,6 +25,8 @@ NAMES = {
     "tar@far": "TAR@FAR",
     "verification-accuracy": "accuracy",
 }
+
+AT_K = {"map": "MAP", "ndcg": "nDCG"}  # before their @K
 
 CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
 
@@ -35,6 +38,18 @@ CHANCE = {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}
 GLOSSARY = (
     (r"recall@\d+", "recall@K", "Share of the queries with an item of their class among their K nearest (CMC)."),
     (r"precision@\d+", "precision@K", "Share of items of the query's class among its K nearest, averaged."),
+    (r"found@\d+", "found@K", "Share of all items of the query's class that are among its K nearest, averaged."),
+    (
+        r"map@\d+",
+        "MAP@K",
+        "Precision at each correct item among the K nearest, summed and divided by R or, if it is smaller, K.",
+    ),
+    (
+        r"ndcg(@\d+)?",
+        "nDCG",
+        "Correct items among the K nearest, or among all, one at rank i counting 1 / log2(i + 1), over the best "
+        "order's.",
+    ),
     (
         "r-precision",
         "R-precision",
@@ -156,6 +171,9 @@ def named(measure: str | None) -> str:
     """A measure as people write it."""
     if measure and measure.startswith("tar@far="):
         return f"TAR@FAR {100 * float(measure.removeprefix('tar@far=')):g}\u00a0%"
+    word, _, k = (measure or "").partition("@")
+    if word in AT_K and k.isdigit():
+        return f"{AT_K[word]}@{k}"
     return NAMES.get(measure or "", measure or "")
 
 

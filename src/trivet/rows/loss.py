@@ -137,6 +137,10 @@ class RowLoss(nn.Module, ABC):
     def check(self, batch: Batch) -> None:
         """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
 
+    def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
+        """The batch whose anchors have the terms; for losses in which these are not the items that were given."""
+        return batch
+
     @property
     def margin(self) -> float:
         """The margin, in the unit of the distance."""
@@ -150,10 +154,12 @@ class RowLoss(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} must say its reach, as it counts negatives.")
 
-    def penalty(self, embeddings: Tensor, gather: bool | dist.ProcessGroup) -> Tensor | None:
+    def penalty(
+        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
+    ) -> Tensor | None:
         """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
 
-        `embeddings (N, d)` are as given, in the precision of the loss.
+        `embeddings (N, d)` and `references (M, d)` are as given, in the precision of the loss; none with `with_batch`.
         """
         return None
 
@@ -260,11 +266,14 @@ class RowLoss(nn.Module, ABC):
                 self.key.copy_(key)
                 value = self._reduce(batch, None, processes)
             else:
-                value = self._reduce(checked(), indices, None)
-        penalty = self.penalty(embeddings.to(value.dtype), gather)
+                batch = checked()
+                value = self._reduce(batch, indices, None)
+        others = None if references is None or with_batch else references.to(value.dtype)
+        penalty = self.penalty(batch, embeddings.to(value.dtype), others, gather)
         return value if penalty is None else value + penalty
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
+        batch = self.anchored(batch, processes)
         strategy, draws = self._chooser(batch, indices)
         evaluation = Evaluation(self, batch, strategy, draws, processes)
         several = batch.compared_with_itself and batch.total > 1

@@ -26,6 +26,7 @@ class Rows:
     Attributes:
         labels: `(B,)` labels of the anchors.
         ids: `(B,)` the items of the anchors, or None.
+        reference_labels: `(M,)` labels of the references.
         paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
         positive_chosen: `(B, S)` bool, which positive slots are filled.
         every: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
@@ -35,6 +36,7 @@ class Rows:
         with torch.no_grad():
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
+        self.reference_labels = block.reference_labels
         self.paired = isinstance(selection.negatives, Choice)
         self.positive_chosen, self.every = selection.positives.chosen, selection.positives.every
         self._block = block

@@ -20,6 +20,7 @@ from trivet.evaluation.folds import class_folds
 from trivet.evaluation.inputs import Metric
 from trivet.evaluation.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
 from trivet.evaluation.levels import CLUSTERING, VERIFICATION, void
+from trivet.evaluation.measures import WHOLE
 from trivet.evaluation.rejection import Rejection, rejection
 from trivet.evaluation.retrieval import Average, Retrieval, WithoutPositive
 from trivet.files import write_whole
@@ -47,9 +48,11 @@ class Request:
         junk: class of the first level whose gallery items are neither right nor wrong.
         out_of_scope: class of the first level whose queries belong to no class of the gallery.
         measures: see `trivet.evaluation.evaluate`.
-        distance: None for that of the run the embeddings are of, "cosine" for a file.
+        distance: None for that of the run the embeddings are of, "cosine" for a file, and for prefixes.
         folds: evaluate retrieval within each of so many class-disjoint parts too; 0 for none.
         sample: ask so many random items only; 0 for all.
+        prefixes: evaluate the first so many numbers of each embedding, for each of these side by side; none for whole
+            embeddings.
         approximate: rank by an approximate index.
         resamples: of the bootstrap; 0 for no intervals.
     """
@@ -68,6 +71,7 @@ class Request:
     nmi_plus: int = 10
     folds: int = 0
     sample: int = 0
+    prefixes: tuple[int, ...] = ()
     approximate: Literal["hnsw", "ivf", "ivf-pq"] | None = None
     resamples: int = 1000
     seed: int = 0
@@ -112,7 +116,7 @@ def evaluate_files(paths: Sequence[Path], request: Request) -> list[Evaluated]:
     Raises:
         ValueError: if a file cannot be used, what is asked does not fit it, or the files cannot be compared.
     """
-    asked = [_sets(path, request) for path in paths]
+    asked = [cut for path in paths for cut in _cut(*_sets(path, request))]
     if len(asked) > 1:
         first, *others = ((one.name, _scoped(one, each).queries) for one, each in asked)
         for other in others:
@@ -120,8 +124,27 @@ def evaluate_files(paths: Sequence[Path], request: Request) -> list[Evaluated]:
     return [_evaluate(one, each) for one, each in asked]
 
 
+def _cut(sets: _Sets, request: Request) -> Iterator[tuple[_Sets, Request]]:
+    """Whole embeddings, or each prefix of them that is asked for."""
+    length = sets.queries.embeddings.shape[1]
+    for prefix in request.prefixes:
+        if not 1 <= prefix <= length:
+            raise ValueError(
+                f"--prefixes must lie between 1 and {length}, the length of an embedding of {sets.name}: got {prefix}."
+            )
+        queries, gallery = (
+            None if part is None else replace(part, embeddings=part.embeddings[:, :prefix])
+            for part in (sets.queries, sets.gallery)
+        )
+        assert queries is not None
+        yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery), request
+    if not request.prefixes:
+        yield sets, request
+
+
 def _sets(path: Path, request: Request) -> tuple[_Sets, Request]:
-    request = replace(request, distance=request.distance or _distance_of(path))
+    distance = request.distance or ("cosine" if request.prefixes else _distance_of(path))  # a prefix has no unit length
+    request = replace(request, distance=distance)
     if (request.query is None) != (request.gallery is None):
         raise ValueError("--query and --gallery go together: got one of them; give both.")
     if request.query is None:
@@ -153,6 +176,8 @@ def evaluate_pair(query: Path, gallery: Path, request: Request) -> Evaluated:
     Raises:
         ValueError: as `evaluate_file`.
     """
+    if request.prefixes:
+        raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
     request = replace(request, distance=request.distance or _distance_of(query))
     queries = read_vectors(query, levels=request.levels, table=request.table, split=request.split)
     others = read_vectors(gallery, levels=request.levels)
@@ -350,7 +375,7 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
             queries.embeddings,
             labels,
             kind=request.approximate,
-            measures=[name for name in ranking if name not in ("map", "mrr")],
+            measures=[name for name in ranking if name not in WHOLE],
             distance=request.distance,
             without_positive=request.without_positive,
             seed=request.seed,

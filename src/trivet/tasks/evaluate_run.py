@@ -12,7 +12,6 @@ import numpy as np
 
 from trivet.data import Splits
 from trivet.data.root import find_root
-from trivet.evaluation import standard
 from trivet.evaluation.levels import void
 from trivet.models import Embedder, TextEmbedder
 from trivet.progress import reporter, shown
@@ -167,7 +166,7 @@ def write_evaluation(
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
         retrievable = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
-        told = void(counts_of, retrievable, standard(config.evaluation.k))
+        told = void(counts_of, retrievable, config.evaluation.measures)
         record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)

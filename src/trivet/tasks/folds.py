@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from trivet.data import DataConfig
-from trivet.evaluation import standard
 from trivet.evaluation.intervals import across_folds, interval_json
 from trivet.files import filled_folder, held, recover, write_json, write_whole
 from trivet.records import RunRecord
@@ -114,7 +113,7 @@ def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bo
     result["evaluation"] = {
         level: {
             name: _over_folds([levels[level][name] for levels in by_fold])
-            for name in standard(config.evaluation.k)
+            for name in config.evaluation.measures
             if all(levels[level].get(name) is not None for levels in by_fold)
         }
         for level in by_fold[0]

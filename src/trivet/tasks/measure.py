@@ -13,7 +13,7 @@ from trivet.collapse import fine_coarse_index
 from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, compare, comparison_json
 from trivet.data import Dataset
 from trivet.data.shown import as_json, called
-from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours, standard
+from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
 from trivet.models import Embedder
@@ -62,7 +62,7 @@ def measure_splits(
         keep(name, embeddings)
         by_level = evaluate(
             **dataset.asked(embeddings),
-            measures=standard(config.k),
+            measures=config.measures,
             nmi_plus_multiple=config.nmi_plus,
             seed=seed,
             distance=config.distance,
@@ -72,7 +72,7 @@ def measure_splits(
             key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()
         }
         references = run_references(untrained, dataset)
-        ranking = [measure for measure in standard(config.k) if measure not in CLUSTERING]
+        ranking = [measure for measure in config.measures if measure not in CLUSTERING]
         retrieved = {
             key: baseline_retrieval(known, dataset, ranking, config.distance, kept) for key, known in references.items()
         }

@@ -253,9 +253,12 @@ class Sweep:
                 raise ValueError(f"{source}: {said} {str(error).removeprefix('a trial: ')}") from None
 
     def _check_measure(self, source: str) -> None:
-        k = self.settings(self.first).get("evaluation", {}).get("k", RunConfig.model_fields["evaluation"].default.k)
+        given = self.settings(self.first).get("evaluation", {})
+        k = given.get("k", RunConfig.model_fields["evaluation"].default.k)
         if isinstance(k, list | tuple) and all(isinstance(one, int) for one in k):  # else that is said of them
-            known = [name for name in standard(k) if name not in CLUSTERING]
+            further = given.get("further", ())
+            further = [str(name) for name in further] if isinstance(further, list | tuple) else []
+            known = [name for name in (*standard(k), *further) if name not in CLUSTERING]
             try:
                 check_name(self.measure, known, name="sweep.measure")
             except ValueError as error:

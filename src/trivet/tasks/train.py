@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trivet.data import Splits
-from trivet.evaluation import standard
 from trivet.files import write_whole
 from trivet.models import save
 from trivet.progress import report, reporter, say, shown
@@ -214,7 +213,7 @@ def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool)
             whole = write_evaluation(
                 run, evaluated, settings, parts.splits, parts.measured, job.untrained, data_root=data_root
             )
-            loggers.end(status, _results(whole, standard(settings.evaluation.k)), job.task.step)
+            loggers.end(status, _results(whole, settings.evaluation.measures), job.task.step)
             return whole
         except KeyboardInterrupt:  # a second one ends at once
             pass

@@ -45,7 +45,8 @@ class ChoosingConfig(Config):
     )
     measure: str = Field(
         "map@r",
-        description="What the best step has most of: recall@K for a K of evaluation.k, r-precision, map@r, map or mrr.",
+        description="What the best step has most of: recall@K for a K of evaluation.k, r-precision, map@r, map, mrr or "
+        "one of evaluation.further.",
     )
     level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
     patience: int | None = Field(

@@ -14,6 +14,7 @@ from trivet.batching import BatchConfig
 from trivet.config import Config, overridden
 from trivet.data import DataConfig
 from trivet.evaluation.levels import CLUSTERING, standard
+from trivet.evaluation.measures import check_measures
 from trivet.models import ModelConfig, TextNetworkConfig, resolved_text
 from trivet.plugins import absolute
 from trivet.training.choosing import ChoosingConfig
@@ -140,6 +141,11 @@ class EvaluationConfig(Config):
     k: tuple[Annotated[int, Field(ge=1, le=10**9)], ...] = Field(
         (1, 2, 4, 8), min_length=1, description="Values of K for recall@K; 1 is among them."
     )
+    further: tuple[str, ...] = Field(
+        (),
+        description="Further measures of retrieval, beside recall@K, R-precision, MAP@R, mAP and MRR: found@K, "
+        "precision@K, map@K, ndcg@K, ndcg.",
+    )
     nmi_plus: PositiveInt | dict[str, PositiveInt] = Field(
         10, description="Clusters per class for NMI+; one number, or one per label level."
     )
@@ -156,7 +162,14 @@ class EvaluationConfig(Config):
     def _check(self) -> Self:
         if 1 not in self.k:
             raise ValueError(f"k must hold 1, as results are compared by recall@1: got {list(self.k)}; add it.")
+        if self.further:
+            check_measures(self.further)
         return self
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """All measures of a run."""
+        return tuple(dict.fromkeys((*standard(self.k), *self.further)))
 
 
 class GuardConfig(Config):
@@ -223,12 +236,12 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
-        measures = [name for name in standard(self.evaluation.k) if name not in CLUSTERING]
+        measures = [name for name in self.evaluation.measures if name not in CLUSTERING]
         check_name(self.choosing.measure, measures, name="choosing.measure")
         if self.batch.samples_per_class == 1 and self.needs_positives:
             raise ValueError(
                 f"batch.samples_per_class must be at least 2 for the loss {self.loss.name}, so that there is a "
-                "positive: got 1; use 2 or more, or the loss proxy-nca."
+                "positive: got 1; use 2 or more, or a loss on proxies such as proxy-nca."
             )
         return self
 

@@ -1,0 +1,93 @@
+"""The CosFace loss: a softmax over learned centres of the classes, with a margin of similarity for the own class."""
+
+from __future__ import annotations
+
+import torch
+
+from trivet.arguments import check_above_zero, check_at_least, check_count
+from trivet.losses.proxies import ProxyLoss, margin_softmax
+from trivet.rows import Reduction, Rows, RowTerms
+
+
+def cosface_rows(rows: Rows, *, margin: float, scale: float, sub_centers: int) -> RowTerms:
+    """One term per item: `margin_softmax` with S - margin for the similarity S of the own class."""
+    return margin_softmax(rows, 1 - rows.to_positive - margin, scale=scale, sub_centers=sub_centers)
+
+
+class CosFaceLoss(ProxyLoss):
+    """The softmax cross-entropy of similarities to learned centres, with a margin for the own class.
+
+    Mean over the items x of class y, S_z the cosine similarity to the centre of class z, of
+
+        -log(e^(scale (S_y - margin)) / (e^(scale (S_y - margin)) + sum_{z != y} e^(scale S_z))).
+
+    With several sub-centres of each class S_z is the similarity to the nearest, as in `ArcFaceLoss`; margin=0 is the
+    normalised softmax.
+
+    Args:
+        num_classes: at least 2; labels must lie in [0, num_classes).
+        embedding_dim: d.
+        margin: m of the paper, a similarity, >= 0.
+        scale: s of the paper, > 0.
+        sub_centers: centres of each class.
+        proxy_learning_rate: of the centres, which have no weight decay; of the group that `optimizer_groups` returns.
+        reduction: "mean" over the items or "sum".
+        trim: share of the items, those with the largest loss, left out.
+        block_size: see `RowLoss`.
+        generator: source of the initial centres, normal numbers; None takes torch's global generator.
+
+    Attributes:
+        proxies: the centres, a parameter `(num_classes * sub_centers, embedding_dim)`, those of a class side by side;
+            normalised where they are used.
+
+    Shape:
+        embeddings `(N, embedding_dim)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
+        exactly 0 with a graph for an empty batch.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, a label has no centre, or an option is out of range.
+
+    Source:
+        Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face Recognition", CVPR 2018, eq. 4.
+
+    Example:
+        >>> loss = CosFaceLoss(2, 2, margin=0.5, scale=2.0)
+        >>> loss.proxies.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # log(1 + e^(2 (0 - (1 - 0.5))))
+        tensor(0.3133, grad_fn=<DivBackward0>)
+    """
+
+    reductions = ("mean", "sum")
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        margin: float = 0.35,
+        scale: float = 64.0,
+        sub_centers: int = 1,
+        proxy_learning_rate: float = 1e-2,
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            embedding_dim,
+            proxies_per_class=check_count(sub_centers, name="sub_centers"),
+            proxy_learning_rate=proxy_learning_rate,
+            distance="cosine",
+            positives="easy",
+            margin=check_at_least(0, margin, name="margin"),
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        self.scale, self.sub_centers = check_above_zero(scale, name="scale"), sub_centers
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term for each item."""
+        return cosface_rows(rows, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)

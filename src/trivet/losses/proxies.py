@@ -1,0 +1,140 @@
+"""Losses against learned proxies of the classes, which belong to the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trivet.arguments import check_at_least
+from trivet.geometry import Distance, check_dense
+from trivet.losses.chosen import log_one_plus_exp
+from trivet.losses.sums import log_sum_exp
+from trivet.mining import PositiveName
+from trivet.mining.batch import Batch, check_numbered
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+
+
+def margin_softmax(rows: Rows, target: Tensor, *, scale: float, sub_centers: int) -> RowTerms:
+    """log(1 + sum_z exp(scale (S_z - target))) of each item, S_z the similarity to the nearest centre of another class.
+
+    Args:
+        target: `(B, 1)`, what stands for the similarity to the nearest centre of the own class.
+        sub_centers: how many centres each class has, side by side among the references; distances are 1 - S.
+    """
+    to_others = rows.to_negative
+    if sub_centers > 1:
+        to_others = to_others.reshape(len(to_others), to_others.shape[1] // sub_centers, -1).amin(dim=2)  # (B, C)
+    values = log_one_plus_exp(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
+    return RowTerms(values, rows.positive_chosen, every=rows.every)
+
+
+class ProxyLoss(RowLoss):
+    """A loss that compares each item with one or more proxies of each class, and no two items.
+
+    Args:
+        num_classes: at least 2; labels must lie in [0, num_classes).
+        embedding_dim: d.
+        proxies_per_class: how many; those of a class stand side by side.
+        proxy_learning_rate: of the group that `optimizer_groups` returns.
+        distance, positives, margin, reduction, trim, block_size: see `RowLoss`.
+        generator: source of the initial proxies, normal numbers; None takes torch's global generator.
+
+    Attributes:
+        gathers: whether a term is about several items, so that processes that share a batch need the rows of all.
+        proxies: the parameter `(num_classes * proxies_per_class, embedding_dim)`; it is normalised where it is used.
+    """
+
+    term = "proxy"
+    parameters_per = "class"
+    gathers: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        proxies_per_class: int = 1,
+        proxy_learning_rate: float,
+        distance: Distance,
+        positives: PositiveName = "all",
+        margin: float = 0.0,
+        reduction: Reduction,
+        trim: float,
+        block_size: int | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__(
+            distance=distance,
+            positives=positives,
+            negatives="all",
+            margin=margin,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        if num_classes < 2:
+            raise ValueError(
+                f"num_classes must be at least 2: got {num_classes}; with a single proxy there are no negatives."
+            )
+        if embedding_dim < 1:
+            raise ValueError(f"embedding_dim must be at least 1, the length of an embedding: got {embedding_dim}.")
+        self.num_classes, self.embedding_dim, self.proxies_per_class = num_classes, embedding_dim, proxies_per_class
+        self.proxy_learning_rate = check_at_least(0, proxy_learning_rate, name="proxy_learning_rate")
+        self.proxies = nn.Parameter(torch.randn(num_classes * proxies_per_class, embedding_dim, generator=generator))
+
+    def formula_parameters(self) -> list[nn.Parameter]:
+        """None: the proxies are rows that are compared."""
+        return []
+
+    def check(self, batch: Batch) -> None:
+        """Raise ValueError unless every label has a proxy."""
+        check_numbered(batch.labels, self.num_classes, name="labels", option="num_classes", owned="a proxy")
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        references: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        reference_ids: Tensor | None = None,
+        with_batch: bool = False,
+        indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
+    ) -> Tensor:
+        """The loss of a batch against the proxies; `ids` change nothing, as no two items are compared.
+
+        Raises:
+            ValueError: as `RowLoss.forward`, and if references or indices are given.
+        """
+        name = type(self).__name__
+        if with_batch or any(given is not None for given in (references, reference_labels, reference_ids, indices)):
+            raise ValueError(
+                f"references and indices must be left out: {name} compares each item with its proxies; "
+                "use another loss to compare given rows."
+            )
+        if gather and not self.gathers:
+            raise ValueError(
+                f"gather must be left out: {name} does not compare items with each other, so no process needs the rows "
+                "of another; average the losses over the processes, as DistributedDataParallel does."
+            )
+        if isinstance(embeddings, Tensor):
+            check_dense(embeddings, name="embeddings")
+        if isinstance(embeddings, Tensor) and embeddings.ndim == 2 and embeddings.shape[1] != self.embedding_dim:
+            raise ValueError(
+                f"embeddings must have the dimension of the proxies, {self.embedding_dim}: got {embeddings.shape[1]}; "
+                "set embedding_dim to the length of an embedding."
+            )
+        classes = torch.arange(len(self.proxies), device=self.proxies.device) // self.proxies_per_class
+        return super().forward(embeddings, labels, references=self.proxies, reference_labels=classes, gather=gather)
+
+    def optimizer_groups(self) -> list[dict[str, Any]]:
+        """One group with the proxies at their own learning rate, without weight decay."""
+        return [{"params": [self.proxies], "lr": self.proxy_learning_rate, "weight_decay": 0.0}]

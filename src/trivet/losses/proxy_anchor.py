@@ -1,0 +1,131 @@
+"""The proxy-anchor loss: each learned proxy of a class against all items of the batch at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from trivet.arguments import check_above_zero, check_at_least
+from trivet.losses.chosen import log_one_plus_exp
+from trivet.losses.proxies import ProxyLoss
+from trivet.losses.sums import log_sum_exp
+from trivet.mining.batch import Batch
+from trivet.mining.gather import Processes
+from trivet.mining.groups import Groups
+from trivet.rows import Reduction, Rows, RowTerms
+
+
+def proxy_anchor_rows(rows: Rows, *, scale: float, margin: float, num_classes: int) -> RowTerms:
+    """One term per proxy; the rows are those of proxies, against the items of the batch.
+
+    log(1 + sum_p exp(-scale (S_p - margin))) num_classes / |P+| + log(1 + sum_n exp(scale (S_n + margin))), S = 1 - D,
+    where P+ are the classes of the batch: so the mean over all proxies has the first part as the mean over P+.
+    """
+    present = rows.reference_labels.new_zeros(num_classes).index_fill_(0, rows.reference_labels, 1).sum()
+    to_positive = rows.at_positives(rows.to_positive, -torch.inf)
+    pull = log_one_plus_exp(log_sum_exp(to_positive, scale) - scale * (1 - margin))
+    push = log_one_plus_exp(log_sum_exp(rows.to_negative, -scale) + scale * (1 + margin))
+    values = pull * (num_classes / present.clamp_min(1).to(pull)) + push
+    used = rows.positive_chosen.any(dim=1) | (rows.negative_count > 0)
+    return RowTerms(values[:, None], used[:, None])
+
+
+class ProxyAnchorLoss(ProxyLoss):
+    """Pull the items of a class to its proxy and push all others from it, the hardest items of the batch most.
+
+    With one learned proxy p for each class, P all proxies and P+ those of the classes in the batch, X_p the items of
+    the class of p, and S the cosine similarity:
+
+        1 / |P+| sum_{p in P+} log(1 + sum_{x in X_p} exp(-scale (S_xp - margin)))
+        + 1 / |P| sum_{p in P} log(1 + sum_{x not in X_p} exp(scale (S_xp + margin))).
+
+    Args:
+        num_classes: at least 2; labels must lie in [0, num_classes).
+        embedding_dim: d.
+        scale: alpha of the paper, > 0.
+        margin: delta of the paper, a similarity, >= 0.
+        proxy_learning_rate: of the proxies, which have no weight decay; of the group that `optimizer_groups` returns.
+            In the paper a hundred times that of the network.
+        reduction: "mean" as above or "sum", |P| times that.
+        trim: share of the proxies, those with the largest loss, left out.
+        block_size: proxies per block; None chooses one by memory.
+        generator: source of the initial proxies, normal numbers; None takes torch's global generator.
+
+    Attributes:
+        proxies: the parameter `(num_classes, embedding_dim)`; it is normalised where it is used.
+
+    Shape:
+        embeddings `(N, embedding_dim)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
+        exactly 0 with a graph for an empty batch.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, a label has no proxy, or an option is out of range.
+
+    Source:
+        Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, eq. 4.
+
+    Example:
+        >>> loss = ProxyAnchorLoss(2, 2, scale=1.0, margin=0.0)
+        >>> loss.proxies.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # log(1 + e^-1) + log(1 + e^0) / 2
+        tensor(0.6598, grad_fn=<DivBackward0>)
+    """
+
+    reductions = ("mean", "sum")
+    gathers = True
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        scale: float = 32.0,
+        margin: float = 0.1,
+        proxy_learning_rate: float = 1e-2,
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            embedding_dim,
+            proxy_learning_rate=proxy_learning_rate,
+            distance="cosine",
+            margin=check_at_least(0, margin, name="margin"),
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        self.scale = check_above_zero(scale, name="scale")
+
+    def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
+        """The proxies against the items; of several processes, each takes a share of the proxies."""
+        if processes is None:
+            proxies, classes, items, labels = batch.references, batch.reference_labels, batch.embeddings, batch.labels
+            first = 0
+        else:
+            (items, proxies), (labels, classes) = (
+                rows.tensor_split([batch.total]) for rows in (batch.references, batch.reference_labels)
+            )
+            share = processes.share(self.num_classes)
+            proxies, classes, first = proxies[share], classes[share], share.start
+        return replace(
+            batch,
+            embeddings=proxies,
+            labels=classes,
+            references=items,
+            reference_labels=labels,
+            ids=None,
+            reference_ids=None,
+            classes=Groups(labels),
+            items=None,
+            total=self.num_classes,
+            first=first,
+        )
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term for each proxy."""
+        return proxy_anchor_rows(rows, scale=self.scale, margin=self.margin, num_classes=self.num_classes)

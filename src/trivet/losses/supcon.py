@@ -1,0 +1,105 @@
+"""The supervised contrastive loss."""
+
+from __future__ import annotations
+
+import torch
+
+from trivet.arguments import check_above_zero
+from trivet.losses.chosen import log_one_plus_exp
+from trivet.losses.sums import log_sum_exp
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+
+
+def supcon_rows(rows: Rows, *, temperature: float) -> RowTerms:
+    """One term per anchor with a chosen positive: log sum_j exp(S_aj / T) - mean_p S_ap / T.
+
+    j goes through the chosen positives and negatives; S = 1 - D, and the constant falls out.
+    """
+    pairs = rows.positive_count
+    any_positive = rows.positive_chosen.any(dim=1)
+    to_negative = rows.to_negative.where(rows.negative_chosen, torch.inf) if rows.paired else rows.to_negative
+    scale = 1 / temperature
+    pull = rows.at_positives(rows.to_positive * scale, 0).sum(dim=1)
+    pull = pull / (max(1, pairs) if isinstance(pairs, int) else pairs.clamp_min(1))
+    positive = log_sum_exp(rows.at_positives(rows.to_positive, torch.inf), -scale)
+    positive = positive if rows.every and pairs else positive.where(any_positive, 0)
+    negative = log_sum_exp(to_negative, -scale)
+    values = pull + positive + log_one_plus_exp(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
+    return RowTerms(values[:, None], any_positive[:, None])
+
+
+class SupConLoss(RowLoss):
+    """The softmax over all other items of the batch: each positive against the other positives and the negatives.
+
+    Mean over the anchors a that have a positive of, with S the cosine similarity, P the chosen positives and A these
+    and the chosen negatives,
+
+        -1 / |P| sum_{p in P} log(exp(S_ap / temperature) / sum_{j in A} exp(S_aj / temperature)).
+
+    The loss of k positives is at least log k, where they are alike. `NPairLoss(normalize=True)` has no other positive
+    in the sum; with one positive for each anchor the two are equal, also known as InfoNCE, NT-Xent or in-batch softmax.
+    Of two sets whose rows belong together, the loss of the first against the second is one direction; the mean with
+    that of the second against the first is both.
+
+    Args:
+        temperature: > 0; 0.1 in the paper.
+        positives: a selector, or the name of one; the paper takes all.
+        negatives: a selector, or the name of one; the paper takes all.
+        reduction: "mean" over the anchors with a positive, "anchors" divides by N, or "sum".
+        trim: share of the anchors, those with the largest loss, left out.
+        block_size, generator: see `RowLoss`.
+
+    Shape:
+        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
+        exactly 0 with a graph when no anchor has a positive.
+
+    Raises:
+        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+
+    Source:
+        Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, eq. 2, L_out; there a sum over the anchors, here
+        a mean. Their code multiplies by temperature / 0.07, which is left out here.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> loss = SupConLoss(temperature=1.0)
+        >>> loss(embeddings, torch.tensor([0, 0, 1]))  # log(e + 1) - 1, of two anchors
+        tensor(0.3133)
+        >>> first, second, label = torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.arange(2)
+        >>> there = loss(first, label, references=second, reference_labels=label)
+        >>> back = loss(second, label, references=first, reference_labels=label)
+        >>> (there + back) / 2
+        tensor(0.7532)
+    """
+
+    reductions = ("mean", "anchors", "sum")
+    term = "set"
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        positives: PositiveName | PositiveSelector = "all",
+        negatives: NegativeName | NegativeSelector = "all",
+        reduction: Reduction = "mean",
+        trim: float = 0.0,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            distance="cosine",
+            positives=positives,
+            negatives=negatives,
+            margin=0.0,
+            normalize=True,
+            reduction=reduction,
+            trim=trim,
+            block_size=block_size,
+            generator=generator,
+        )
+        self.temperature = check_above_zero(temperature, name="temperature")
+
+    def formula(self, rows: Rows) -> RowTerms:
+        """One term per anchor."""
+        return supcon_rows(rows, temperature=self.temperature)

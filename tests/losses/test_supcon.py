@@ -1,0 +1,65 @@
+"""The supervised contrastive loss."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+import pytest
+import torch
+
+import reference
+import trivet
+
+ROWS, LABELS = 3 * torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
+PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "cosine")
+
+
+@pytest.mark.parametrize("positives", ["all", "easy", "hard"])
+@pytest.mark.parametrize("temperature", [1.0, 0.07])
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_equals_the_definition(positives: str, temperature: float, block_size: int | None) -> None:
+    chosen = [reference.chosen_positives(PLAIN, a, positives) for a in range(8)]
+    terms = [reference.supcon(PLAIN, a, chosen[a], PLAIN.negatives(a), temperature) for a in range(8) if chosen[a]]
+    options = {"temperature": temperature, "positives": positives, "block_size": block_size}
+    loss = trivet.SupConLoss(**options)
+    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
+    assert (loss.last.terms, loss.last.dropped["no positive"]) == (7, 1)
+    assert trivet.SupConLoss(reduction="anchors", **options)(ROWS, LABELS) == pytest.approx(sum(terms) / 8, rel=1e-11)
+    trimmed = trivet.SupConLoss(trim=0.25, reduction="sum", **options)(ROWS, LABELS)
+    assert trimmed.item() == pytest.approx(sum(reference.trimmed(terms, 0.25)), rel=1e-11)
+
+
+def test_both_directions_of_two_sets() -> None:
+    """The symmetric cross-entropy of a matrix of similarities, row i belonging to column i, in plain Python."""
+    first, second = ROWS[:4], ROWS[4:]
+    scores = [[5 * sum(x * y for x, y in zip(a, b, strict=True)) for b in reference.V8[4:]] for a in reference.V8[:4]]
+    columns = [list(column) for column in zip(*scores, strict=True)]
+    terms = [math.log(sum(map(math.exp, row))) - row[i] for part in (scores, columns) for i, row in enumerate(part)]
+    loss, labels = trivet.SupConLoss(temperature=0.2), torch.arange(4)
+    there = loss(first, labels, references=second, reference_labels=labels)
+    back = loss(second, labels, references=first, reference_labels=labels)
+    assert ((there + back) / 2).item() == pytest.approx(fmean(terms), rel=1e-11)
+
+
+def test_it_is_n_pair_of_unit_rows_with_one_positive_each_and_at_least_log_k_with_k() -> None:
+    pairs = torch.arange(8) % 4
+    n_pair = trivet.NPairLoss(temperature=0.3, normalize=True, positives="all")
+    torch.testing.assert_close(trivet.SupConLoss(temperature=0.3)(ROWS, pairs), n_pair(ROWS, pairs))
+    solved = torch.eye(2, dtype=torch.float64).repeat_interleave(4, dim=0)
+    value = trivet.SupConLoss(temperature=0.01)(solved, torch.arange(8) // 4)
+    assert value.item() == pytest.approx(math.log(3), rel=1e-12)
+
+
+def test_a_positive_without_negatives_still_meets_the_other_positives() -> None:
+    rows, labels = ROWS[:3], torch.zeros(3, dtype=torch.int64)
+    plain = reference.batch(reference.V8[:3], [0] * 3, "cosine")
+    terms = [reference.supcon(plain, a, plain.positives(a), [], 0.5) for a in range(3)]
+    assert trivet.SupConLoss(temperature=0.5)(rows, labels).item() == pytest.approx(fmean(terms), rel=1e-11)
+    assert trivet.SupConLoss()(rows[:2], labels[:2]).item() == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_temperature_that_cannot_be_used(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
+        trivet.SupConLoss(temperature=temperature)
