@@ -24,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -532,12 +532,13 @@ class Goal:
 
 
 GOAL_SHAPE = {"anchors": 4096, "dimension": 128, "samples": 4, "device": "cpu"}
+WIDE_SHAPE = GOAL_SHAPE | {"dimension": 512, "samples": 16}
 PEER_GOAL_SHAPE = GOAL_SHAPE | {"anchors": 1024}
 MEMORY_GOAL_SHAPE = {"anchors": 32_768, "dimension": 128}
-SMALLEST = 64
+SMALL = (64, 512)
 SPEEDUPS = {
     100: {"semi-hard", "all triplets", "distance-weighted margin"},
-    5: {"EPHN", "batch-hard"},
+    5: {"EPHN", "batch-hard", "contrastive"},
     10: {"multi-similarity"},
 }
 
@@ -547,11 +548,11 @@ def matches(row: Row, wanted: Row) -> bool:
     return all(row[key] == value for key, value in wanted.items())
 
 
-def ratio_if(one_each: bool) -> Callable[[Row, Sequence[Row]], float | None]:
-    """The ratio to the floor of rows of the stated size that choose one positive and one negative, or the others."""
+def ratio_if(one_each: bool, shape: Row) -> Callable[[Row, Sequence[Row]], float | None]:
+    """The ratio to the floor of rows of this size that choose one positive and one negative, or the others."""
 
     def value(row: Row, rows: Sequence[Row]) -> float | None:
-        about = row["part"] in {"named", "product"} and matches(row, GOAL_SHAPE)
+        about = row["part"] in {"named", "product"} and matches(row, shape)
         return row["ratio"] if about and row["one_each"] is one_each else None
 
     return value
@@ -568,8 +569,20 @@ def speedup_of(names: set[str]) -> Callable[[Row, Sequence[Row]], float | None]:
 
 def never_slower(row: Row, rows: Sequence[Row]) -> float | None:
     """How many times as long the peer takes, from the smallest size that counts."""
-    about = row["part"] == "named" and row["device"] == "cpu" and row["anchors"] >= SMALLEST
+    about = row["part"] == "named" and row["device"] == "cpu" and row["anchors"] >= SMALL[0]
     return row.get("speedup") if about else None
+
+
+def small(row: Row, rows: Sequence[Row]) -> float | None:
+    """How many times as long the peer takes, in small batches."""
+    return never_slower(row, rows) if row["anchors"] <= SMALL[1] else None
+
+
+def memory_of(names: Set[str]) -> Callable[[Row, Sequence[Row]], float | None]:
+    """The ratio to the floor of these cases against past batches."""
+    return lambda row, rows: (
+        row["ratio"] if row["part"] == "bank" and row["device"] == "cpu" and row["case"] in names else None
+    )
 
 
 def peak(row: Row, rows: Sequence[Row]) -> float | None:
@@ -593,19 +606,33 @@ def growth(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 GOALS = [
-    Goal("one positive and one negative per anchor, N = {anchors}, d = {dimension}, {samples} per class, CPU".format(
-        **GOAL_SHAPE), 1.5, True, "x floor", ratio_if(True)),
-    Goal("every other strategy x loss, same size", 3, True, "x floor", ratio_if(False)),
+    *(
+        Goal("one positive and one negative per anchor, N = {anchors}, d = {dimension}, {samples} per class".format(
+            **shape), 1.5, True, "x floor", ratio_if(True, shape))
+        for shape in (GOAL_SHAPE, WIDE_SHAPE)
+    ),
+    *(
+        Goal("every other strategy x loss, N = {anchors}, d = {dimension}, {samples} per class{also}".format(
+            also=also, **shape), limit, True, "x floor", ratio_if(False, shape))
+        for shape in (GOAL_SHAPE, WIDE_SHAPE)
+        for limit, also in ((4, ""), (2.5, ": 95 % of them"))
+    ),
     *(
         Goal(f"{', '.join(sorted(names))} against {PEER}, N = {PEER_GOAL_SHAPE['anchors']}", times, False, "x as fast",
              speedup_of(names))
         for times, names in SPEEDUPS.items()
     ),
-    Goal(f"every case against {PEER}, N >= {SMALLEST}", 1, False, "x as fast", never_slower),
+    Goal(f"every case against {PEER}, N = {SMALL[0]} to {SMALL[1]}", 1.5, False, "x as fast", small),
+    Goal(f"every case against {PEER}, N >= {SMALL[0]}", 1, False, "x as fast", never_slower),
     Goal("peak memory, N = {anchors}, d = {dimension}".format(**MEMORY_GOAL_SHAPE), 1024, True, "MiB", peak),
     Goal("peak memory grows linearly", 1.1, True, "as power of N", growth),
-    Goal(f"memory of past batches, {BANK.anchors} against {BANK.references} x {BANK.dimension}", 2, True, "x floor",
-         lambda row, rows: row["ratio"] if row["part"] == "bank" and row["device"] == "cpu" else None),
+    *(
+        Goal(f"memory of past batches, {BANK.anchors} against {BANK.references} x {BANK.dimension}: {title}", limit,
+             True, "x floor", memory_of(names))
+        for title, limit, names in (
+            ("all triplets", 3, {"all triplets"}), ("others", 2, set(BANK_CASES) - {"all triplets"})
+        )
+    ),
 ]  # fmt: skip
 
 
@@ -638,14 +665,21 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
+def key_of(row: Row) -> tuple[Any, ...]:
+    """What tells a measurement from others."""
+    return tuple(row[key] for key in KEY)
+
+
 KEY = ("part", "case", "anchors", "references", "dimension", "samples")
 
 
 class Results:
     """Rows, written to disk as soon as they are known."""
 
-    def __init__(self, path: Path, device: str, *, resume: bool) -> None:
+    def __init__(self, path: Path, device: str, *, resume: bool, before: Path | None) -> None:
         self.path, self.device = path, device
+        earlier = json.loads(before.read_text()) if before else {"created": None, "rows": []}
+        kept = (*KEY, "ratio", "speedup")
         self.record: dict[str, Any] = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "load": os.getloadavg()[0],
@@ -654,6 +688,10 @@ class Results:
             "rows": [],
             "refused": [],
             "failed": [],
+            "before": {
+                "created": earlier["created"],
+                "rows": [{key: row.get(key) for key in kept} for row in earlier["rows"] if "ratio" in row],
+            },
         }
         if resume and path.exists():
             found = json.loads(path.read_text())
@@ -662,7 +700,7 @@ class Results:
                     f"--resume needs results of the same environment: got {found['environment']} in {path} and "
                     f"{self.record['environment']} here; give another --output, or leave --resume out."
                 )
-            self.record |= {key: found[key] for key in ("created", "load", "rows")}
+            self.record |= {key: found[key] for key in ("created", "load", "rows", *([] if before else ["before"]))}
 
     @property
     def rows(self) -> list[Row]:
@@ -671,7 +709,7 @@ class Results:
 
     def has(self, row: Row) -> bool:
         """Whether the measurement is there."""
-        return any(all(old[key] == row[key] for key in KEY) for old in self.rows)
+        return any(key_of(old) == key_of(row) for old in self.rows)
 
     def add(self, row: Row) -> None:
         """Add a row, and judge all of them again."""
@@ -729,6 +767,7 @@ def verdict(row: Row) -> str:
 def page(record: dict[str, Any]) -> str:
     """The results as a page."""
     place, rows = record["environment"], record["rows"]
+    earlier = {key_of(row): row for row in record["before"]["rows"]}
     text = [
         "# Time and memory of strategies and losses",
         f"Written by `benchmarks/core.py`, started {record['created']} at load {record['load']:.2f}. "
@@ -739,7 +778,8 @@ def page(record: dict[str, Any]) -> str:
         "rounds is shown. Times as fast: the peer's time divided by Trivet's. Values and gradients were compared with "
         f"the peer's at N = {CHECK_SIZE} before anything was timed, to {VALUE_TOLERANCE:g} and {GRADIENT_TOLERANCE:g}, "
         "except where the notes give a difference. A peer that needs more than "
-        f"{PEER_MEMORY / 2**30:g} GiB is left out.",
+        f"{PEER_MEMORY / 2**30:g} GiB is left out."
+        + (f" Before: the numbers of {record['before']['created'][:10]}." if earlier else ""),
     ]
     judged = [goal for row in rows for goal in row["goals"]]
     if judged:
@@ -763,12 +803,16 @@ def page(record: dict[str, Any]) -> str:
         text += [f"## {title}"] if groups else []
         for (dimension, samples), group in groups.items():
             text.append(f"### d = {dimension}, {samples} per class")
-            head = ["case", "N", "floor ms", "Trivet ms", "x floor", f"{PEER} ms", "times as fast", "goals", "notes"]
+            head = ["case", "N", "floor ms", "Trivet ms", "x floor", "before", f"{PEER} ms", "times as fast", "before",
+                    "goals", "notes"]  # fmt: skip
             lines = [
                 [
                     row["case"],
                     str(row["anchors"]),
-                    *(short(row.get(key)) for key in ("floor_ms", "ms", "ratio", "peer_ms", "speedup")),
+                    *(short(row.get(key)) for key in ("floor_ms", "ms", "ratio")),
+                    short(earlier.get(key_of(row), {}).get("ratio")),
+                    *(short(row.get(key)) for key in ("peer_ms", "speedup")),
+                    short(earlier.get(key_of(row), {}).get("speedup")),
                     verdict(row),
                     "; ".join(row["notes"]),
                 ]
@@ -910,7 +954,8 @@ def measure(measurements: Sequence[Measurement], results: Results, options: argp
                 print(f"{label}: {row['mib']:.0f} MiB", flush=True)
             else:
                 peer = beside.get(one.name) if one.part != "product" else None
-                row |= time_case(one.case, one.shape, peer, options.rounds, options.device)
+                rounds = options.small_rounds if one.shape.columns <= SMALL[1] else options.rounds
+                row |= time_case(one.case, one.shape, peer, rounds, options.device)
                 print(f"{label}: {row['ms']:.3g} ms, {row['ratio']:.2f} x floor", flush=True)
         except (ValueError, RuntimeError, AssertionError, subprocess.CalledProcessError) as error:
             results.record["failed"].append({"case": label, "reason": f"{type(error).__name__}: {error}"})
@@ -936,6 +981,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True, help="measure peak memory")
     parser.add_argument("--memory-sizes", type=int, nargs="+", default=[8192, 32_768])
     parser.add_argument("--rounds", type=int, default=5, help="at least 5 for a result")
+    parser.add_argument("--small-rounds", type=int, default=20, help=f"of batches up to {SMALL[1]}")
+    parser.add_argument("--before", type=Path, help="earlier results, which the page shows beside the new ones")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help=f"measure {PEER} too")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "core.json")
@@ -967,7 +1014,7 @@ def main() -> None:
     if not measurements:
         parser.error(f"--filter must be part of a case's name: got {options.filter!r}; see NAMED in {__file__}.")
     try:
-        results = Results(options.output, options.device, resume=options.resume)
+        results = Results(options.output, options.device, resume=options.resume, before=options.before)
     except ValueError as error:
         parser.error(str(error))
     measure(measurements, results, options)
