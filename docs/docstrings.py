@@ -1,0 +1,47 @@
+"""For the reference: docstrings as they are written here, in the sections that mkdocstrings knows.
+
+- `Example:` holds doctests. `Shape:` and `Source:` are paragraphs with a heading.
+- A comment after an attribute, `values: Floats  # (Q, m) of each query`, is its description.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from typing import Any
+
+import griffe
+
+
+class Docstrings(griffe.Extension):
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = sections(obj.docstring.value)
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        if attr.docstring is None and attr.lines and (text := comment(attr.lines[-1])):
+            attr.docstring = griffe.Docstring(text, lineno=attr.lineno, endlineno=attr.endlineno, parent=attr)
+
+
+def sections(text: str) -> str:
+    """A docstring with `Example:` as the section of doctests, and other sections than the usual as text."""
+    text = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
+    return re.sub(r"^(Shape|Source):\n((?: {4}.*\n?|\n)+)", _paragraphs, text, flags=re.MULTILINE)
+
+
+def _paragraphs(match: re.Match[str]) -> str:
+    body = re.sub(r"^ {4}", "", match[2], flags=re.MULTILINE)
+    return f"**{match[1]}.** {body}"
+
+
+def comment(line: str) -> str:
+    """The comment at the end of a line of code, as a sentence; empty where there is none."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(line.strip() + "\n").readline))
+    except (tokenize.TokenError, SyntaxError):  # the last line of several, with a bracket of an earlier one
+        return ""
+    text = " ".join(token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT)
+    if not text or text.startswith(("noqa", "type:", "fmt:")):
+        return ""
+    return text[0].upper() + text[1:] + ("" if text.endswith((".", ";", ":")) else ".")
