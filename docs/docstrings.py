@@ -1,6 +1,7 @@
 """For the reference: docstrings as they are written here, in the sections that mkdocstrings knows.
 
 - `Example:` holds doctests. `Shape:` and `Source:` are paragraphs with a heading.
+- What a class overrides stands with the class that it has it from.
 - A comment after an attribute, `values: Floats  # (Q, m) of each query`, is its description.
 """
 
@@ -22,6 +23,24 @@ class Docstrings(griffe.Extension):
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         if attr.docstring is None and attr.lines and (text := comment(attr.lines[-1])):
             attr.docstring = griffe.Docstring(text, lineno=attr.lineno, endlineno=attr.endlineno, parent=attr)
+
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        overrides = [
+            (each, name)
+            for each in classes(pkg)
+            for name in each.members
+            if name != "__init__" and any(name in base.members for base in each.mro())
+        ]
+        for each, name in overrides:
+            del each.members[name]
+
+
+def classes(module: griffe.Module) -> list[griffe.Class]:
+    """All classes of a module and of those inside it."""
+    here = [member for member in module.members.values() if isinstance(member, griffe.Class)]
+    inside = [member for member in module.members.values() if isinstance(member, griffe.Module)]
+    return here + [each for part in inside for each in classes(part)]
 
 
 def sections(text: str) -> str:
