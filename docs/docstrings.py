@@ -24,7 +24,6 @@ class Docstrings(griffe.Extension):
         if attr.docstring is None and attr.lines and (text := comment(attr.lines[-1])):
             attr.docstring = griffe.Docstring(text, lineno=attr.lineno, endlineno=attr.endlineno, parent=attr)
 
-
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         overrides = [
             (each, name)

@@ -15,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+CODE = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])", re.DOTALL | re.MULTILINE)
 SHOWN = {".py": "python", ".toml": "toml", "": "text"}  # files that are shown on a page of their own
 
 
@@ -42,7 +43,7 @@ def relinked(text: str, path: str) -> str:
 
 
 def _links(text: str) -> Iterator[re.Match[str]]:
-    code = [range(*match.span()) for match in re.finditer(r"^```.*?^```|`[^`\n]+`(?!\])", text, re.DOTALL | re.MULTILINE)]
+    code = [range(*match.span()) for match in CODE.finditer(text)]
     return (match for match in LINK.finditer(text) if not any(match.start() in part for part in code))
 
 

@@ -25,7 +25,8 @@ def test_a_guide_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_the_same_words_and_nearly_the_same_numbers_are_alike() -> None:
-    alike, printed = GUIDES["alike"], "Training helped: seen.\n│ trained │ 92.5 │\n│ raw     │ 58.8 │\nReport: page.html\n"
+    alike = GUIDES["alike"]
+    printed = "Training helped: seen.\n│ trained │ 92.5 │\n│ raw     │ 58.8 │\nReport: page.html\n"
     assert alike(printed, printed)
     assert alike("Training helped: seen.\n...\n│ raw │ 57.1 │\n...", printed)
     assert not alike("Training helped: seen.\n...\n│ raw │ 68.8 │\n...", printed)
