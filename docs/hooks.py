@@ -16,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])", re.DOTALL | re.MULTILINE)
+NAMED = re.compile(r"\[([\w./-]+\.md)\]\(([\w./-]+\.md)((?:#[^)]*)?)\)")  # the text of the link is a file
+TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 SHOWN = {".py": "python", ".toml": "toml", "": "text"}  # files that are shown on a page of their own
 
 
@@ -29,6 +31,23 @@ def in_site(path: str) -> str:
 def links(text: str) -> list[str]:
     """The links to files in a page, as written; what stands in code is none."""
     return [match[1] for match in _links(text)]
+
+
+def as_on_site(text: str, path: str) -> str:
+    """The text of the file at this path of the repository, as a page of the site."""
+    return relinked(NAMED.sub(lambda match: _titled(match, path), TABLE_ROW.sub(_with_bars, text)), path)
+
+
+def _titled(match: re.Match[str], path: str) -> str:
+    """A link to a page that the text calls by its file, by its title instead."""
+    file = ROOT / posixpath.dirname(path) / match[2]
+    title = re.search(r"^# (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
+    return f"[{title[1]}]({match[2]}{match[3]})" if title and file.name == Path(match[1]).name else match[0]
+
+
+def _with_bars(match: re.Match[str]) -> str:
+    """A row of a table whose code has bars: GitHub wants them escaped, and mkdocs not."""
+    return re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), match[0])
 
 
 def relinked(text: str, path: str) -> str:
@@ -64,7 +83,7 @@ def brought(pages: dict[str, str]) -> dict[str, str | Path]:
                 continue  # a link that leads nowhere is left to mkdocs, which refuses it
             if file.suffix == ".md":
                 waiting[path] = file.read_text()
-                found[place] = relinked(waiting[path], path)
+                found[place] = as_on_site(waiting[path], path)
             elif file.suffix in SHOWN:
                 found[place] = f"# `{path}`\n\n```{SHOWN[file.suffix]}\n{file.read_text()}```\n"
             else:
@@ -105,4 +124,4 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    return markdown if page.file.generated_by else relinked(markdown, f"docs/{page.file.src_uri}")
+    return markdown if page.file.generated_by else as_on_site(markdown, f"docs/{page.file.src_uri}")

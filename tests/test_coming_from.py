@@ -86,9 +86,8 @@ def test_measures_of_pytorch_metric_learning(batch: tuple[torch.Tensor, torch.Te
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     embeddings, labels = batch
-    table = {
-        there.strip("`"): here.strip("`") for there, here, _ in rows("pytorch-metric-learning", "AccuracyCalculator")
-    }
+    pairs = [cells[:2] for cells in rows("pytorch-metric-learning", "AccuracyCalculator")]
+    table = {whole(there) or "": whole(here) or "" for there, here in pairs}
     del table[""]  # NMI and AMI start at random
     calculator = AccuracyCalculator(include=tuple(table), k=23, device=torch.device("cpu"))
     found = calculator.get_accuracy(embeddings, labels)
