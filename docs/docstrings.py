@@ -45,6 +45,7 @@ def classes(module: griffe.Module) -> list[griffe.Class]:
 def sections(text: str) -> str:
     """A docstring with `Example:` as the section of doctests, and other sections than the usual as text."""
     text = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
+    text = re.sub(r"^( +[\w, ]+: |\A)(?=>(?!>>))", r"\1\\", text, flags=re.MULTILINE)  # ">= 0" is no quotation
     return re.sub(r"^(Shape|Source):\n((?: {4}.*\n?|\n)+)", _paragraphs, text, flags=re.MULTILINE)
 
 
@@ -62,4 +63,5 @@ def comment(line: str) -> str:
     text = " ".join(token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT)
     if not text or text.startswith(("noqa", "type:", "fmt:")):
         return ""
+    text = "\\" * text.startswith(">") + text
     return text[0].upper() + text[1:] + ("" if text.endswith((".", ";", ":")) else ".")

@@ -73,8 +73,10 @@ def test_a_comment_after_an_attribute_is_its_description() -> None:
     pytest.importorskip("griffe")
     made = runpy.run_path(str(ROOT / "docs" / "docstrings.py"))
     assert made["comment"]("values: Floats  # (Q, m) of each query") == "(Q, m) of each query."
+    assert made["comment"]("items: int  # >= 2") == "\\>= 2."
     assert made["comment"]('name: str = "a # b"') == ""
     assert made["sections"]("One.\n\nExample:\n    >>> 1\n") == "One.\n\nExamples:\n    >>> 1\n"
+    assert made["sections"]("One.\n\nArgs:\n    a, b: >= 2\n") == "One.\n\nArgs:\n    a, b: \\>= 2\n"
     assert made["sections"]("One.\n\nShape:\n    labels `(N,)`\n") == "One.\n\n**Shape.** labels `(N,)`\n"
 
 
