@@ -50,7 +50,7 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_settings.py
 	$(BIN)/python docs/make_data.py
 	$(BIN)/python docs/make_rooms.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
