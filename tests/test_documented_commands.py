@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
+import pyarrow.parquet
 import pytest
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from trivet.cli import main
 from trivet.cli.group import Commands
 from trivet.tasks.settings import settings_schema
 
@@ -123,3 +127,39 @@ def test_what_does_not_exist_is_found() -> None:
             checked(words_of(wrong))
     with pytest.raises(AssertionError):
         checked(words_of("search index query another"))
+
+
+def write_files() -> None:
+    """The files that the commands below name, small."""
+    draw = np.random.default_rng(0)
+    classes = np.repeat(np.arange(6), 10)
+    points = draw.normal(size=(6, 8))[classes] + draw.normal(size=(60, 8))
+    names = {"class": classes, "intent": classes, "id": np.arange(60).astype(str), "camera": np.arange(60) % 3}
+    texts = np.array([f"text {number}" for number in range(60)])
+    splits = np.array(["test", "train"])[np.arange(60) % 2]
+    for name in ("embeddings", "before", "after", "vectors"):
+        np.savez(f"{name}.npz", embeddings=points + draw.normal(size=(60, 8)), text=texts, **names)
+    for name, rows in (("query", slice(0, None, 2)), ("gallery", slice(1, None, 2))):
+        labels = {**names, "class": np.where(np.arange(60) == 1, -1, classes)}  # one of the gallery is junk
+        np.savez(f"{name}.npz", embeddings=points[rows], **{key: values[rows] for key, values in labels.items()})
+    for name in ("questions", "answers"):
+        np.savez(f"{name}.npz", embeddings=points, id=np.array([f"{name[0]}{number}" for number in range(60)]))
+    Path("pairs.csv").write_text("anchor,positive\n" + "".join(f"q{number},a{number}\n" for number in range(60)))
+    table = {"embedding": points.tolist(), "class": classes.tolist(), "split": splits.tolist()}
+    pyarrow.parquet.write_table(pyarrow.table(table), "embeddings.parquet")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("page", "number"), [("collapse.md", 3), ("evaluation.md", 4), ("hard_negatives.md", 3)])
+def test_commands_on_files_run(page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    text = next(block for kind, block in FENCE.findall((ROOT / "docs" / page).read_text()) if kind == "sh")
+    lines = [line for line in text.splitlines() if line.startswith("trivet ") and "runs/" not in line]
+    assert len(lines) == number
+    for line in lines:
+        monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
+        Path("triplets.parquet").unlink(missing_ok=True)
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 0, line
