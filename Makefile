@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DOCS_INSTALLED := .venv/.installed-docs
 
 .PHONY: help install demo test nightly format docs clean
 
@@ -10,7 +11,7 @@ help:
 	@echo "make test    install, then check style, types and behaviour"
 	@echo "make nightly run the tests that take long"
 	@echo "make format  rewrite the code in the project's style"
-	@echo "make docs    rewrite the pages that are made from the code"
+	@echo "make docs    rewrite the pages that are made from the code, and build the site in build/site"
 	@echo "make clean   remove .venv and caches"
 
 install: $(INSTALLED)
@@ -40,10 +41,16 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(INSTALLED)
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+# The site needs no server and no network: build/site/index.html.
+docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_settings.py
 	$(BIN)/python docs/make_data.py
 	$(BIN)/python docs/make_rooms.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -61,7 +61,11 @@ def test_every_command_is_described() -> None:
     assert list(dict.fromkeys(described)) == [name for names in COMMANDS.values() for name in names]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+PAGES = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+PAGES += [str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guides/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", (ROOT / page).read_text()):
         path = (ROOT / page).parent / target if target else ROOT / page

@@ -97,7 +97,7 @@ class ImpliedTolerance:
 
     Attributes:
         rate: p*, the largest noise rate at which the score still reaches the wanted share of its topline.
-        skew: 1 / (1 - (1 - p*)^2), infinite at p* = 0.
+        skew: `1 / (1 - (1 - p*)^2)`, infinite at `p* = 0`.
         beyond: the score reaches it at the last noise rate measured, so that p* is at least that, and the skew at most
             this one.
     """

@@ -84,7 +84,7 @@ def expected_easy_triplet_losses(distances: Tensor, probabilities: Tensor, *, ma
 def expected_easy_margin_losses(
     distances: Tensor, beta: Tensor | float, probabilities: Tensor, *, margin: float
 ) -> Tensor:
-    """sum_j Phi_j (D_ij - b_i + margin)_+ + P(Y_i != Y_j) (b_i - D_ij + margin)_+ for each anchor i, `(n,)`.
+    """`sum_j Phi_j (D_ij - b_i + margin)_+ + P(Y_i != Y_j) (b_i - D_ij + margin)_+` for each anchor i, `(n,)`.
 
     The nearest positive and every negative, in the form of appendix B; the mean over anchors is the objective.
 
@@ -185,8 +185,9 @@ def collapsed_and_split_margin_losses(
 ) -> tuple[Floats, Floats]:
     """The expected margin loss of an anchor under f1 and f2, `(S,)` each; see the triplet losses above.
 
-    f1 - f2 = sum_{j in the other half} (1 - m_s) margin - Phi_j ((2 margin - beta)_+ - (margin - beta)_+); with all
-    positives Phi_j is m_s.
+    f1 - f2 is, with Phi_j = m_s for all positives,
+
+        sum_{j in the other half} (1 - m_s) margin - Phi_j ((2 margin - beta)_+ - (margin - beta)_+).
 
     Args:
         beta: b >= 0 of the anchor; the others as for `collapsed_and_split_triplet_losses`.

@@ -124,7 +124,7 @@ def _weighted_triplets(distances: Tensor, weights: Tensor, margin: float) -> Ten
 def expected_margin_loss(
     distances: Tensor, beta: Tensor | float, probabilities: Tensor, *, margin: float, self_terms: SelfTerms = "exact"
 ) -> Tensor:
-    """(1 / n^2) sum_ij P(Y_i = Y_j) (D_ij - b_i + margin)_+ + P(Y_i != Y_j) (b_i - D_ij + margin)_+, differentiable.
+    """`(1 / n^2) sum_ij P(Y_i = Y_j) (D_ij - b_i + margin)_+ + P(Y_i != Y_j) (b_i - D_ij + margin)_+`, differentiable.
 
     Args:
         distances: D, `(..., n, n)`; leading dimensions are kept.
@@ -171,7 +171,7 @@ def _weighted_pairs(distances: Tensor, bounds: Tensor, match: Tensor, differ: Te
 
 
 def opposed_hinges(differences: Floats, pull: float, push: float, *, margin: float) -> Floats:
-    """pull (u + margin)_+ + push (margin - u)_+ for each u; see `opposed_hinges_minimum`.
+    """`pull (u + margin)_+ + push (margin - u)_+` for each u; see `opposed_hinges_minimum`.
 
     Args:
         differences: u, any shape; the result has it too.
@@ -199,7 +199,7 @@ class HingeMinimum(NamedTuple):
 
 
 def opposed_hinges_minimum(pull: float, push: float, *, margin: float) -> HingeMinimum:
-    """Minimum over u of pull (u + margin)_+ + push (margin - u)_+, which is 2 margin min(pull, push).
+    """Minimum over u of `pull (u + margin)_+ + push (margin - u)_+`, which is 2 margin min(pull, push).
 
     It lies at u = -margin if pull > push, at u = margin if pull < push, anywhere between if they are equal; a weight
     of 0 opens the interval on its side. Every per-pair statement about the two losses is a case of it: with

@@ -1,0 +1,133 @@
+"""Run the blocks of guides in order, in a folder of their own, and print what each prints:
+
+    .venv/bin/python docs/run_guides.py docs/guides/vectors.md ...
+
+A block with a title, as in ```python title="loop.py", is a file. A block `sh` holds commands, and a block `python`
+without a title is code; those of a page share their names. A block `text` after one of these is what it prints, with
+`...` for lines left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import runpy
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+INSTALLING = ("pip", "make", "git", "python3")  # how one comes to have Trivet
+
+
+class Block(NamedTuple):
+    kind: str
+    title: str | None
+    text: str
+
+
+class Ran(NamedTuple):
+    """A block that was run, what it printed, and what the page shows of that, if anything."""
+
+    block: Block
+    printed: str
+    shown: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    found = re.findall(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [Block(kind, title or None, text) for kind, title, text in found]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of a block `sh`, without comments."""
+    return [words for line in text.replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def run(page: Path) -> Iterator[Ran]:
+    """Run the page in the current folder.
+
+    Raises:
+        RuntimeError: if a command ends with another code than 0, or 1 where its line says "exit code 1".
+    """
+    names: dict[str, Any] = {"__name__": "__main__"}
+    all_blocks = blocks(page)
+    for block, after in zip(all_blocks, [*all_blocks[1:], None], strict=True):
+        if block.title:
+            Path(block.title).write_text(block.text)
+        elif block.kind in ("sh", "python"):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                if block.kind == "sh":
+                    _commands(block.text)
+                else:
+                    exec(compile(block.text, str(page), "exec"), names)
+            yield Ran(block, printed.getvalue(), after.text if after and after.kind == "text" else None)
+
+
+def _commands(text: str) -> None:
+    for words in commands(text):
+        program, *arguments = words
+        if program in INSTALLING:
+            continue
+        if program == "python":
+            runpy.run_path(arguments[0], run_name="__main__")
+        elif program == "trivet":
+            from trivet.cli import main
+
+            expected = 1 if "exit code 1" in text else 0
+            with patch.object(sys, "argv", words):
+                try:
+                    main()
+                except SystemExit as stop:
+                    if stop.code != expected:
+                        raise RuntimeError(f"{shlex.join(words)}: exit code {stop.code}, not {expected}") from None
+        else:
+            raise RuntimeError(f"{program}: a guide runs trivet and python only")
+
+
+def said(text: str) -> list[str]:
+    """The words and numbers, without the lines of tables and where they break."""
+    return re.sub(r"[│┃━─┏┓┗┛┡┩┢┪┳┻╇┴┬┼└┘├┤┌┐╭╮╰╯]", " ", text).split()
+
+
+def alike(shown: str, printed: str) -> bool:
+    """Whether a page shows what was printed: the same words, and numbers as near as another machine makes them."""
+    rest = said(printed)
+    for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
+        words = said(part)
+        starts = range(len(rest) - len(words) + 1)
+        start = next((i for i in starts if all(map(_close, words, rest[i : i + len(words)]))), None)
+        if start is None:
+            return False
+        rest = rest[start + len(words) :]
+    return True
+
+
+def _close(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    number = r"[-−+]?\d+(?:\.\d+)?"
+    if re.sub(number, "0", one) != re.sub(number, "0", other):
+        return False
+    pairs = zip(_numbers(one), _numbers(other), strict=True)
+    return all(abs(a - b) <= 0.1 * abs(a) + (2 if abs(a) >= 10 else 0.05) for a, b in pairs)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number.replace("−", "-")) for number in re.findall(r"[-−+]?\d+(?:\.\d+)?", text)]
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        guide = Path(name).resolve()
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            os.environ.pop("COLUMNS", None)
+            for ran in run(guide):
+                same = "" if ran.shown is None else f"  alike: {alike(ran.shown, ran.printed)}"
+                print(f"--- {ran.block.text.strip().splitlines()[-1]}{same}\n{ran.printed}")

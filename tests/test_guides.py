@@ -1,0 +1,46 @@
+"""The guides run as they are written, and print what they show."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
+PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_a_guide_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    shown = 0
+    for ran in GUIDES["run"](page):
+        if ran.shown is not None:
+            assert GUIDES["alike"](ran.shown, ran.printed), f"{ran.block.text}\nprinted\n{ran.printed}"
+            shown += 1
+    assert shown == page.read_text().count("```text") > 0
+
+
+def test_the_same_words_and_nearly_the_same_numbers_are_alike() -> None:
+    alike = GUIDES["alike"]
+    printed = "Training helped: seen.\n│ trained │ 92.5 │\n│ raw     │ 58.8 │\nReport: page.html\n"
+    assert alike(printed, printed)
+    assert alike("Training helped: seen.\n...\n│ raw │ 57.1 │\n...", printed)
+    assert not alike("Training helped: seen.\n...\n│ raw │ 68.8 │\n...", printed)
+    assert not alike("Training did not help.\n...", printed)
+    assert not alike("Report: page.html\n...\nTraining helped: seen.\n...", printed)
+    assert not alike("Training helped: seen.\nReport: page.html", printed)
+
+
+def test_a_command_that_fails_stops_a_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```sh\ntrivet diagnose nothing.npz\n```\n")
+    with pytest.raises(RuntimeError, match=r"trivet diagnose nothing.npz: exit code 2, not 0"):
+        list(GUIDES["run"](page))
+    page.write_text("```sh\nrm nothing.npz\n```\n")
+    with pytest.raises(RuntimeError, match="rm: a guide runs trivet and python only"):
+        list(GUIDES["run"](page))

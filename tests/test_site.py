@@ -1,0 +1,124 @@
+"""The site of the documents: its links, its reference, and the built pages in a browser without a network."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import trivet
+
+ROOT = Path(__file__).resolve().parents[1]
+HOOKS = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+NAV = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "link", "there"),
+    [
+        ("docs/data.md", "../SECURITY.md", "SECURITY.md"),
+        ("docs/guides/texts.md", "../data.md#a", "../data.md#a"),
+        ("docs/reproduce/README.md", "../reproduce.md", "../reproduce.md"),
+        ("docs/collapse.md", "../examples/monitor_plain.py", "examples/monitor_plain.py.md"),
+        ("docs/label_noise.md", "../benchmarks/results/a.md#b", "benchmarks/results/a.md#b"),
+        ("benchmarks/results/core.md", "core.png", "core.png"),
+        ("benchmarks/results/core.md", "../../docs/results.md", "../../results.md"),
+        ("CONTRIBUTING.md", "docs/rooms.md", "rooms.md"),
+        ("docs/data.md", "https://a.org/b.md", "https://a.org/b.md"),
+        ("docs/data.md", "#levels", "#levels"),
+    ],
+)
+def test_a_link_of_the_repository_leads_to_the_same_file_on_the_site(path: str, link: str, there: str) -> None:
+    assert HOOKS["relinked"](f"See [that]({link}).", path) == f"See [that]({there})."
+
+
+def test_what_stands_in_code_is_no_link() -> None:
+    text = "```python\nx[0](../a.md)\n```\n`[a](../b.md)` and [`c`](../SECURITY.md)\n"
+    assert HOOKS["links"](text) == ["../SECURITY.md"]
+
+
+def test_a_page_is_called_by_its_title_and_code_in_tables_has_plain_bars() -> None:
+    text = "[data.md](data.md#levels), [here](data.md)\n\n| `a\\|b` | c \\| d |\n"
+    page = "[Data](data.md#levels), [here](data.md)\n\n| `a|b` | c \\| d |\n"
+    assert HOOKS["as_on_site"](text, "docs/search.md") == page
+
+
+def test_files_that_pages_link_to_come_along_with_what_they_link_to() -> None:
+    pages = {
+        "docs/a.md": "[b](../benchmarks/results/robust_training.md) [c](../examples/monitor_plain.py) [d](data.md)"
+    }
+    found = HOOKS["brought"](pages)
+    assert found["benchmarks/results/robust_training.md"].startswith("# ")
+    assert found["examples/monitor_plain.py.md"].startswith("# `examples/monitor_plain.py`\n\n```python\n")
+    assert all((ROOT / path).is_file() for path, what in found.items() if isinstance(what, Path))
+    assert "data.md" not in found
+
+
+def test_every_module_with_public_names_is_in_the_reference() -> None:
+    named = set(re.findall(r"reference/([\w.]+)\.md", NAV)) - {"index"}
+    rooms = {room for room in dir(trivet) if (ROOT / "src" / "trivet" / room / "__init__.py").exists()}
+    internal = {"cli", "geometry", "papers", "records", "reports", "tables", "tasks"}
+    assert {name.split(".")[0] for name in named} == rooms - internal
+    assert all(find_spec(f"trivet.{name}") for name in named)
+
+
+def test_a_comment_after_an_attribute_is_its_description() -> None:
+    pytest.importorskip("griffe")
+    made = runpy.run_path(str(ROOT / "docs" / "docstrings.py"))
+    assert made["comment"]("values: Floats  # (Q, m) of each query") == "(Q, m) of each query."
+    assert made["comment"]("items: int  # >= 2") == "\\>= 2."
+    assert made["comment"]('name: str = "a # b"') == ""
+    assert made["sections"]("One.\n\nExample:\n    >>> 1\n") == "One.\n\nExamples:\n    >>> 1\n"
+    assert made["sections"]("One.\n\nArgs:\n    a, b: >= 2\n") == "One.\n\nArgs:\n    a, b: \\>= 2\n"
+    assert made["sections"]("One.\n\nShape:\n    labels `(N,)`\n") == "One.\n\n**Shape.** labels `(N,)`\n"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not all(map(find_spec, ("material", "mkdocstrings"))):
+        pytest.skip("the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    # Strict makes an error of a broken link; not with --quiet, which counts no warnings.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page_of(site: Path) -> Iterator[object]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page
+        browser.close()
+
+
+def test_search_works_from_files_and_asks_no_other_host(site: Path, page_of: object) -> None:
+    page = page_of()  # type: ignore[operator]
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.click("input.md-search__input")
+    page.keyboard.type("semihard")
+    page.wait_for_selector(".md-search-result__item")
+    assert "trivet.mining" in page.inner_text(".md-search-result__list")
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+def test_no_page_is_wider_than_its_window(site: Path, page_of: object, width: int) -> None:
+    page = page_of(viewport={"width": width, "height": 900})  # type: ignore[operator]
+    for path in ("index.html", "coming_from.html", "command_line.html", "guides/texts.html", "reference/losses.html"):
+        page.goto((site / path).as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
