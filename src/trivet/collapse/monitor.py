@@ -151,7 +151,7 @@ class CollapseMonitor:
             probe: see `update`.
             step: optimiser steps done.
         """
-        if self.probing.reference is None:
+        if self.probing.reference is None and not self._faulty:
             self._ask(probe, step)
 
     def update(

@@ -93,7 +93,7 @@ def train(
         parts = Parts(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
             _meet(world, parts)
-        for note in filter(None, (check_width(parts), parts.piece_note)):
+        for note in filter(None, (check_width(parts), parts.piece_note, parts.probe_note)):
             log.warning(note)
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()

@@ -19,6 +19,7 @@ from trivet.documents import parse_json
 from trivet.files import write_whole
 from trivet.training.choosing import ended
 from trivet.training.config import RunConfig
+from trivet.training.probe import held_out
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import TO_THE_END
 
@@ -277,5 +278,8 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
     if training.weight_decay:
         settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
+    probe = held_out(config, splits)
+    if probe is not None and probe.split is None:
+        decided.append(probe.rows.tolist())  # left out of training
     text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

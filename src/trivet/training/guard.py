@@ -150,7 +150,9 @@ class Guard:
         """Note a repair; a new monitor watches from here on."""
         self.abandoned.append(self.monitor.as_json())
         self.repairs.append(repair)
+        probing = self.monitor.probing.begin_again()
         self.monitor, self.pending = CollapseMonitor(every=self.given.guard.every), None
+        self.monitor.probing = probing
 
     def leave(self, event: Event, why: str) -> str:
         """Note that an event is not repaired; returns a line that says so."""
@@ -344,6 +346,19 @@ def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.
     return "Smaller steps and a warm-up avoid jumps that cannot be undone."
 
 
+def _frozen_statistics(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    """Keeps the batch-norm statistics of a backbone that has any to keep."""
+    model = values["model"]
+    if model.get("batch_norm") != "train" or not (model.get("pretrained") or model.get("weights")):
+        return None
+    model["batch_norm"] = "frozen"
+    _slower(values, class_sizes)
+    return (
+        "The batch-norm statistics that a pretrained network brings are those of far more images than a batch has, and "
+        "smaller steps keep what it knows."
+    )
+
+
 def _slower_and_normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if values["loss"].get("normalize") is False and not values["model"]["normalize"]:
         values["loss"]["normalize"] = True
@@ -388,6 +403,7 @@ def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
 # The least change first.
 LADDERS: dict[EventKind, tuple[Rung, ...]] = {
     "network-collapse": (_slower_if_fast, _more_dimensions, _choose, _normalized, _slower),
+    "harm": (_frozen_statistics, _slower),
     "class-collapse": (_more_dimensions, _selectively, _larger_k, _slower),
     "dead-sampler": (_harder, _wider, _violating),
     "exploding-norm": (_slower_and_normalized, _normalized),

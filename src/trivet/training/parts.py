@@ -28,6 +28,7 @@ from trivet.training.history import History
 from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
 from trivet.training.precision import check_precision, device_of
+from trivet.training.probe import held_out
 from trivet.training.untrained import untrained
 from trivet.training.world import World
 
@@ -183,7 +184,9 @@ class Parts:
         model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
         average: of its weights, if the settings ask for one.
         guard: what was seen, and done about it.
-        items, batches: what is trained on, without what cleaning leaves out and with the labels it gives.
+        held_out: the items that the guard asks, see `training.probe`; None for none.
+        items, rows, batches: what is trained on, and which training items these are: without what cleaning and the
+            probe leave out, with the labels that cleaning gives.
         split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
             training.
         choosing: the best step so far, by these items.
@@ -202,6 +205,7 @@ class Parts:
         self.model = untrained(config, splits.train)
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
         self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
+        self.held_out = held_out(config, splits)
         self.put_in_force(config)
         self.split = followed(splits)
         self.choosing = make_choosing(config, splits)
@@ -216,7 +220,12 @@ class Parts:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the network, and of the pieces that it gets, in sentences."""
-        return (*self.model.notes, *filter(None, [self.piece_note]))
+        return (*self.model.notes, *filter(None, [self.piece_note, self.probe_note]))
+
+    @property
+    def probe_note(self) -> str:
+        """That training items are left out for the guard; empty where none are."""
+        return self.held_out.said if self.held_out is not None and self.held_out.split is None else ""
 
     @property
     def piece_note(self) -> str:
@@ -234,7 +243,8 @@ class Parts:
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
         train, level = self.splits.train, self.splits.level
-        if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
+        if settings.model != self.config.model.model_copy(update={"normalize": settings.model.normalize}):
+            # A repair widened it, or made batch norm keep its statistics.
             self.model = untrained(settings, train)
         self.settings = settings
         if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
@@ -249,11 +259,24 @@ class Parts:
     def take_items(self) -> None:
         """Make batches of the items and labels that cleaning leaves."""
         train, level = self.splits.train, self.splits.level
+        self.rows = self.cleaning.rows
+        if self.held_out is not None:
+            self.rows = self._without(self.held_out.rows)
         self.items = train
-        if self.cleaning.changed:
+        if self.cleaning.changed or len(self.rows) < len(train):
             labels = {**train.labels, level: self.cleaning.labels}
-            self.items = replace(train, labels=labels).subset(self.cleaning.rows)
+            self.items = replace(train, labels=labels).subset(self.rows)
         self.batches = make_batches(self.settings, self.items, level)
+
+    def _without(self, left_out: Integers) -> Integers:
+        """The rows that cleaning leaves without others, and without classes that have no second item then."""
+        rows, labels = np.setdiff1d(self.cleaning.rows, left_out), self.cleaning.labels
+        if self.cleaning.changed:
+            rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
+            if len(np.unique(labels[rows])) < self.settings.batch.needed_classes:
+                self.cleaning.take_as_given()
+                return self._without(left_out)
+        return rows
 
     def task(self, after_step: Callable[[], None]) -> Task:
         """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches.
@@ -268,6 +291,9 @@ class Parts:
             seed=self.settings.seed,
             after_step=after_step,
             monitor=self.guard.monitor if main else None,
+            probe=None
+            if self.held_out is None
+            else self.held_out.asked(self.model, cosine=self.settings.evaluation.distance == "cosine"),
             average=self.average,
             since=self.guard.since,
             world=self.world,
@@ -301,5 +327,5 @@ class Parts:
         if self.splits.noise is None:
             return None
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-        truth: Integers = self.splits.noise.true_labels[self.cleaning.rows[index]]
+        truth: Integers = self.splits.noise.true_labels[self.rows[index]]
         return truth
