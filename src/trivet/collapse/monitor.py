@@ -16,6 +16,7 @@ from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.diagnosis import THRESHOLDS, Threshold
 from trivet.collapse.forecast import Forecast, forecast, settled
 from trivet.collapse.probe import FINER, Look, Probe, Probing
+from trivet.collapse.result import FLOOR
 from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
 from trivet.rows.record import StepRecord
 
@@ -205,7 +206,9 @@ class CollapseMonitor:
                 self._on_event(event)
         return events
 
-    def watch(self, loss: nn.Module, *, step: Callable[[], int] | None = None) -> torch.utils.hooks.RemovableHandle:
+    def watch(
+        self, loss: nn.Module, *, step: Callable[[], int] | None = None, probe: Probe | None = None
+    ) -> torch.utils.hooks.RemovableHandle:
         """Update whenever `loss(embeddings, labels)` is called in training; `.remove()` the handle to end that.
 
         Args:
@@ -213,9 +216,9 @@ class CollapseMonitor:
                 value. Calls without gradients, as in an evaluation, are not seen. Nor are those of a copy of the loss,
                 made by `copy` or `pickle`.
             step: gives the optimiser steps done. Default: the calls so far.
+            probe: see `update`.
         """
-
-        return loss.register_forward_hook(_Watcher(self, step), with_kwargs=True)
+        return loss.register_forward_hook(_Watcher(self, step, probe), with_kwargs=True)
 
     def forecast(self) -> Forecast | None:
         """How the run will end, as far as its steps so far tell; None before there are enough, or without labels."""
@@ -444,11 +447,12 @@ class CollapseMonitor:
         risk, calm = self.series["risk"], ALARMS["healthy"].value
         accused = len(risk) > 1 and risk[-1] >= calm and risk[-2] >= calm
         narrow = now.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
+        stuck = _stuck(now, probing.before)
         lost, stays = probing.lost(), probing.lost_and_not_coming_back()
         inside = [one for one in probing.beside(best, "the best step") if one.level == FINER and one.worse]
         tight = now.within_between < ALARMS["tight"].value
         held_out = f"of {probing.items} held-out items"
-        if narrow and (lost or (accused and now.recall <= start.recall)):
+        if narrow and (lost or (accused and (stuck or now.recall <= start.recall))):
             self._tell(
                 step,
                 "network-collapse",
@@ -602,6 +606,16 @@ def _beside(now: Look, other: Look) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
+def _stuck(now: Look, before: Look | None) -> bool:
+    """Whether all items are at one point at two calls in a row, and neither move apart nor are told apart better."""
+    point = THRESHOLDS["point"].value
+    return (
+        before is not None
+        and now.relative_spread <= before.relative_spread < point
+        and now.recall < before.recall + FLOOR
+    )
+
+
 def _change(now: float, before: float) -> str:
     return f"{100 * now:.1f} %, against {100 * before:.1f} %"
 
@@ -616,8 +630,13 @@ def _read(values: list[Tensor], device: torch.device) -> Tensor:
 class _Watcher:
     """The hook of a watched loss. A copy of it does nothing, so that a copied or pickled loss carries no monitor."""
 
-    def __init__(self, monitor: CollapseMonitor | None = None, step: Callable[[], int] | None = None) -> None:
-        self._monitor, self._step = monitor, step
+    def __init__(
+        self,
+        monitor: CollapseMonitor | None = None,
+        step: Callable[[], int] | None = None,
+        probe: Probe | None = None,
+    ) -> None:
+        self._monitor, self._step, self._probe = monitor, step, probe
 
     def __reduce__(self) -> tuple[type[_Watcher], tuple[()]]:
         return _Watcher, ()
@@ -634,6 +653,7 @@ class _Watcher:
             value if isinstance(value, Tensor | float) else None,
             active=None if record is None else lambda: record.active_fraction,
             step=None if self._step is None else self._step(),
+            probe=self._probe,
         )
 
 

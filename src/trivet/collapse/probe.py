@@ -124,6 +124,7 @@ class Probing:
         reference: the look before anything was trained; None before it.
         best: that with the highest recall, at the finer level where there is one; the reference at first.
         last: the last one after the reference.
+        before: the one before the last.
         items: of the probe; 0 before it was asked.
     """
 
@@ -132,7 +133,7 @@ class Probing:
         self.reference: Look | None = None
         self.best: Look | None = None
         self.last: Look | None = None
-        self._before: Look | None = None  # the one before the last
+        self.before: Look | None = None
         self._classes = np.zeros(0, dtype=np.int64)
         self._fine: Integers | None = None
         self._updates, self._called, self._spent, self._seen = 0, 0, 0, 0
@@ -190,7 +191,7 @@ class Probing:
         if first:
             self.reference = found
         else:
-            self._before, self.last = self.last, found
+            self.before, self.last = self.last, found
         if self.best is None or _score(found) > _score(self.best):
             self.best = found
         for name, value in zip(SERIES, found.values(), strict=True):
@@ -213,7 +214,7 @@ class Probing:
 
     def lost_and_not_coming_back(self) -> list[Comparison]:
         """The same, if it was so at the look before, and since then recall did not rise by a point or more."""
-        before = self._before
+        before = self.before
         if before is None:
             return []
         then = {ITEM: before.recall, FINER: before.fine_recall}
@@ -259,7 +260,7 @@ class Probing:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        looks = {"reference": self.reference, "best": self.best, "before": self._before, "last": self.last}
+        looks = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
         return {
             "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
             "classes": self._classes.tolist(),
@@ -276,7 +277,7 @@ class Probing:
         self._updates, self._called, self._spent, self._seen = state["counts"]
         looks = {name: None if one is None else _look_of(one) for name, one in state["looks"].items()}
         self.reference, self.best, self.last = looks["reference"], looks["best"], looks["last"]
-        self._before = looks["before"]
+        self.before = looks["before"]
 
 
 def _score(one: Look) -> float:

@@ -23,12 +23,22 @@ class Ahead(TypedDict):
     probability: float | None
 
 
+class Probe(TypedDict):
+    """What a probe of so many held-out items showed, and what it cost; see `trivet.collapse.probe.Probing`."""
+
+    items: int
+    cost: float | None
+    start: dict[str, float | None]
+    series: dict[str, list[float | None]]
+
+
 class Attempt(TypedDict):
     """What was seen up to a repair or to the end: measure -> its value at each look."""
 
     series: dict[str, list[float | None]]
     events: list[Event]
     forecast: Ahead | None
+    probe: Probe | None
 
 
 class Monitor(TypedDict):
