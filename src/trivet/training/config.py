@@ -24,7 +24,6 @@ from trivet.training.schedule import TO_THE_END, Schedule, check_schedule
 
 LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 GuardAction = Literal["warn", "stop", "repair"]
-PROBE = 300  # items of a probe whose settings name no number
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
 PLACE = ("devices", "nodes")  # where a run trains, which changes nothing of its result
@@ -179,13 +178,9 @@ class GuardConfig(Config):
         ge=0,
         description="Held-out items that decide whether a suspicion is right: of validation or val, where there is "
         "one, else training items that are left out, at most a twentieth of them, and none if that is below 100. "
-        "0: no probe. Default: 300, but with warn no training item is left out.",
+        "0: no probe. Default: three times those of a batch, from 100 to 300, but with warn no training item is left "
+        "out.",
     )
-
-    @property
-    def probe_items(self) -> int:
-        """The most items of a probe."""
-        return PROBE if self.probe is None else self.probe
 
     @property
     def leaves_out(self) -> bool:

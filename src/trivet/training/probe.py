@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.collapse.probe import SHARE, SOONEST, STEP_COST, SUSPICIOUS
+from trivet.collapse.probe import STEP_COST
 from trivet.data import Dataset, Splits
 from trivet.geometry.arrays import Integers
 from trivet.models import Embedder
@@ -19,7 +18,7 @@ from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.sample import class_sample
 
-FEWEST = 100  # items from which on a probe can tell a loss; fewer are not left out
+FEWEST, MOST = 100, 300  # items: fewer cannot tell a loss and are not left out; more are asked for by settings alone
 LEAST = 4  # items of a class in it, so that there is something to retrieve
 OF_A_CLASS, OF_ALL = 5, 20  # training leaves out at most one item in so many
 
@@ -71,9 +70,12 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
     """The probe of a run; None where the settings ask for none, or there are too few items.
 
     Of the validation part, if there is one. Else training items are left out: at most a twentieth of all and a fifth of
-    a class, four or more of each class that is in it. The choice depends on the seed and the items alone.
+    a class, four or more of each class in it. Unless the settings name a number, a call costs as much as a step, with
+    100 to 300 items. The choice depends on the seed, the items and the size of a batch alone.
     """
-    wanted = min(config.guard.probe_items, _affordable(config))
+    wanted = config.guard.probe
+    if wanted is None:
+        wanted = min(MOST, max(FEWEST, STEP_COST * config.batch.batch_size))
     level, finest = splits.level, list(splits.train.labels)[-1]
     levels = (level,) if finest == level else (level, finest)
     split = chosen_by(splits)
@@ -92,13 +94,6 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
     if len(rows) < FEWEST or len(np.unique(splits.train.labels[level][rows])) < 2:
         return None
     return HeldOut(splits.train.subset(rows), None, rows, levels)
-
-
-def _affordable(config: RunConfig) -> int:
-    """So many items that a run which is suspicious throughout spends 2 % of its steps on them; at least `FEWEST`."""
-    steps, size = config.training.num_steps, config.batch.batch_size
-    calls = 2 + math.log(max(1.0, steps / (SUSPICIOUS * SOONEST)), SUSPICIOUS)
-    return max(FEWEST, int(SHARE * STEP_COST * steps * size / calls))
 
 
 def _left_out(labels: Integers, most: int, *, seed: int) -> Integers:
