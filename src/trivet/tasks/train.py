@@ -21,6 +21,7 @@ from trivet.reports import write_run_report
 from trivet.signals import member_of
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
+from trivet.tasks.foresee import foresee
 from trivet.training.checkpoint import fingerprint
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, of_length, resolved
@@ -107,10 +108,20 @@ def train(
                 run.discard()
                 raise
             with job.journal.loggers:
+                if config.guard.forecast:
+                    _foretell(job)
                 status = _fitted(job)
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
                 return _finish(job, status, data_root, evaluate=watch is None)
+
+
+def _foretell(job: Job) -> None:
+    """Say so if the run would collapse."""
+    foreseen = foresee(job.parts)
+    if foreseen["sentence"] is not None:
+        log.warning(foreseen["sentence"])
+    job.journal.write(foreseen=foreseen)
 
 
 def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:

@@ -182,6 +182,12 @@ class GuardConfig(Config):
         "out.",
     )
 
+    forecast: bool = Field(
+        False,
+        description="Make the first 5 % of the steps (20 to 60) before training, throw them away, and say so if the "
+        "network would collapse, with the change that would prevent it.",
+    )
+
     @property
     def leaves_out(self) -> bool:
         """Whether training items may be left out for it."""

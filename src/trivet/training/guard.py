@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import Any
 
+from trivet.collapse.diagnosis import THRESHOLDS
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event, EventKind
 from trivet.training.config import GuardAction, RunConfig
 
@@ -19,6 +20,7 @@ FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that the
 MANY = 50  # items of a class, from which on it may hold more than one thing
 SMALL, LARGE = 64, 128  # items of a batch, up to which it is filled with more of each class, or with more classes
 WARMUP = 0.05  # of the steps
+AT_ONCE = 0.05  # of the steps, within which what is lost was lost by steps that were too large
 
 Settings = dict[str, Any]
 """All settings of a run as its TOML file has them: section -> key -> value."""
@@ -56,6 +58,7 @@ class Guard:
     """What was seen of a run, and what was done about it. A checkpoint keeps its state.
 
     Attributes:
+        class_sizes: training items of each class.
         given: the settings of the user, which repairs leave as they are.
         asked: whether a repair was asked for when the run was resumed, whatever the settings say.
         monitor: of the attempt that goes on.
@@ -66,7 +69,7 @@ class Guard:
     """
 
     def __init__(self, given: RunConfig, class_sizes: Sequence[int]) -> None:
-        self.given, self._class_sizes = given, class_sizes
+        self.given, self.class_sizes = given, class_sizes
         self.asked = False
         self.monitor = CollapseMonitor(every=given.guard.every)
         self.repairs: list[Repair] = []
@@ -124,7 +127,16 @@ class Guard:
         returned_to = max((step for step in checkpoints if step <= latest), default=None)
         if returned_to is None:
             return f"there is no healthy checkpoint (at step {latest} or before)"
-        repair = repaired(self.settings, event.kind, self.repairs, class_sizes=self._class_sizes)
+        probing = self.monitor.probing
+        repair = repaired(
+            self.settings,
+            event.kind,
+            self.repairs,
+            class_sizes=self.class_sizes,
+            at_once=probing.reference is not None
+            and event.step - self.since <= AT_ONCE * self.given.training.num_steps,
+            wrong_labels=probing.best is not None and probing.best.strangers > THRESHOLDS["strangers"].value,
+        )
         if repair is None:
             return "no change that may help is left"
         _, changes, why = repair
@@ -206,9 +218,14 @@ def said(event: Event) -> str:
 
 def changes_said(repair: Repair) -> str:
     """The changes of a repair in one line."""
+    return in_words(repair.changes)
+
+
+def in_words(changes: Mapping[str, Sequence[Any]]) -> str:
+    """Setting -> [old, new] in one line."""
     return ", ".join(
         f"{name} removed" if new is None else f"{name} = {json.dumps(new, ensure_ascii=False)}"
-        for name, (_, new) in repair.changes.items()
+        for name, (_, new) in changes.items()
     )
 
 
@@ -229,14 +246,23 @@ def with_changes(config: RunConfig, changed: Mapping[str, Any]) -> RunConfig:
         if value is None:
             values[section].pop(key, None)
         else:
-            values[section][key] = value
+            values.setdefault(section, {})[key] = value
     return type(config).parse(values, source="the settings after a repair")
 
 
 def repaired(
-    config: RunConfig, kind: EventKind, done: Sequence[Repair], *, class_sizes: Sequence[int]
+    config: RunConfig,
+    kind: EventKind,
+    done: Sequence[Repair],
+    *,
+    class_sizes: Sequence[int],
+    at_once: bool = False,
+    wrong_labels: bool = False,
 ) -> tuple[RunConfig, dict[str, list[Any]], str] | None:
     """The least change of the settings that may prevent an event, by the ladder of its kind.
+
+    Where the cause shows, what removes it comes first: cleaning where labels are wrong, smaller steps where it all
+    happened at once.
 
     The first rung that applies to the settings as they are is taken; one that makes settings which are refused is
     passed over, and one that was taken for such an event before comes last.
@@ -245,13 +271,17 @@ def repaired(
         config: the settings in force.
         done: the repairs made so far.
         class_sizes: training items of each class.
+        at_once: whether the network collapsed or lost what it knew within the first steps.
+        wrong_labels: whether held-out items lie among items of one other class.
 
     Returns:
         The new settings, what is different, setting -> [old, new], and why, a sentence; None if no rung is left.
     """
     tried = {repair.why for repair in done if repair.kind == kind}
     again = None
-    for rung in LADDERS[kind]:
+    first = [_cleaned] if wrong_labels and kind in TRAINED else []
+    first += [_slower] if at_once and kind in TRAINED else []
+    for rung in (*first, *LADDERS[kind]):
         values = _settings(config)
         why = rung(values, class_sizes)
         if why is None:
@@ -272,13 +302,33 @@ def _settings(config: RunConfig) -> Settings:
 
 
 def _difference(old: Settings, new: Settings) -> dict[str, list[Any]]:
-    return {
-        f"{section}.{key}": [old[section].get(key), new[section].get(key)]
-        for section, values in old.items()
-        if isinstance(values, dict)
-        for key in {**values, **new[section]}
-        if old[section].get(key) != new[section].get(key)
-    }
+    found = {}
+    for section in {**old, **new}:
+        before, after = old.get(section, {}), new.get(section, {})
+        if isinstance(before, dict):
+            for key in {**before, **after}:
+                if before.get(key) != after.get(key):
+                    found[f"{section}.{key}"] = [before.get(key), after.get(key)]
+    return found
+
+
+def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[RunConfig, dict[str, list[Any]]]]:
+    """The settings with each single change that may keep the network from collapsing, and what is different.
+
+    They are: smaller steps with a warm-up, a wider embedding, and easy positives with a batch that suits them.
+    """
+    found = []
+    for rung in (_slower, _wide, _choose):
+        values = _settings(config)
+        if rung(values, class_sizes) is None:
+            continue
+        try:
+            new = type(config).parse(values, source="the settings with a change")
+        except ValueError:
+            continue
+        if changes := _difference(_settings(config), _settings(new)):
+            found.append((new, changes))
+    return found
 
 
 Rung = Callable[[Settings, Sequence[int]], str | None]
@@ -293,6 +343,37 @@ def _more_dimensions(values: Settings, class_sizes: Sequence[int]) -> str | None
         "In few dimensions classes block each other, and the easiest way to lower every triplet's loss is to collapse "
         "to a point."
     )
+
+
+def _wide(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["model"]["embedding_dim"] >= WIDE:
+        return None
+    values["model"]["embedding_dim"] = WIDE
+    return "A wider embedding leaves classes room to pass each other."
+
+
+def _cleaned(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if "cleaning" in values:
+        return None
+    values["cleaning"] = {"action": "drop"}
+    return "Held-out items lie among items of one other class: labels are wrong, and hard triplets are made of these."
+
+
+def _easy_positives(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    """The same loss with easy positives, if it takes them."""
+    loss = values["loss"]
+    if "positives" not in loss or _name(loss["positives"]) == "easy":
+        return None
+    loss["positives"] = "easy"
+    _more_samples(values, FEWEST, class_sizes)
+    return "Easy positives do not pull distant items of a class, so that no hard triplet draws everything to a point."
+
+
+def _easy_positives_of_many(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _easy_positives(values, class_sizes) is None:
+        return None
+    _more_samples(values, SAMPLES, class_sizes)
+    return "Easy positives pull the nearest item of a class alone, so that what is inside it stays apart."
 
 
 def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
@@ -400,11 +481,14 @@ def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
     return "Any negative that violates the margin is used, even one closer than the positive."
 
 
+TRAINED: tuple[EventKind, ...] = ("network-collapse", "class-collapse", "harm")
+"""Events that come of what training does to the items, not of numbers or a sampler that gave out."""
+
 # The least change first.
 LADDERS: dict[EventKind, tuple[Rung, ...]] = {
-    "network-collapse": (_slower_if_fast, _more_dimensions, _choose, _normalized, _slower),
+    "network-collapse": (_slower_if_fast, _more_dimensions, _easy_positives, _choose, _normalized, _slower),
     "harm": (_frozen_statistics, _slower),
-    "class-collapse": (_more_dimensions, _selectively, _larger_k, _slower),
+    "class-collapse": (_more_dimensions, _easy_positives_of_many, _selectively, _larger_k, _slower),
     "dead-sampler": (_harder, _wider, _violating),
     "exploding-norm": (_slower_and_normalized, _normalized),
     "not-finite": (_slower,),
