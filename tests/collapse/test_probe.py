@@ -115,7 +115,7 @@ def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspic
 
 def test_batches_that_shrink_convict_nothing_that_held_out_items_do_not_show() -> None:
     assert [event.kind for event in watched_without().events] == ["network-collapse"]
-    gaining = watched(shrinking, lambda step: held_out(apart=1 + step / 20, spread=0.9**step))
+    gaining = watched(shrinking, lambda step: held_out(apart=1 + step / 20, spread=max(0.05, 0.9**step)))
     assert gaining.events == []
     kept = watched(shrinking, lambda step: held_out(apart=3.0))
     assert kept.events == []

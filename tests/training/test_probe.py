@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import Splits, load
+from trivet.models import load_model
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
-from trivet.training.guard import repaired
+from trivet.training.guard import LADDERS, repaired, with_changes
+from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.probe import held_out
 from trivet.training.run_folder import RunFolder
@@ -142,3 +145,111 @@ def test_harm_keeps_the_statistics_and_lowers_the_rate(model: dict[str, Any], ch
     found = repaired(settings, "harm", [], class_sizes=(30,) * 6)
     assert found is not None
     assert found[1] == changes
+
+
+class Told(CollapseMonitor):
+    """Calls a network collapse at step 60 of the first attempt, whatever it sees, and nothing else."""
+
+    def update(self, *args: Any, **kwargs: Any) -> list[Event]:
+        super().update(*args, **kwargs)
+        first, self.events[:] = self.probing.series["step"][:1] == [0], []
+        if kwargs["step"] != 60 or not first:
+            return []
+        self.events.append(Event(60, "network-collapse", {}, "told to", (), None, 0))
+        return self.events[:]
+
+
+def ruinous(values: dict[str, Any], class_sizes: Any) -> str | None:
+    values["training"]["learning_rate"] = 1e-9
+    values["model"]["embedding_dim"] = 4
+    return "Ruinous."
+
+
+@pytest.fixture
+def ruined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard whose only repair makes all worse."""
+    monkeypatch.setattr("trivet.training.guard.CollapseMonitor", Told)
+    monkeypatch.setitem(LADDERS, "network-collapse", (ruinous,))
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+
+
+REPAIRED = {
+    "training": {"steps": 100, "learning_rate": 0.01, "checkpoint_every": 30, "accelerator": "cpu"},
+    "guard": {"action": "repair"},
+}
+
+
+@pytest.mark.usefixtures("ruined")
+def test_the_best_attempt_is_kept_not_the_last(
+    tmp_path: Path, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run"
+    record = train(config(**REPAIRED), path, splits=splits)
+    (repair,) = record["guard"]["repairs"]
+    assert repair["changes"]["training.learning_rate"] == [0.01, 1e-9]
+    start, later = record["monitor"]["attempts"][0]["probe"], record["monitor"]["attempts"][1]["probe"]
+    best = max(range(len(start["series"]["recall"])), key=lambda look: start["series"]["recall"][look])
+    kept = {"attempt": 0, "step": int(start["series"]["step"][best])}
+    assert record["guard"]["kept"] == kept
+    assert later["series"]["recall"][-1] < start["series"]["recall"][best] - 0.1
+    assert record["guard"]["settings"] == {}
+    assert RunFolder(path).config() == config(**REPAIRED)
+    assert f"the network of step {kept['step']} is kept, before repair 1" in caplog.messages[-1]
+    parts = Parts(config(**REPAIRED), splits)
+    parts.model.load_state_dict(load_model(path / "model").state_dict())
+    assert parts.held_out is not None
+    found = _recall(*parts.held_out.asked(parts.model, cosine=False)())
+    assert found == pytest.approx(start["series"]["recall"][best])
+    again = resume(path, splits=splits)
+    assert again["guard"] == record["guard"]
+
+
+@pytest.mark.usefixtures("ruined")
+def test_a_killed_run_keeps_the_same_attempt(tmp_path: Path, splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    whole = train(config(**REPAIRED), tmp_path / "whole", splits=splits)
+    after_step = Job._after_step
+
+    def dies(self: Job) -> None:
+        if self.parts.guard.attempt and self.task.step == 65:
+            raise Killed
+        after_step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_after_step", dies)
+        with pytest.raises(Killed):
+            train(config(**REPAIRED), tmp_path / "killed", splits=splits)
+    again = resume(tmp_path / "killed", splits=splits)
+    assert (again["guard"], again["monitor"]) == (whole["guard"], whole["monitor"])
+    weights = [load_model(tmp_path / name / "model").state_dict() for name in ("whole", "killed")]
+    assert all(weights[0][name].equal(value) for name, value in weights[1].items())
+
+
+def test_what_a_probe_shows_decides_what_is_changed_first() -> None:
+    collapsing = config(loss={"name": "triplet", "positives": "hard", "negatives": "hard"})
+    sizes = (300,) * 6
+
+    def first(**shown: bool) -> dict[str, list[Any]]:
+        found = repaired(collapsing, "network-collapse", [], class_sizes=sizes, **shown)
+        assert found is not None
+        assert with_changes(collapsing, {name: new for name, (_, new) in found[1].items()}) == found[0]
+        return found[1]
+
+    assert first(probed=True) == {"loss.positives": ["hard", "easy"]}
+    assert first(probed=True, at_once=True)["training.learning_rate"] == [1e-3, 1e-4]
+    assert first(probed=True, at_once=True, wrong_labels=True)["cleaning.action"] == [None, "drop"]
+    assert first()["loss.name"] == ["triplet", "selectively-contrastive"]
+
+
+def test_cleaning_that_a_repair_began_cleans(splits: Splits) -> None:
+    parts = Parts(config(), splits)
+    assert parts.cleaning.config is None
+    cleaning = with_changes(config(), {"cleaning.action": "drop", "cleaning.after": 5})
+    parts.clean_as(cleaning)
+    parts.put_in_force(cleaning)
+    assert parts.cleaning.due(5)
+    begun = parts.cleaning
+    parts.clean_as(cleaning)
+    assert parts.cleaning is begun  # it keeps what it has judged

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trivet.collapse.result import FLOOR, Comparison, compare, recall_by_chance
+from trivet.collapse.result import FLOOR, Comparison, compare, difference_ends, recall_by_chance
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
 
@@ -25,6 +25,7 @@ SOONEST = 3  # the update from which on these times count, as the first steps of
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a look, in this order."""
 NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
+CHOOSING = 0.95  # confidence of the intervals by which one of two networks is kept
 ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
 
 
@@ -52,6 +53,25 @@ class Look:
     hits: Floats
     fine_hits: Floats
     nearest: Integers
+
+    @property
+    def score(self) -> float:
+        """The recall that counts: at the finer level where there is one."""
+        return self.recall if math.isnan(self.fine_recall) else self.fine_recall
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; None where a number is not finite."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else _finite(value)
+            for name, value in ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Look:
+        """What `as_json` gave."""
+        kinds = {"hits": np.float64, "fine_hits": np.float64, "nearest": np.int64}
+        arrays = {name: np.array(values[name], dtype=kind) for name, kind in kinds.items()}
+        return cls(**{name: _number(value) for name, value in values.items() if name not in kinds} | arrays)
 
     def values(self) -> list[float]:
         """The numbers, in the order of `SERIES`."""
@@ -192,7 +212,7 @@ class Probing:
             self.reference = found
         else:
             self.before, self.last = self.last, found
-        if self.best is None or _score(found) > _score(self.best):
+        if self.best is None or found.score > self.best.score:
             self.best = found
         for name, value in zip(SERIES, found.values(), strict=True):
             self.series[name].append(value)
@@ -207,6 +227,18 @@ class Probing:
         if self._fine is not None:
             found.append(compare(now.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER))
         return found
+
+    def behind(self, other: Look) -> bool:
+        """Whether the last look is worse than another by a point or more, and by more than chance at 95 %.
+
+        It is asked at the level that counts, to choose between two networks and not to accuse one.
+        """
+        if self.last is None:
+            return False
+        name, classes = ("hits", self._classes) if self._fine is None else ("fine_hits", self._fine)
+        lost = getattr(self.last, name) - getattr(other, name)
+        _, high = difference_ends(lost, classes, over_queries=CHOOSING, over_classes=CHOOSING)
+        return high < 0 and float(lost.mean()) <= -FLOOR
 
     def lost(self) -> list[Comparison]:
         """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""
@@ -266,7 +298,7 @@ class Probing:
             "classes": self._classes.tolist(),
             "fine": None if self._fine is None else self._fine.tolist(),
             "counts": [self._updates, self._called, self._spent, self._seen],
-            "looks": {name: None if one is None else _look_json(one) for name, one in looks.items()},
+            "looks": {name: None if one is None else one.as_json() for name, one in looks.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -275,26 +307,9 @@ class Probing:
         self._classes = np.array(state["classes"], dtype=np.int64)
         self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
         self._updates, self._called, self._spent, self._seen = state["counts"]
-        looks = {name: None if one is None else _look_of(one) for name, one in state["looks"].items()}
+        looks = {name: None if one is None else Look.from_json(one) for name, one in state["looks"].items()}
         self.reference, self.best, self.last = looks["reference"], looks["best"], looks["last"]
         self.before = looks["before"]
-
-
-def _score(one: Look) -> float:
-    return one.recall if math.isnan(one.fine_recall) else one.fine_recall
-
-
-def _look_json(one: Look) -> dict[str, Any]:
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else _finite(value)
-        for name, value in ((field.name, getattr(one, field.name)) for field in dataclasses.fields(one))
-    }
-
-
-def _look_of(values: Mapping[str, Any]) -> Look:
-    arrays = {"hits": np.float64, "fine_hits": np.float64, "nearest": np.int64}
-    made = {name: np.array(values[name], dtype=kind) for name, kind in arrays.items()}
-    return Look(**{name: _number(value) for name, value in values.items() if name not in arrays} | made)
 
 
 def _finite(value: float) -> float | None:

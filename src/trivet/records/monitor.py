@@ -65,6 +65,13 @@ class Unrepaired(TypedDict):
     why: str
 
 
+class Kept(TypedDict):
+    """The attempt and the step whose network is the result, as the last one ended worse."""
+
+    attempt: int
+    step: int
+
+
 class Guard(TypedDict):
     """What was done; `settings` are those that repairs changed, `stopped_by` the event that ended the training."""
 
@@ -72,4 +79,5 @@ class Guard(TypedDict):
     repairs: list[Repair]
     settings: dict[str, object]
     not_repaired: list[Unrepaired]
+    kept: Kept | None
     stopped_by: str | None

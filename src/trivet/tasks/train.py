@@ -213,7 +213,7 @@ def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool)
     run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
     train, settings = parts.splits.train, parts.settings
     _save_models(run, parts)
-    if parts.config.cleaning is not None:
+    if settings.cleaning is not None:
         names = train.names[parts.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
         write_whole(run.path / CLEANING, write_decisions(rows).encode())

@@ -9,8 +9,12 @@ from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import Any
 
+from torch import Tensor, nn
+
 from trivet.collapse.diagnosis import THRESHOLDS
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event, EventKind
+from trivet.collapse.probe import Look, Probe
+from trivet.geometry import Array
 from trivet.training.config import GuardAction, RunConfig
 
 MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
@@ -66,6 +70,9 @@ class Guard:
         abandoned: what the monitor saw of each attempt before a repair.
         unrepaired: events that were to be repaired and were not: {"step", "kind", "why"}.
         pending: the event that the next repair is for.
+        held: the attempt with the best call of the probe so far, and what that showed; None before one.
+        weights: of the network then; empty unless repairs may be made.
+        kept: the attempt whose network is the result, as the last one ended worse; None if that is the last.
     """
 
     def __init__(self, given: RunConfig, class_sizes: Sequence[int]) -> None:
@@ -76,6 +83,49 @@ class Guard:
         self.abandoned: list[dict[str, Any]] = []
         self.unrepaired: list[dict[str, Any]] = []
         self.pending: Event | None = None
+        self.held: tuple[int, Look] | None = None
+        self.weights: dict[str, Tensor] = {}
+        self.kept: int | None = None
+        self._asked: dict[str, Tensor] | None = None
+
+    def watching(self, ask: Probe, model: nn.Module) -> Probe:
+        """The probe, and a copy of the network each time it is asked, where repairs may be made: it may be the best."""
+
+        def asked() -> Sequence[Array]:
+            if self.action == "repair":
+                self._asked = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+            return ask()
+
+        return asked
+
+    def hold(self) -> None:
+        """Keep the network that was just asked, if it is the best so far."""
+        best = self.monitor.probing.best
+        if self._asked is None or best is None:
+            return
+        newest = self.monitor.probing.last or self.monitor.probing.reference
+        if best is newest and (self.held is None or best.score > self.held[1].score):
+            self.held, self.weights = (self.attempt, best), self._asked
+        self._asked = None
+
+    def judged(self) -> str | None:
+        """Note as `kept` the attempt of the best network held, if the one just asked, at the end, is behind it.
+
+        Returns a line that says so; None where the last network stays.
+        """
+        probing = self.monitor.probing
+        if self.held is None or probing.last is None or not probing.behind(self.held[1]):
+            return None
+        self.kept, best = self.held
+        attempt = self.kept
+        return (
+            f"the network of step {best.step} is kept, before repair {attempt + 1}"
+            if attempt < self.attempt
+            else f"the network of step {best.step} is kept"
+        ) + (
+            f": recall@1 of {probing.items} held-out items is {100 * best.score:.1f} % with it, and "
+            f"{100 * probing.last.score:.1f} % at the end"
+        )
 
     @property
     def action(self) -> GuardAction:
@@ -113,7 +163,7 @@ class Guard:
 
     def changed(self) -> dict[str, Any]:
         """Setting -> value of what repairs changed; None for a setting that is gone."""
-        return {name: new for repair in self.repairs for name, (_, new) in repair.changes.items()}
+        return {name: new for repair in self.repairs[: self.kept] for name, (_, new) in repair.changes.items()}
 
     def plan(self, event: Event, checkpoints: Sequence[int]) -> Repair | str:
         """The repair for an event, or why there is none.
@@ -124,6 +174,8 @@ class Guard:
         if self.attempt >= self.given.guard.max_repairs:
             return f"guard.max_repairs = {self.given.guard.max_repairs} repairs were made"
         latest = self._latest(event)
+        if self._at_once(event):
+            latest = 0
         returned_to = max((step for step in checkpoints if step <= latest), default=None)
         if returned_to is None:
             return f"there is no healthy checkpoint (at step {latest} or before)"
@@ -133,14 +185,19 @@ class Guard:
             event.kind,
             self.repairs,
             class_sizes=self.class_sizes,
-            at_once=probing.reference is not None
-            and event.step - self.since <= AT_ONCE * self.given.training.num_steps,
+            probed=probing.reference is not None,
+            at_once=self._at_once(event),
             wrong_labels=probing.best is not None and probing.best.strangers > THRESHOLDS["strangers"].value,
         )
         if repair is None:
             return "no change that may help is left"
         _, changes, why = repair
         return Repair(event.step, returned_to, event.kind, changes, why)
+
+    def _at_once(self, event: Event) -> bool:
+        """Whether a probe saw it within the first steps: then it began with the first."""
+        within = event.step <= AT_ONCE * self.given.training.num_steps
+        return self.monitor.probing.reference is not None and within and event.kind in TRAINED
 
     def refused(self, step: int) -> list[Event]:
         """Note that the loss took no embeddings at a step, as they were not finite; returns the event if it is new."""
@@ -179,6 +236,8 @@ class Guard:
             "abandoned": self.abandoned,
             "unrepaired": self.unrepaired,
             "pending": None if self.pending is None else self.pending.as_json(),
+            "held": None if self.held is None else [self.held[0], self.held[1].as_json()],
+            "kept": self.kept,
             "monitor": self.monitor.state_dict(),
         }
 
@@ -190,15 +249,21 @@ class Guard:
         self.abandoned, self.unrepaired = list(state["abandoned"]), list(state["unrepaired"])
         self.pending = None if state["pending"] is None else _event(state["pending"])
         self.asked = state["asked"]
+        held = state.get("held")  # not in the checkpoints of a run before there was a probe
+        self.held = None if held is None else (held[0], Look.from_json(held[1]))
+        self.kept = state.get("kept")
         self.monitor.load_state_dict(state["monitor"])
 
     def as_json(self) -> dict[str, Any]:
-        """The section "guard" of a record: {"action", "repairs", "settings", "not_repaired"}."""
+        """The section "guard" of a record: {"action", "repairs", "settings", "not_repaired", "kept"}."""
         return {
             "action": self.action,
             "repairs": [repair.as_json() for repair in self.repairs],
             "settings": self.changed(),
             "not_repaired": self.unrepaired,
+            "kept": None
+            if self.kept is None or self.held is None
+            else {"attempt": self.kept, "step": self.held[1].step},
         }
 
     def seen(self) -> dict[str, Any]:
@@ -256,6 +321,7 @@ def repaired(
     done: Sequence[Repair],
     *,
     class_sizes: Sequence[int],
+    probed: bool = False,
     at_once: bool = False,
     wrong_labels: bool = False,
 ) -> tuple[RunConfig, dict[str, list[Any]], str] | None:
@@ -271,6 +337,7 @@ def repaired(
         config: the settings in force.
         done: the repairs made so far.
         class_sizes: training items of each class.
+        probed: whether a probe judges the attempts: then the positives are changed alone before the loss is.
         at_once: whether the network collapsed or lost what it knew within the first steps.
         wrong_labels: whether held-out items lie among items of one other class.
 
@@ -282,6 +349,8 @@ def repaired(
     first = [_cleaned] if wrong_labels and kind in TRAINED else []
     first += [_slower] if at_once and kind in TRAINED else []
     for rung in (*first, *LADDERS[kind]):
+        if rung in TENTATIVE and not probed:
+            continue
         values = _settings(config)
         why = rung(values, class_sizes)
         if why is None:
@@ -483,6 +552,9 @@ def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
 
 TRAINED: tuple[EventKind, ...] = ("network-collapse", "class-collapse", "harm")
 """Events that come of what training does to the items, not of numbers or a sampler that gave out."""
+
+TENTATIVE: tuple[Rung, ...] = (_easy_positives, _easy_positives_of_many)
+"""Changes that may not be enough: worth an attempt only where a probe tells whether they were."""
 
 # The least change first.
 LADDERS: dict[EventKind, tuple[Rung, ...]] = {

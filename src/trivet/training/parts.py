@@ -13,6 +13,7 @@ from torch import nn
 from trivet.arguments import check_name, nearest
 from trivet.batching import BatchPlan, PartBatches, PKBatches, ShuffledBatches
 from trivet.collapse.monitor import CollapseMonitor
+from trivet.collapse.probe import Probe
 from trivet.data import Dataset, Splits, augmentation
 from trivet.data.equal_texts import distinct_texts, with_positive
 from trivet.data.texts import TextsConfig
@@ -204,7 +205,8 @@ class Parts:
         self.fine = finer_level(splits.train, splits.level)
         self.model = untrained(config, splits.train)
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
-        self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
+        self.settings = config
+        self.clean_as(config)
         self.held_out = held_out(config, splits)
         self.put_in_force(config)
         self.split = followed(splits)
@@ -240,11 +242,17 @@ class Parts:
             'batch norm, or a backbone with model.batch_norm = "frozen".'
         )
 
+    def clean_as(self, settings: RunConfig) -> None:
+        """Begin to clean labels as the settings say, with all labels as given, if that is not done already."""
+        if not hasattr(self, "cleaning") or self.cleaning.config != settings.cleaning:
+            labels = self.splits.train.labels[self.splits.level]
+            self.cleaning = Cleaning(settings.cleaning, labels, batch_size=settings.batch.batch_size)
+
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
         train, level = self.splits.train, self.splits.level
-        if settings.model != self.config.model.model_copy(update={"normalize": settings.model.normalize}):
-            # A repair widened it, or made batch norm keep its statistics.
+        made = [of.model.model_copy(update={"normalize": False}) for of in (settings, self.settings, self.config)]
+        if any(made[0] != other for other in made):  # a repair widened it, or made batch norm keep its statistics
             self.model = untrained(settings, train)
         self.settings = settings
         if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
@@ -291,9 +299,7 @@ class Parts:
             seed=self.settings.seed,
             after_step=after_step,
             monitor=self.guard.monitor if main else None,
-            probe=None
-            if self.held_out is None
-            else self.held_out.asked(self.model, cosine=self.settings.evaluation.distance == "cosine"),
+            probe=self._probe() if main else None,
             average=self.average,
             since=self.guard.since,
             world=self.world,
@@ -302,6 +308,12 @@ class Parts:
         if main:
             self.picks.watch(self.loss, lambda: task.step, self._truth)
         return task
+
+    def _probe(self) -> Probe | None:
+        if self.held_out is None:
+            return None
+        cosine = self.settings.evaluation.distance == "cosine"
+        return self.guard.watching(self.held_out.asked(self.model, cosine=cosine), self.model)
 
     def looks_at(self, step: int) -> bool:
         """Whether held-out items are looked at after so many steps."""
