@@ -197,18 +197,20 @@ class Probing:
             )
         numbers = [as_classes(labels, count=len(embeddings)).cpu().numpy() for labels in levels]
         fine = numbers[1] if len(numbers) > 1 else None
-        first = self.reference is None
-        if first:
+        if self.reference is None:
             self._classes, self._fine = numbers[0], fine
         elif not (np.array_equal(numbers[0], self._classes) and (fine is None) == (self._fine is None)):
             raise ValueError(
                 f"a probe must give the same items in the same order each time: got {len(numbers[0])}, with other "
                 f"labels than the {len(self._classes)} of the first call."
             )
-        found = look(step, embeddings, self._classes, self._fine)
+        return self.take(look(step, embeddings, self._classes, self._fine))
+
+    def take(self, found: Look) -> Look:
+        """Note what the probe showed, and return it; the first is the reference."""
         self._called = self._updates
-        self._spent += len(embeddings)
-        if first:
+        self._spent += self.items
+        if self.reference is None:
             self.reference = found
         else:
             self.before, self.last = self.last, found
