@@ -447,12 +447,12 @@ class CollapseMonitor:
         risk, calm = self.series["risk"], ALARMS["healthy"].value
         accused = len(risk) > 1 and risk[-1] >= calm and risk[-2] >= calm
         narrow = now.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
-        stuck = _stuck(now, probing.before)
+        stuck = self._stuck(now)
         lost, stays = probing.lost(), probing.lost_and_not_coming_back()
         inside = [one for one in probing.beside(best, "the best step") if one.level == FINER and one.worse]
         tight = now.within_between < ALARMS["tight"].value
         held_out = f"of {probing.items} held-out items"
-        if narrow and (lost or (accused and (stuck or now.recall <= start.recall))):
+        if narrow and (lost or (accused and (stuck or now.recall < start.recall + FLOOR))):
             self._tell(
                 step,
                 "network-collapse",
@@ -489,6 +489,13 @@ class CollapseMonitor:
             )
         else:
             self._judge_chance(step, now, best)
+
+    def _stuck(self, now: Look) -> bool:
+        """Whether all items are at one point at two calls in a row, and neither move nor are told apart better."""
+        before, point = self.probing.before, THRESHOLDS["point"].value
+        if before is None or max(now.relative_spread, before.relative_spread) >= point:
+            return False
+        return now.relative_spread < 2 * before.relative_spread and not self.probing.ahead(before)
 
     def _judge_chance(self, step: int, now: Look, best: Look) -> None:
         """Whether the probe has never been better than chance, and does not become so."""
@@ -604,16 +611,6 @@ def _beside(now: Look, other: Look) -> dict[str, float]:
     found = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
     found |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in found}
     return {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _stuck(now: Look, before: Look | None) -> bool:
-    """Whether all items are at one point at two calls in a row, and neither move apart nor are told apart better."""
-    point = THRESHOLDS["point"].value
-    return (
-        before is not None
-        and now.relative_spread <= before.relative_spread < point
-        and now.recall < before.recall + FLOOR
-    )
 
 
 def _change(now: float, before: float) -> str:

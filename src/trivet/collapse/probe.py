@@ -25,7 +25,7 @@ SOONEST = 3  # the update from which on these times count, as the first steps of
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a look, in this order."""
 NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
-CHOOSING = 0.95  # confidence of the intervals by which one of two networks is kept
+CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
 ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
 
 
@@ -235,12 +235,21 @@ class Probing:
 
         It is asked at the level that counts, to choose between two networks and not to accuse one.
         """
+        return self._difference(other)[1] < 0
+
+    def ahead(self, other: Look) -> bool:
+        """Whether it is better, likewise."""
+        return self._difference(other)[0] > 0
+
+    def _difference(self, other: Look) -> tuple[float, float]:
+        """The interval of 95 % of what was gained since another look; around 0 where that is below a point."""
         if self.last is None:
-            return False
+            return -1.0, 1.0
         name, classes = ("hits", self._classes) if self._fine is None else ("fine_hits", self._fine)
-        lost = getattr(self.last, name) - getattr(other, name)
-        _, high = difference_ends(lost, classes, over_queries=CHOOSING, over_classes=CHOOSING)
-        return high < 0 and float(lost.mean()) <= -FLOOR
+        gains = getattr(self.last, name) - getattr(other, name)
+        if abs(float(gains.mean())) < FLOOR:
+            return -1.0, 1.0
+        return difference_ends(gains, classes, over_queries=CHOOSING, over_classes=CHOOSING)
 
     def lost(self) -> list[Comparison]:
         """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from trivet.collapse.forecast import Forecast
 from trivet.collapse.monitor import CollapseMonitor, EventKind
-from trivet.collapse.result import FLOOR
 from trivet.progress import report
 from trivet.tasks.forecast import outlook_of, pooled, probe_steps
 from trivet.training.config import RunConfig
@@ -25,10 +24,10 @@ def foresee(parts: Parts) -> dict[str, Any]:
 
     The steps are those of `trivet forecast`. Collapse is foreseen where embeddings are not finite; where held-out items
     show that it has come, by the rules of the monitor; and where the whole interval of the forecast lies above 1/2,
-    unless held-out items are told apart better than before by a point or more. Then each change that may prevent it,
-    of the rate, the width, the choice of triplets with the batch, is tried alone. The first with which nothing is
-    foreseen and the forecast is "unlikely" is proposed, else of those with which nothing is foreseen that with the
-    lowest forecast, if it is at most half of the first.
+    unless held-out items are told apart better than before, by a point and more than chance at 95 %. Then each change
+    that may prevent it, of the rate, the width, the choice of triplets with the batch, is tried alone. The first with
+    which nothing is foreseen and the forecast is "unlikely" is proposed, else of those with which nothing is foreseen
+    that with the lowest forecast, if it is at most half of the first.
 
     Returns:
         {"steps", "sentence": None where nothing is foreseen, "changes": setting -> [old, new] of the proposal, "tried":
@@ -71,7 +70,7 @@ def _tried(
         report("trial steps", done + made, most)
 
     task, batches = first_task(settings, parts.items, level, steps=steps, after_step=after_step, monitor=monitor)
-    probe, recall = None, None
+    probe, recall, learns = None, None, False
     if parts.held_out is not None:
         probe = parts.held_out.asked(task.model, cosine=settings.evaluation.distance == "cosine")
         task.probe = probe
@@ -86,10 +85,11 @@ def _tried(
         finite = False
     finite = finite and bool(np.isfinite(monitor.series["norm"]).all())
     if probe is not None and monitor.probing.reference is not None:
-        recall = [monitor.probing.reference.recall, monitor.probing.ask(probe, steps).recall]
+        start = monitor.probing.reference
+        recall = [start.recall, monitor.probing.ask(probe, steps).recall]
+        learns = monitor.probing.ahead(start)
     forecast = None if told is None else pooled([told])
     outlook = None if forecast is None else outlook_of(forecast["interval"])
-    learns = recall is not None and recall[1] >= recall[0] + FLOOR
     seen = recall is not None and any(event.kind in SEEN for event in monitor.events)
     return {
         "changes": dict(changes),
