@@ -142,6 +142,37 @@ def test_held_out_items_that_narrow_and_gain_nothing_have_collapsed() -> None:
     assert event.evidence["recall"] < event.evidence["recall_at_step_0"]
 
 
+@pytest.mark.parametrize(
+    ("apart", "spread", "called"),
+    [
+        (lambda step: 4.0 if step else 0.0, lambda step: 0.001 if step else 1.0, True),  # at one point
+        (lambda step: 4.0 if step else 0.0, lambda step: 0.05 if step else 1.0, False),  # narrow, and told apart
+        (lambda step: 0.8 if step else 0.0, lambda step: 0.05 if step else 1.0, True),  # narrow, and hardly told apart
+        (lambda step: step / 20, lambda step: 0.001 if step else 1.0, False),  # told apart better and better
+        (lambda step: 4.0 if step else 0.0, lambda step: 1e-4 * step if step else 1.0, False),  # coming apart
+    ],
+    ids=["point", "cone", "plateau", "learning", "spreading"],
+)
+def test_narrow_items_that_make_no_progress_have_collapsed(
+    apart: Callable[[int], float], spread: Callable[[int], float], called: bool
+) -> None:
+    """Recall rose since the start in all of them."""
+    monitor = watched(shrinking, lambda step: held_out(apart=apart(step), spread=spread(step)), steps=80)
+    assert monitor.probing.series["step"] == [0, 5, 19, 39, 79]
+    assert [event.kind for event in monitor.events] == (["network-collapse"] if called else [])
+    if called:
+        assert (monitor.events[0].step, monitor.events[0].healthy) == (39, 0)  # the best call is as narrow
+
+
+def test_narrow_items_that_lost_what_they_had_learned_have_collapsed() -> None:
+    def probes(step: int) -> Tensor:
+        return held_out(apart=1.0 if step == 0 else 5.0 if step < 19 else 1.6, spread=0.04 if step else 1.0)
+
+    (event,) = watched(shrinking, probes).events
+    assert (event.kind, event.step) == ("network-collapse", 39)
+    assert event.evidence["recall"] > event.evidence["recall_at_step_0"] + 0.01
+
+
 def steady(step: int) -> Tensor:
     """A batch that suggests nothing."""
     return batch(step) + step / 10 * torch.eye(8)[LABELS]

@@ -407,6 +407,11 @@ class CollapseMonitor:
             self._top = recall
         return self.series["risk"][-1] >= ALARMS["healthy"].value or self._top - recall >= ALARMS["fall"].value
 
+    def _accused(self) -> bool:
+        """Whether the batches alone say that the network is about to collapse."""
+        risk, limit = self.series["risk"], ALARMS["risk"].value
+        return len(risk) > 1 and risk[-1] >= limit and risk[-2] >= limit
+
     def _ask(self, probe: Probe, step: int) -> None:
         """Ask the probe; one that fails is not asked again, and batches alone are judged from then on."""
         try:
@@ -418,7 +423,7 @@ class CollapseMonitor:
     def _judge_network(self, step: int) -> None:
         """By the batches alone: is the network about to collapse?"""
         risk, limit = self.series["risk"], ALARMS["risk"].value
-        if not (len(risk) > 1 and risk[-1] >= limit and risk[-2] >= limit):
+        if not self._accused():
             return
         ahead = self.forecast()
         assert ahead is not None
@@ -444,15 +449,16 @@ class CollapseMonitor:
         assert now is not None
         assert start is not None
         assert best is not None
-        risk, calm = self.series["risk"], ALARMS["healthy"].value
-        accused = len(risk) > 1 and risk[-1] >= calm and risk[-2] >= calm
-        narrow = now.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
-        stuck = self._stuck(now)
+        accused = self._accused()
+        narrow = _narrow(now, start)
+        stuck = self._stuck(now, start)
+        beside_best = probing.beside(best, "the best step")
         lost, stays = probing.lost(), probing.lost_and_not_coming_back()
-        inside = [one for one in probing.beside(best, "the best step") if one.level == FINER and one.worse]
+        fallen = [one for one in beside_best if one.worse]
+        inside = [one for one in fallen if one.level == FINER]
         tight = now.within_between < ALARMS["tight"].value
         held_out = f"of {probing.items} held-out items"
-        if narrow and (lost or (accused and (stuck or now.recall < start.recall + FLOOR))):
+        if narrow and (lost or (accused and (stuck or fallen or now.recall < start.recall + FLOOR))):
             self._tell(
                 step,
                 "network-collapse",
@@ -460,7 +466,7 @@ class CollapseMonitor:
                 f"{held_out}, which are {now.relative_spread:.2g} times as far from their centre as from 0, at the "
                 f"start {start.relative_spread:.2g} times, recall@1 is {_change(now.recall, start.recall)}",
                 network_advice(None)[1],
-                healthy=best.step,
+                healthy=start.step if _narrow(best, start) else best.step,
             )
         elif tight and ((inside and doubted) or any(one.level == FINER for one in stays)):
             self._tell(
@@ -490,12 +496,15 @@ class CollapseMonitor:
         else:
             self._judge_chance(step, now, best)
 
-    def _stuck(self, now: Look) -> bool:
-        """Whether all items are at one point at two calls in a row, and neither move nor are told apart better."""
+    def _stuck(self, now: Look, start: Look) -> bool:
+        """Whether items stay at one point, or narrow and hardly told apart, for twice as many updates."""
         before, point = self.probing.before, THRESHOLDS["point"].value
-        if before is None or max(now.relative_spread, before.relative_spread) >= point:
+        if before is None or self.probing.ahead(before):
             return False
-        return now.relative_spread < 2 * before.relative_spread and not self.probing.ahead(before)
+        if max(now.relative_spread, before.relative_spread) < point:
+            return now.relative_spread < 2 * before.relative_spread
+        halfway = self.probing.chance + THRESHOLDS["halfway"].value * (1 - self.probing.chance)
+        return _narrow(now, start) and _narrow(before, start) and now.recall < halfway
 
     def _judge_chance(self, step: int, now: Look, best: Look) -> None:
         """Whether the probe has never been better than chance, and does not become so."""
@@ -611,6 +620,11 @@ def _beside(now: Look, other: Look) -> dict[str, float]:
     found = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
     found |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in found}
     return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _narrow(one: Look, start: Look) -> bool:
+    """Whether items lie in a narrow cone, or in half of the one that they began in."""
+    return one.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
 
 
 def _change(now: float, before: float) -> str:

@@ -163,6 +163,12 @@ class Probing:
         return len(self._classes)
 
     @property
+    def chance(self) -> float:
+        """Recall@1 of items that are all equal."""
+        sizes = np.bincount(self._classes)
+        return float((sizes * (sizes - 1)).sum() / (self.items * (self.items - 1)))
+
+    @property
     def cost(self) -> float:
         """What the calls cost, over what the steps did; 0 before the first step."""
         return self._spent / (STEP_COST * self._seen) if self._seen else 0.0
@@ -272,9 +278,7 @@ class Probing:
         now = self.last
         if now is None:
             return None
-        sizes = np.bincount(self._classes)
-        chance = float((sizes * (sizes - 1)).sum() / (len(self._classes) * (len(self._classes) - 1)))
-        if now.recall > 2 * chance + FLOOR:  # far above: not worth 2,000 permutations
+        if now.recall > 2 * self.chance + FLOOR:  # far above: not worth 2,000 permutations
             return None
         _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self._classes)
         return high if now.recall <= high else None
