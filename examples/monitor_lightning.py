@@ -1,5 +1,7 @@
 """A Lightning training with a monitor, which logs what it sees and ends the training when it collapses.
 
+Batches raise the suspicion, and 300 digits that are not trained on decide.
+
 python examples/monitor_lightning.py
 python examples/monitor_lightning.py --action warn
 """
@@ -52,7 +54,13 @@ class Learner(lightning.LightningModule):
 def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> CollapseMonitor:
     """Train on the digits of scikit-learn, and print what the monitor saw."""
     digits = load_digits()
-    data = TensorDataset(torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target))
+    images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    data = TensorDataset(images[300:], labels[300:])
+
+    def probe(module: lightning.LightningModule) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embeddings of the digits held out, asked for at the first step and where batches are suspicious."""
+        return normalize(module.model(images[:300])), labels[:300]
+
     torch.manual_seed(0)
     monitor = CollapseMonitor()
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +70,7 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
             accelerator="cpu",
             log_every_n_steps=10,
             logger=logger,
-            callbacks=[MonitorCallback(monitor, "loss", action=action)],  # the one line a training needs
+            callbacks=[MonitorCallback(monitor, "loss", action=action, probe=probe)],  # the one line a training needs
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

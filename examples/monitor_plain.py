@@ -1,5 +1,7 @@
 """A plain PyTorch loop with a monitor. Batch-hard triplets at a high learning rate collapse, and it says so.
 
+Batches raise the suspicion, and 300 digits that are not trained on decide.
+
 python examples/monitor_plain.py
 python examples/monitor_plain.py --loss foreign      a loss and a miner of pytorch-metric-learning
 python examples/monitor_plain.py --positives easy    what the monitor proposes does not collapse
@@ -38,6 +40,7 @@ def train(
     """Train on the digits of scikit-learn; returns the steps done."""
     digits = load_digits()
     images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    images, labels, held_out, held_out_labels = images[300:], labels[300:], images[:300], labels[:300]
 
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -50,14 +53,23 @@ def train(
         nn.Linear(128, 32),
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    @torch.no_grad()
+    def probe() -> tuple[torch.Tensor, torch.Tensor]:
+        """Embeddings of the digits held out, asked for at the first step and where batches are suspicious."""
+        model.eval()
+        embeddings = normalize(model(held_out))
+        model.train()
+        return embeddings, held_out_labels
+
     for step in range(steps):
         batch = torch.randint(len(images), (64,))
         embeddings = normalize(model(images[batch]))
         value = loss(embeddings, labels[batch])
+        events = monitor.update(embeddings, labels[batch], value, step=step, probe=probe)  # the one line a loop needs
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        events = monitor.update(embeddings, labels[batch], value, step=step)  # the one line a loop needs
         if events and action == "stop":
             return step + 1
     return steps

@@ -1,6 +1,7 @@
 """A training with the Trainer of transformers and a monitor, which ends it when it collapses.
 
-A small BERT, randomly initialised, learns to tell topics apart; nothing is downloaded.
+A small BERT, randomly initialised, learns to tell topics apart; nothing is downloaded. Batches raise the suspicion, and
+240 sentences that are not trained on decide.
 
 python examples/monitor_transformers.py
 python examples/monitor_transformers.py --action warn
@@ -61,11 +62,15 @@ class Learner(nn.Module):
         self.bert = BertModel(config, add_pooling_layer=False)
         self.loss = trivet.TripletLoss(positives="hard", negatives="hard")
 
-    def forward(self, words: torch.Tensor, topic: torch.Tensor) -> dict[str, torch.Tensor]:
+    def embed(self, words: torch.Tensor) -> torch.Tensor:
+        """Embeddings of length 1."""
         mask = words != 0
         states = self.bert(words, attention_mask=mask.long()).last_hidden_state
         means = (states * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
-        return {"loss": self.loss(normalize(means), topic)}
+        return normalize(means)
+
+    def forward(self, words: torch.Tensor, topic: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.loss(self.embed(words), topic)}
 
 
 def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> CollapseMonitor:
@@ -73,6 +78,13 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
     monitor = CollapseMonitor()
     torch.manual_seed(0)
     model = Learner()
+    rows = sentences(1200)
+    held_out = collate(rows[960:])
+
+    def probe(model: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embeddings of the sentences held out, asked for at the first step and where batches are suspicious."""
+        return model.embed(held_out["words"]), held_out["topic"]
+
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -87,13 +99,14 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
             disable_tqdm=True,
             log_level="error",
         )
-        trainer = Trainer(model=model, args=arguments, train_dataset=sentences(960), data_collator=collate)
+        trainer = Trainer(model=model, args=arguments, train_dataset=rows[:960], data_collator=collate)
         trainer.remove_callback(PrinterCallback)
-        MonitorTrainerCallback(monitor, model.loss, action=action).add_to(trainer)  # the one line a training needs
+        # The one line a training needs:
+        MonitorTrainerCallback(monitor, model.loss, action=action, probe=probe).add_to(trainer)
         trainer.train()
     print(f"{trainer.state.global_step} steps")
-    rows = [row for row in trainer.state.log_history if "collapse/relative_spread" in row]
-    for row in rows[:: max(1, len(rows) // 5)]:
+    logged = [row for row in trainer.state.log_history if "collapse/relative_spread" in row]
+    for row in logged[:: max(1, len(logged) // 5)]:
         print(f"logged at step {row['step']}: relative spread {row['collapse/relative_spread']:.4f}")
     for event in monitor.events:
         print(f"{event.kind} at step {event.step}: {event.rule}", *event.changes, sep="\n  ")

@@ -32,6 +32,11 @@ def run(section: str, block: int = 0, **names: Any) -> dict[str, Any]:
     return names
 
 
+def asked(callbacks: list[Any]) -> list[int]:
+    """How many items each monitor asked."""
+    return [callback.monitor.probing.items for callback in callbacks if hasattr(callback, "monitor")]
+
+
 class Points(nn.Linear):
     def forward(self, points: Tensor, labels: Tensor | None = None) -> Tensor:
         return super().forward(points)
@@ -44,7 +49,9 @@ def test_a_loader() -> None:
 
 def test_transformers(tmp_path: Path) -> None:
     items = [{"points": torch.randn(4), "labels": torch.tensor(i % 3)} for i in range(24)]
-    made = run("transformers", folder=str(tmp_path), network=Points(4, 3), items=items)
+    held_out = {"points": torch.randn(12, 4), "labels": torch.arange(12) % 3}
+    made = run("transformers", folder=str(tmp_path), network=Points(4, 3), items=items, held_out=held_out)
+    assert asked(made["trainer"].callback_handler.callbacks) == [12]
     assert made["loss"].beta.item() != type(made["loss"])().beta.item()
 
 
@@ -59,7 +66,9 @@ def test_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     loader = DataLoader(TensorDataset(torch.randn(48, 4), torch.arange(48) % 3), batch_size=16)
     network = nn.Linear(4, 3)
-    made = run("Lightning", folder=str(tmp_path), network=network, loader=loader)
+    held_out = {"held_out": torch.randn(12, 4), "held_out_labels": torch.arange(12) % 3}
+    made = run("Lightning", folder=str(tmp_path), network=network, loader=loader, **held_out)
+    assert asked([made["watch"]]) == [12]
     measured = made["trainer"].callback_metrics
     assert measured["train/loss"].isfinite()
     assert 0 <= measured["val/recall_at_1"] <= 1
@@ -80,7 +89,9 @@ def test_sentence_transformers(tmp_path: Path) -> None:
     model = parts.SentenceTransformer(modules=[static], device="cpu")
     before = static.embedding.weight.detach().clone()
     texts = datasets.Dataset.from_dict({"text": words, "label": [i % 4 for i in range(24)]})
-    made = run("sentence-transformers", folder=str(tmp_path), model=model, texts=texts)
+    held_out = {"text": words[:12], "label": [i % 4 for i in range(12)]}
+    made = run("sentence-transformers", folder=str(tmp_path), model=model, texts=texts, held_out=held_out)
+    assert asked(made["trainer"].callback_handler.callbacks) == [12]
     assert made["trainer"].state.global_step == 3
     assert not static.embedding.weight.equal(before)
 

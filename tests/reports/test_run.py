@@ -376,6 +376,32 @@ def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert "What to change" not in text
 
 
+def test_what_was_foretold_asked_and_kept_stands_over_the_curves(tmp_path: Path) -> None:
+    record = watched([event(20)], [], action="repair", repairs=[REPAIR], kept={"attempt": 0, "step": 12})
+    for attempt, recalls in zip(record["monitor"]["attempts"], ([0.6, 0.4], [0.5, 0.55, 0.58]), strict=True):
+        steps = list(range(0, 20 * len(recalls), 20))
+        series = {"step": steps, "recall": recalls, "fine_recall": [None] * len(recalls), "relative_spread": recalls}
+        attempt["probe"] = {"items": 150, "cost": 0.0123, "start": {"recall": 0.6}, "series": series}
+    record["foreseen"] = {
+        "steps": 20,
+        "sentence": "This run will probably collapse: so it is.",
+        "changes": {},
+        "tried": [],
+    }
+    text = page_text(record, tmp_path)
+    assert "This run will probably collapse: so it is." in text
+    asked = "The guard asked 150 held-out items 5 times; in the last attempt that cost 1.2 % of the steps."
+    assert f"{asked} Repairs threw 11 steps away." in text
+    assert "The result is the network of step 12 of attempt 0, as the last attempt ended worse on these items." in text
+    assert text.index("so it is.") < text.index("150 held-out items that the guard asked")
+    page = (tmp_path / "report.html").read_text()
+    assert "collapse foretold" in page
+    quiet = watched([])
+    quiet["foreseen"] = {"steps": 20, "sentence": None, "changes": {}, "tried": []}
+    assert "Before the first step, 20 trial steps foretold no collapse." in page_text(quiet, tmp_path)
+    assert "held-out items that the guard asked" not in page_text(quiet, tmp_path)
+
+
 def test_an_event_is_a_card(tmp_path: Path) -> None:
     text = page_text(watched([event(30), event(40, "dead-sampler")]), tmp_path)
     assert "Network collapse At step 30: forecast of 89 %." in text

@@ -500,7 +500,7 @@ def test_a_warning_is_said_at_once_and_kept(
     scripted.script = ONCE
     record = read(runs["warn"])
     assert record["status"] == "finished"
-    nothing: dict[str, Any] = {"repairs": [], "settings": {}, "not_repaired": [], "stopped_by": None}
+    nothing: dict[str, Any] = {"repairs": [], "settings": {}, "not_repaired": [], "kept": None, "stopped_by": None}
     assert record["guard"] == {"action": "warn"} | nothing
     (attempt,) = record["monitor"]["attempts"]
     (seen,) = attempt["events"]

@@ -90,7 +90,8 @@ def _happened(record: RunRecord) -> list[str]:
     from trivet.training.guard import Repair, changes_said  # here: `--help` needs no settings
 
     guard = record["guard"]
-    lines = []
+    foreseen = record["foreseen"]
+    lines = [foreseen["sentence"]] if foreseen is not None and foreseen["sentence"] else []
     for number, attempt in enumerate(record["monitor"]["attempts"]):
         for event in attempt["events"]:
             lines.append(f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}")

@@ -52,3 +52,12 @@ def class_advice(strategy: Strategy | None) -> Advice:
             "Stop earlier: classes keep shrinking after they are separated.",
         ),
     )
+
+
+def harm_advice() -> tuple[str, ...]:
+    """What to change where training made held-out items worse than they were before it."""
+    return (
+        "Go back to the best step, and lower the learning rate tenfold.",
+        "Keep the batch-norm layers of a pretrained network in evaluation mode, or train its last layer alone.",
+        "Use the network as it was before training, if no rate makes it better.",
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import lightning
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.evaluation import recall_at_k
-from trivet.integrations.watch import LOGGED, Action, Watch, check_action, check_measures, warn_of
+from trivet.geometry import Array
+from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, warn_of
 from trivet.rows import RowLoss
 
 
@@ -101,6 +103,9 @@ class MonitorCallback(lightning.Callback):
             or "criterion.triplet".
         action: what an event does: "warn", or "stop" to end the training after the step, too.
         measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
+        probe: gives, of the LightningModule, the embeddings and labels of some hundred held-out items, and finer labels
+            if there are any: the same items each time, of which nothing is trained on. The module is in evaluation mode
+            meanwhile, without gradients. See `CollapseMonitor.update`. With several processes each asks its own.
 
     Raises:
         ValueError: if `action` or a measure is not known; when the training begins, if there is no such submodule.
@@ -117,9 +122,11 @@ class MonitorCallback(lightning.Callback):
         *,
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
+        probe: Callable[[lightning.LightningModule], Sequence[Array]] | None = None,
     ) -> None:
         check_action(action)
         check_measures(measures)
+        self.probe = probe
         self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
 
@@ -129,7 +136,8 @@ class MonitorCallback(lightning.Callback):
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
         loss = _submodule(pl_module, self.loss)
-        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures)
+        asked = None if self.probe is None else HeldOut(pl_module, partial(self.probe, pl_module))
+        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures, asked)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int

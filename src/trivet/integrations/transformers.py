@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.integrations.watch import LOGGED, Action, Watch, check_action, check_measures, warn_of
+from trivet.geometry import Array
+from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, warn_of
 from trivet.rows import RowLoss
 
 
@@ -39,6 +41,9 @@ class MonitorTrainerCallback(TrainerCallback):
         loss: the module that is called as loss(embeddings, labels), in the model or outside of it.
         action: what an event does: "warn", or "stop" to end the training after the step, too.
         measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
+        probe: gives, of the model of the Trainer, the embeddings and labels of some hundred held-out items, and finer
+            labels if there are any: the same items each time, of which nothing is trained on. The model is in
+            evaluation mode meanwhile, without gradients. See `CollapseMonitor.update`.
 
     Raises:
         ValueError: if `action` or a measure is not known; when the training begins, if the loss has parameters that are
@@ -55,9 +60,11 @@ class MonitorTrainerCallback(TrainerCallback):
         *,
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
+        probe: Callable[[nn.Module], Sequence[Array]] | None = None,
     ) -> None:
         check_action(action)
         check_measures(measures)
+        self.probe = probe
         if not isinstance(loss, nn.Module):
             raise ValueError(
                 f"loss must be the module called as loss(embeddings, labels): got {loss!r}; pass the module, such as "
@@ -81,7 +88,10 @@ class MonitorTrainerCallback(TrainerCallback):
         _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
-        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step, self.measures)
+        asked, model = None, others.get("model")
+        if self.probe is not None and model is not None:
+            asked = HeldOut(model, partial(self.probe, model))
+        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step, self.measures, asked)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         if self._watch is None:

@@ -13,6 +13,8 @@ from torch import nn
 
 from trivet.arguments import check_name
 from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
+from trivet.collapse.probe import Probe
+from trivet.geometry import Array
 
 Action = Literal["warn", "stop"]
 ACTIONS: tuple[Action, ...] = ("warn", "stop")
@@ -24,6 +26,28 @@ def check_action(action: str) -> None:
     """Raises ValueError if `action` is not known."""
     if action not in ACTIONS:
         raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
+
+
+class HeldOut:
+    """A probe of a network in training: embeds held-out items in evaluation mode, and leaves it in the mode it was in.
+
+    Args:
+        network: gives embeddings `(M, d)`; a module, whose mode is changed meanwhile.
+        embed: gives `(embeddings, labels)` or `(embeddings, labels, fine)`, the same items each time.
+    """
+
+    def __init__(self, network: nn.Module, embed: Probe) -> None:
+        self._network, self._embed = network, embed
+
+    @torch.no_grad()
+    def __call__(self) -> Sequence[Array]:
+        modes = {module: module.training for module in self._network.modules()}
+        self._network.eval()
+        try:
+            return self._embed()
+        finally:
+            for module, training in modes.items():
+                module.training = training
 
 
 def check_measures(measures: Sequence[str]) -> None:
@@ -38,16 +62,24 @@ class Watch:
     Args:
         step: gives the optimiser steps done.
         measures: those to tell of each look.
+        probe: what the monitor may ask, see `CollapseMonitor.update`; now, before anything is trained, the first time.
 
     Attributes:
         monitor: it.
     """
 
     def __init__(
-        self, monitor: CollapseMonitor, loss: nn.Module, step: Callable[[], int], measures: Sequence[str] = LOGGED
+        self,
+        monitor: CollapseMonitor,
+        loss: nn.Module,
+        step: Callable[[], int],
+        measures: Sequence[str] = LOGGED,
+        probe: Probe | None = None,
     ) -> None:
         self.monitor, self.measures = monitor, ("step", *measures)
-        self._handle = monitor.watch(loss, step=step)
+        self._handle = monitor.watch(loss, step=step, probe=probe)
+        if probe is not None:
+            monitor.begin(probe, step=step())
         self._looks, self._events = len(monitor.series["step"]), len(monitor.events)
         self._asked = 0
         self._seen = False

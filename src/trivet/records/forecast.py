@@ -68,3 +68,22 @@ class ForecastRecord(TypedDict):
     command: str
     created: str
     trivet: str
+
+
+class TrialSteps(TypedDict):
+    """The first steps with the settings changed so; `recall` of held-out items before and after them."""
+
+    changes: dict[str, list[object]]
+    forecast: Chance | None
+    outlook: str | None
+    recall: list[float] | None
+    foreseen: bool
+
+
+class Foreseen(TypedDict):
+    """What a run foretold of itself before its first step; see `trivet.tasks.foresee`."""
+
+    steps: int
+    sentence: str | None
+    changes: dict[str, list[object]]
+    tried: list[TrialSteps]

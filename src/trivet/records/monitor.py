@@ -23,12 +23,22 @@ class Ahead(TypedDict):
     probability: float | None
 
 
+class Probe(TypedDict):
+    """What a probe of so many held-out items showed, and what it cost; see `trivet.collapse.probe.Probing`."""
+
+    items: int
+    cost: float | None
+    start: dict[str, float | None]
+    series: dict[str, list[float | None]]
+
+
 class Attempt(TypedDict):
     """What was seen up to a repair or to the end: measure -> its value at each look."""
 
     series: dict[str, list[float | None]]
     events: list[Event]
     forecast: Ahead | None
+    probe: Probe | None
 
 
 class Monitor(TypedDict):
@@ -55,6 +65,13 @@ class Unrepaired(TypedDict):
     why: str
 
 
+class Kept(TypedDict):
+    """The attempt and the step whose network is the result, as the last one ended worse."""
+
+    attempt: int
+    step: int
+
+
 class Guard(TypedDict):
     """What was done; `settings` are those that repairs changed, `stopped_by` the event that ended the training."""
 
@@ -62,4 +79,5 @@ class Guard(TypedDict):
     repairs: list[Repair]
     settings: dict[str, object]
     not_repaired: list[Unrepaired]
+    kept: Kept | None
     stopped_by: str | None

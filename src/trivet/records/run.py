@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from trivet.documents import check_types
 from trivet.records.complete import complete
 from trivet.records.diagnosis import Compared, DiagnosisSection
-from trivet.records.forecast import ForecastRecord
+from trivet.records.forecast import ForecastRecord, Foreseen
 from trivet.records.history import History
 from trivet.records.items import Gallery, Intervals, Levels, PlaneMap, TripletScatter
 from trivet.records.label_noise import CleaningLook, LabelNoise
@@ -177,6 +177,7 @@ class RunRecord(TypedDict):
     neighbours: dict[str, Gallery]
     diagnosis: dict[str, DiagnosisSection]
     forecast: ForecastRecord | None
+    foreseen: Foreseen | None
 
 
 def read_run(values: Mapping[str, Any]) -> RunRecord:

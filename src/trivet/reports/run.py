@@ -384,7 +384,10 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
         }
         what = ", by which the step was chosen" if _counts(choice) else ""
         wanted.append((f"Gain of {measure} on {choice['split']}{what}", seen, values, None))
+    wanted += _asked(record["monitor"]["attempts"])
     marks = _marks(record["monitor"]["attempts"])
+    if record["foreseen"] is not None and record["foreseen"]["sentence"]:
+        marks.append({"step": 0, "text": "collapse foretold", "past": False})
     curves = []
     for title, part, every, limits in wanted:
         steps = part["step"]
@@ -407,6 +410,27 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
             }
         )
     return curves
+
+
+def _asked(
+    attempts: Sequence[Attempt],
+) -> list[tuple[str, Validation, Mapping[str, Sequence[float | None]], list[float] | None]]:
+    """The curve of what the guard's probe showed; none where it had none."""
+    probes = [(place, probe) for place, attempt in enumerate(attempts) if (probe := attempt["probe"]) is not None]
+    if not probes:
+        return []
+    shown = {"recall": "recall@1", "fine_recall": "recall@1 by finer classes", "relative_spread": "relative spread"}
+    values = {title: [x for _, probe in probes for x in probe["series"].get(name, [])] for name, title in shown.items()}
+    seen: Validation = {
+        "split": None,
+        "items": probes[-1][1]["items"],
+        "step": [round(step or 0) for _, probe in probes for step in probe["series"].get("step", [])],
+        "attempt": [place for place, probe in probes for _ in probe["series"].get("step", [])],
+        "recall@1": {},
+    }
+    if not seen["step"]:
+        return []
+    return [(f"{number(probes[-1][1]['items'])} held-out items that the guard asked", seen, values, [0, 1])]
 
 
 def _thinned(steps: Sequence[int], series: Mapping[str, Sequence[Any]], index: Sequence[int]) -> dict[str, Any]:
@@ -436,8 +460,9 @@ def _happened(record: RunRecord) -> dict[str, Any] | None:
     repairs = guard["repairs"]
     if not attempts:
         return None
+    done = _foretold_and_spent(record)
     if not any(attempt["events"] for attempt in attempts):
-        return {"quiet": _quiet(attempts[-1]), "seen": [], "attempts": []}
+        return {"quiet": _quiet(attempts[-1]), "seen": [], "attempts": [], "notes": done}
     seen = []
     for place, attempt in enumerate(attempts):
         if not attempt["events"]:
@@ -460,7 +485,32 @@ def _happened(record: RunRecord) -> dict[str, Any] | None:
             }
         )
     table = [_attempt_row(place, attempt, repairs) for place, attempt in enumerate(attempts)] if repairs else []
-    return {"quiet": None, "seen": seen, "attempts": table}
+    return {"quiet": None, "seen": seen, "attempts": table, "notes": done}
+
+
+def _foretold_and_spent(record: RunRecord) -> list[str]:
+    """What was foretold, what the guard kept, and what its probe and its repairs cost, in sentences."""
+    attempts, guard, foreseen = record["monitor"]["attempts"], record["guard"], record["foreseen"]
+    said = []
+    if foreseen is not None:
+        trial = f"Before the first step, {number(foreseen['steps'])} trial steps foretold no collapse."
+        said.append(foreseen["sentence"] or trial)
+    probe = attempts[-1]["probe"]
+    if probe is not None and probe["cost"] is not None:
+        calls = sum(len(one["series"].get("step", [])) for attempt in attempts if (one := attempt["probe"]) is not None)
+        said.append(
+            f"The guard asked {number(probe['items'])} held-out items {number(calls)} times; in the last attempt that "
+            f"cost {percent(probe['cost'])}\u00a0% of the steps."
+        )
+    if guard["repairs"]:
+        lost = sum(repair["step"] + 1 - repair["returned_to"] for repair in guard["repairs"])
+        said.append(f"Repairs threw {number(lost)} steps away.")
+    if guard["kept"] is not None:
+        said.append(
+            f"The result is the network of step {number(guard['kept']['step'])} of attempt "
+            f"{guard['kept']['attempt']}, as the last attempt ended worse on these items."
+        )
+    return said
 
 
 def _as_verdict(event: Event) -> dict[str, Any]:

@@ -233,7 +233,8 @@ class _Counter:
         report("probing", done, self._total)
 
 
-def _steps(config: RunConfig, steps: int | None) -> int:
+def probe_steps(config: RunConfig, steps: int | None) -> int:
+    """How many steps of a run are made to foretell its end: those asked for, or 5 %, from 20 to 60."""
     whole = config.training.num_steps
     if steps is None:
         steps = min(whole, max(SHORT, min(LONG, round(SHARE * whole))))
@@ -257,11 +258,11 @@ def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
 def _read(config: RunConfig, steps: int | None, data_root: Path | None) -> tuple[RunConfig, Splits, int]:
     """The settings with their epochs counted in steps, the data, and the steps of the probe."""
     if config.training.epochs is None:
-        _steps(config, steps)  # here, before what takes long
+        probe_steps(config, steps)  # here, before what takes long
     check_before_data(config)
     splits = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     config = in_steps(config, splits)
-    return config, splits, _steps(config, steps)
+    return config, splits, probe_steps(config, steps)
 
 
 def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: int) -> RunConfig:
@@ -287,7 +288,7 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
         firsts.append(first)
     known = [forecast for _, _, forecast in probes if forecast is not None]
     told = pooled(known) if len(known) == seeds else None
-    outlook = None if told is None else _outlook(told["interval"])
+    outlook = None if told is None else outlook_of(told["interval"])
     return {
         "steps": steps,
         "of": config.training.num_steps,
@@ -330,7 +331,8 @@ def _probe(
     return monitor, monitor.forecast(), first[0]
 
 
-def _outlook(interval: Sequence[float]) -> str:
+def outlook_of(interval: Sequence[float]) -> str:
+    """What an interval of the probability says of a collapse."""
     low, high = interval
     return "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
 

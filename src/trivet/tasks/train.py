@@ -20,6 +20,7 @@ from trivet.reports import write_run_report
 from trivet.signals import member_of
 from trivet.tables import write_decisions
 from trivet.tasks.evaluate_run import write_evaluation
+from trivet.tasks.foresee import foresee
 from trivet.training.checkpoint import fingerprint
 from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig, of_length, resolved
@@ -92,7 +93,7 @@ def train(
         parts = Parts(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
             _meet(world, parts)
-        for note in filter(None, (check_width(parts), parts.piece_note)):
+        for note in filter(None, (check_width(parts), parts.piece_note, parts.probe_note)):
             log.warning(note)
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -106,10 +107,20 @@ def train(
                 run.discard()
                 raise
             with job.journal.loggers:
+                if config.guard.forecast:
+                    _foretell(job)
                 status = _fitted(job)
                 if status == "interrupted" and job.task.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
                 return _finish(job, status, data_root, evaluate=watch is None)
+
+
+def _foretell(job: Job) -> None:
+    """Say so if the run would collapse."""
+    foreseen = foresee(job.parts)
+    if foreseen["sentence"] is not None:
+        log.warning(foreseen["sentence"])
+    job.journal.write(foreseen=foreseen)
 
 
 def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
@@ -201,7 +212,7 @@ def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool)
     run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
     train, settings = parts.splits.train, parts.settings
     _save_models(run, parts)
-    if parts.config.cleaning is not None:
+    if settings.cleaning is not None:
         names = train.names[parts.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
         write_whole(run.path / CLEANING, write_decisions(rows).encode())

@@ -19,6 +19,7 @@ from trivet.documents import parse_json
 from trivet.files import write_whole
 from trivet.training.choosing import ended
 from trivet.training.config import RunConfig
+from trivet.training.probe import held_out
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import TO_THE_END
 
@@ -53,6 +54,7 @@ def save_checkpoint(
     fingerprint: str,
     healthy: int,
     best: Mapping[str, Tensor] = MappingProxyType({}),
+    held: Mapping[str, Tensor] = MappingProxyType({}),
     average: nn.Module | None = None,
 ) -> None:
     """Write a checkpoint, whole or not at all; the last two are kept, and those that a repair may return to.
@@ -61,9 +63,10 @@ def save_checkpoint(
         fingerprint: of the settings and the data, see `load_checkpoint`.
         healthy: the last step at which all was well; the newest checkpoint up to it is kept, and that of step 0.
         best: the weights of the best step so far, where one is chosen.
+        held: the weights that the guard holds, see `training.guard`.
         average: of the weights of the model, where there is one.
     """
-    tensors = state_of(model, loss, optimizer, average) | _copied({"best": dict(best)})
+    tensors = state_of(model, loss, optimizer, average) | _copied({"best": dict(best), "held": dict(held)})
     *done, guard, cleaning, picks, choosing, precision = progress
     states = {"guard": json.dumps(dict(guard)), "cleaning": json.dumps(dict(cleaning)), "picks": json.dumps(picks)}
     states |= {"choosing": json.dumps(dict(choosing)), "precision": json.dumps(dict(precision))}
@@ -163,14 +166,14 @@ def trained_to_the_end(config: RunConfig, path: Path) -> bool:
     return bool(choice) and ended(config.choosing.patience, choice["looks"], choice["step"]) is not None
 
 
-def load_best(path: Path) -> dict[str, Tensor]:
-    """The weights of the best step so far; empty where none is chosen.
+def load_kept(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The weights of the best step so far, and those that the guard holds; empty where there are none.
 
     Raises:
         ValueError: if the file is broken.
     """
-    best: dict[str, Tensor] = _read(path)[2].get("best", {})
-    return best
+    state = _read(path)[2]
+    return state.get("best", {}), state.get("held", {})
 
 
 def load_weights(
@@ -277,5 +280,8 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
     if training.weight_decay:
         settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
+    probe = held_out(config, splits)
+    if probe is not None and probe.split is None:
+        decided.append(probe.rows.tolist())  # left out of training
     text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

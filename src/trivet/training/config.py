@@ -186,6 +186,25 @@ class GuardConfig(Config):
         description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600.",
     )
     max_repairs: int = Field(3, ge=1, le=3, description="Maximum number of repairs of a run.")
+    probe: int | None = Field(
+        None,
+        ge=0,
+        description="Held-out items that decide whether a suspicion is right: of validation or val, where there is "
+        "one, else training items that are left out, at most a twentieth of them, and none if that is below 100. "
+        "0: no probe. Default: three times those of a batch, from 100 to 300, but with warn no training item is left "
+        "out.",
+    )
+
+    forecast: bool = Field(
+        False,
+        description="Make the first 5 % of the steps (20 to 60) before training, throw them away, and say so if the "
+        "network would collapse, with the change that would prevent it.",
+    )
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether training items may be left out for it."""
+        return self.action != "warn" if self.probe is None else self.probe > 0
 
 
 class RunConfig(Config):

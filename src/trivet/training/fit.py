@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from trivet.batching import BatchPlan, embed_in_pieces
 from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.collapse.probe import Probe
 from trivet.data import Augment, Dataset
 from trivet.models import Embedder
 from trivet.rows import RowLoss
@@ -101,6 +102,7 @@ class Task:
 
     Args:
         monitor: sees each batch; None for none.
+        probe: what the monitor may ask, see `CollapseMonitor.update`; the first time before the first step.
         average: a copy of the model that becomes the moving average of its weights; None for none.
         since: the step at which the optimiser began, from which the warm-up counts.
         world: the processes that train together; None for this one alone.
@@ -120,9 +122,11 @@ class Task:
         since: int = 0,
         world: World | None = None,
         micro: int | None = None,
+        probe: Probe | None = None,
     ) -> None:
         self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
         self.after_step, self.monitor, self.average, self.since = after_step, monitor, average, since
+        self.probe = probe
         self.step = since
         self.events: list[Event] = []
         self.should_stop = False
@@ -148,6 +152,8 @@ class Task:
             NotFiniteError: if the loss refuses embeddings that are not finite.
         """
         inputs, labels, *fine = batch
+        if self.monitor is not None and self.probe is not None:
+            self.monitor.begin(self.probe, step=self.step)  # here: a forward pass changes the statistics of batch norm
         self.begin_step()
         value, embeddings = (self.evaluate if self._spread is None else self._spread)(inputs, labels)
         self._value = value.detach()
@@ -159,6 +165,7 @@ class Task:
                 fine=fine[0] if fine else None,
                 active=self._active,
                 step=self.step,
+                probe=self.probe,
             )
         self.precision.step(value, self.optimizer, clip_norm=self.config.clip_norm)
         if self.average is not None:

@@ -30,6 +30,7 @@ class Follower:
         parts, world = self._parts, self._world
         while (order := world.tell()) is not None:
             parts.guard.restore(order["guard"])
+            parts.clean_as(parts.guard.settings)
             parts.cleaning.restore(order["cleaning"])
             parts.put_in_force(parts.guard.settings)
             self._task = task = parts.task(self._after_step)

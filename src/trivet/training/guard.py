@@ -9,7 +9,12 @@ from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import Any
 
+from torch import Tensor, nn
+
+from trivet.collapse.diagnosis import THRESHOLDS
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event, EventKind
+from trivet.collapse.probe import Look, Probe
+from trivet.geometry import Array
 from trivet.training.config import GuardAction, RunConfig
 
 MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
@@ -19,6 +24,7 @@ FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that the
 MANY = 50  # items of a class, from which on it may hold more than one thing
 SMALL, LARGE = 64, 128  # items of a batch, up to which it is filled with more of each class, or with more classes
 WARMUP = 0.05  # of the steps
+AT_ONCE = 0.05  # of the steps, within which what is lost was lost by steps that were too large
 
 Settings = dict[str, Any]
 """All settings of a run as its TOML file has them: section -> key -> value."""
@@ -56,6 +62,7 @@ class Guard:
     """What was seen of a run, and what was done about it. A checkpoint keeps its state.
 
     Attributes:
+        class_sizes: training items of each class.
         given: the settings of the user, which repairs leave as they are.
         asked: whether a repair was asked for when the run was resumed, whatever the settings say.
         monitor: of the attempt that goes on.
@@ -63,16 +70,62 @@ class Guard:
         abandoned: what the monitor saw of each attempt before a repair.
         unrepaired: events that were to be repaired and were not: {"step", "kind", "why"}.
         pending: the event that the next repair is for.
+        held: the attempt with the best call of the probe so far, and what that showed; None before one.
+        weights: of the network then; empty unless repairs may be made.
+        kept: the attempt whose network is the result, as the last one ended worse; None if that is the last.
     """
 
     def __init__(self, given: RunConfig, class_sizes: Sequence[int]) -> None:
-        self.given, self._class_sizes = given, class_sizes
+        self.given, self.class_sizes = given, class_sizes
         self.asked = False
         self.monitor = CollapseMonitor(every=given.guard.every)
         self.repairs: list[Repair] = []
         self.abandoned: list[dict[str, Any]] = []
         self.unrepaired: list[dict[str, Any]] = []
         self.pending: Event | None = None
+        self.held: tuple[int, Look] | None = None
+        self.weights: dict[str, Tensor] = {}
+        self.kept: int | None = None
+        self._asked: dict[str, Tensor] | None = None
+
+    def watching(self, ask: Probe, model: nn.Module) -> Probe:
+        """The probe, and a copy of the network each time it is asked, where repairs may be made: it may be the best."""
+
+        def asked() -> Sequence[Array]:
+            if self.action == "repair":
+                self._asked = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+            return ask()
+
+        return asked
+
+    def hold(self) -> None:
+        """Keep the network that was just asked, if it is the best so far."""
+        best = self.monitor.probing.best
+        if self._asked is None or best is None:
+            return
+        newest = self.monitor.probing.last or self.monitor.probing.reference
+        if best is newest and (self.held is None or best.score > self.held[1].score):
+            self.held, self.weights = (self.attempt, best), self._asked
+        self._asked = None
+
+    def judged(self) -> str | None:
+        """Note as `kept` the attempt of the best network held, if the one just asked, at the end, is behind it.
+
+        Returns a line that says so; None where the last network stays.
+        """
+        probing = self.monitor.probing
+        if self.held is None or probing.last is None or not probing.behind(self.held[1]):
+            return None
+        self.kept, best = self.held
+        attempt = self.kept
+        return (
+            f"the network of step {best.step} is kept, before repair {attempt + 1}"
+            if attempt < self.attempt
+            else f"the network of step {best.step} is kept"
+        ) + (
+            f": recall@1 of {probing.items} held-out items is {100 * best.score:.1f} % with it, and "
+            f"{100 * probing.last.score:.1f} % at the end"
+        )
 
     @property
     def action(self) -> GuardAction:
@@ -110,7 +163,7 @@ class Guard:
 
     def changed(self) -> dict[str, Any]:
         """Setting -> value of what repairs changed; None for a setting that is gone."""
-        return {name: new for repair in self.repairs for name, (_, new) in repair.changes.items()}
+        return {name: new for repair in self.repairs[: self.kept] for name, (_, new) in repair.changes.items()}
 
     def plan(self, event: Event, checkpoints: Sequence[int]) -> Repair | str:
         """The repair for an event, or why there is none.
@@ -121,14 +174,30 @@ class Guard:
         if self.attempt >= self.given.guard.max_repairs:
             return f"guard.max_repairs = {self.given.guard.max_repairs} repairs were made"
         latest = self._latest(event)
+        if self._at_once(event):
+            latest = 0
         returned_to = max((step for step in checkpoints if step <= latest), default=None)
         if returned_to is None:
             return f"there is no healthy checkpoint (at step {latest} or before)"
-        repair = repaired(self.settings, event.kind, self.repairs, class_sizes=self._class_sizes)
+        probing = self.monitor.probing
+        repair = repaired(
+            self.settings,
+            event.kind,
+            self.repairs,
+            class_sizes=self.class_sizes,
+            probed=probing.reference is not None,
+            at_once=self._at_once(event),
+            wrong_labels=probing.best is not None and probing.best.strangers > THRESHOLDS["strangers"].value,
+        )
         if repair is None:
             return "no change that may help is left"
         _, changes, why = repair
         return Repair(event.step, returned_to, event.kind, changes, why)
+
+    def _at_once(self, event: Event) -> bool:
+        """Whether a probe saw it within the first steps: then it began with the first."""
+        within = event.step <= AT_ONCE * self.given.training.num_steps
+        return self.monitor.probing.reference is not None and within and event.kind in TRAINED
 
     def refused(self, step: int) -> list[Event]:
         """Note that the loss took no embeddings at a step, as they were not finite; returns the event if it is new."""
@@ -150,7 +219,9 @@ class Guard:
         """Note a repair; a new monitor watches from here on."""
         self.abandoned.append(self.monitor.as_json())
         self.repairs.append(repair)
+        probing = self.monitor.probing.begin_again()
         self.monitor, self.pending = CollapseMonitor(every=self.given.guard.every), None
+        self.monitor.probing = probing
 
     def leave(self, event: Event, why: str) -> str:
         """Note that an event is not repaired; returns a line that says so."""
@@ -165,6 +236,8 @@ class Guard:
             "abandoned": self.abandoned,
             "unrepaired": self.unrepaired,
             "pending": None if self.pending is None else self.pending.as_json(),
+            "held": None if self.held is None else [self.held[0], self.held[1].as_json()],
+            "kept": self.kept,
             "monitor": self.monitor.state_dict(),
         }
 
@@ -176,15 +249,21 @@ class Guard:
         self.abandoned, self.unrepaired = list(state["abandoned"]), list(state["unrepaired"])
         self.pending = None if state["pending"] is None else _event(state["pending"])
         self.asked = state["asked"]
+        held = state.get("held")  # not in the checkpoints of a run before there was a probe
+        self.held = None if held is None else (held[0], Look.from_json(held[1]))
+        self.kept = state.get("kept")
         self.monitor.load_state_dict(state["monitor"])
 
     def as_json(self) -> dict[str, Any]:
-        """The section "guard" of a record: {"action", "repairs", "settings", "not_repaired"}."""
+        """The section "guard" of a record: {"action", "repairs", "settings", "not_repaired", "kept"}."""
         return {
             "action": self.action,
             "repairs": [repair.as_json() for repair in self.repairs],
             "settings": self.changed(),
             "not_repaired": self.unrepaired,
+            "kept": None
+            if self.kept is None or self.held is None
+            else {"attempt": self.kept, "step": self.held[1].step},
         }
 
     def seen(self) -> dict[str, Any]:
@@ -204,9 +283,14 @@ def said(event: Event) -> str:
 
 def changes_said(repair: Repair) -> str:
     """The changes of a repair in one line."""
+    return in_words(repair.changes)
+
+
+def in_words(changes: Mapping[str, Sequence[Any]]) -> str:
+    """Setting -> [old, new] in one line."""
     return ", ".join(
         f"{name} removed" if new is None else f"{name} = {json.dumps(new, ensure_ascii=False)}"
-        for name, (_, new) in repair.changes.items()
+        for name, (_, new) in changes.items()
     )
 
 
@@ -227,14 +311,24 @@ def with_changes(config: RunConfig, changed: Mapping[str, Any]) -> RunConfig:
         if value is None:
             values[section].pop(key, None)
         else:
-            values[section][key] = value
+            values.setdefault(section, {})[key] = value
     return type(config).parse(values, source="the settings after a repair")
 
 
 def repaired(
-    config: RunConfig, kind: EventKind, done: Sequence[Repair], *, class_sizes: Sequence[int]
+    config: RunConfig,
+    kind: EventKind,
+    done: Sequence[Repair],
+    *,
+    class_sizes: Sequence[int],
+    probed: bool = False,
+    at_once: bool = False,
+    wrong_labels: bool = False,
 ) -> tuple[RunConfig, dict[str, list[Any]], str] | None:
     """The least change of the settings that may prevent an event, by the ladder of its kind.
+
+    Where the cause shows, what removes it comes first: cleaning where labels are wrong, smaller steps where it all
+    happened at once.
 
     The first rung that applies to the settings as they are is taken; one that makes settings which are refused is
     passed over, and one that was taken for such an event before comes last.
@@ -243,13 +337,20 @@ def repaired(
         config: the settings in force.
         done: the repairs made so far.
         class_sizes: training items of each class.
+        probed: whether a probe judges the attempts: then the positives are changed alone before the loss is.
+        at_once: whether the network collapsed or lost what it knew within the first steps.
+        wrong_labels: whether held-out items lie among items of one other class.
 
     Returns:
         The new settings, what is different, setting -> [old, new], and why, a sentence; None if no rung is left.
     """
     tried = {repair.why for repair in done if repair.kind == kind}
     again = None
-    for rung in LADDERS[kind]:
+    first = [_cleaned] if wrong_labels and kind in TRAINED else []
+    first += [_slower] if at_once and kind in TRAINED else []
+    for rung in (*first, *LADDERS[kind]):
+        if rung in TENTATIVE and not probed:
+            continue
         values = _settings(config)
         why = rung(values, class_sizes)
         if why is None:
@@ -270,13 +371,33 @@ def _settings(config: RunConfig) -> Settings:
 
 
 def _difference(old: Settings, new: Settings) -> dict[str, list[Any]]:
-    return {
-        f"{section}.{key}": [old[section].get(key), new[section].get(key)]
-        for section, values in old.items()
-        if isinstance(values, dict)
-        for key in {**values, **new[section]}
-        if old[section].get(key) != new[section].get(key)
-    }
+    found = {}
+    for section in {**old, **new}:
+        before, after = old.get(section, {}), new.get(section, {})
+        if isinstance(before, dict):
+            for key in {**before, **after}:
+                if before.get(key) != after.get(key):
+                    found[f"{section}.{key}"] = [before.get(key), after.get(key)]
+    return found
+
+
+def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[RunConfig, dict[str, list[Any]]]]:
+    """The settings with each single change that may keep the network from collapsing, and what is different.
+
+    They are: smaller steps with a warm-up, a wider embedding, and easy positives with a batch that suits them.
+    """
+    found = []
+    for rung in (_slower, _wide, _choose):
+        values = _settings(config)
+        if rung(values, class_sizes) is None:
+            continue
+        try:
+            new = type(config).parse(values, source="the settings with a change")
+        except ValueError:
+            continue
+        if changes := _difference(_settings(config), _settings(new)):
+            found.append((new, changes))
+    return found
 
 
 Rung = Callable[[Settings, Sequence[int]], str | None]
@@ -291,6 +412,37 @@ def _more_dimensions(values: Settings, class_sizes: Sequence[int]) -> str | None
         "In few dimensions classes block each other, and the easiest way to lower every triplet's loss is to collapse "
         "to a point."
     )
+
+
+def _wide(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if values["model"]["embedding_dim"] >= WIDE:
+        return None
+    values["model"]["embedding_dim"] = WIDE
+    return "A wider embedding leaves classes room to pass each other."
+
+
+def _cleaned(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if "cleaning" in values:
+        return None
+    values["cleaning"] = {"action": "drop"}
+    return "Held-out items lie among items of one other class: labels are wrong, and hard triplets are made of these."
+
+
+def _easy_positives(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    """The same loss with easy positives, if it takes them."""
+    loss = values["loss"]
+    if "positives" not in loss or _name(loss["positives"]) == "easy":
+        return None
+    loss["positives"] = "easy"
+    _more_samples(values, FEWEST, class_sizes)
+    return "Easy positives do not pull distant items of a class, so that no hard triplet draws everything to a point."
+
+
+def _easy_positives_of_many(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    if _easy_positives(values, class_sizes) is None:
+        return None
+    _more_samples(values, SAMPLES, class_sizes)
+    return "Easy positives pull the nearest item of a class alone, so that what is inside it stays apart."
 
 
 def _choose(values: Settings, class_sizes: Sequence[int]) -> str | None:
@@ -344,6 +496,19 @@ def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.
     return "Smaller steps and a warm-up avoid jumps that cannot be undone."
 
 
+def _frozen_statistics(values: Settings, class_sizes: Sequence[int]) -> str | None:
+    """Keeps the batch-norm statistics of a backbone that has any to keep."""
+    model = values["model"]
+    if model.get("batch_norm") != "train" or not (model.get("pretrained") or model.get("weights")):
+        return None
+    model["batch_norm"] = "frozen"
+    _slower(values, class_sizes)
+    return (
+        "The batch-norm statistics that a pretrained network brings are those of far more images than a batch has, and "
+        "smaller steps keep what it knows."
+    )
+
+
 def _slower_and_normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
     if values["loss"].get("normalize") is False and not values["model"]["normalize"]:
         values["loss"]["normalize"] = True
@@ -385,10 +550,17 @@ def _violating(values: Settings, class_sizes: Sequence[int]) -> str | None:
     return "Any negative that violates the margin is used, even one closer than the positive."
 
 
+TRAINED: tuple[EventKind, ...] = ("network-collapse", "class-collapse", "harm")
+"""Events that come of what training does to the items, not of numbers or a sampler that gave out."""
+
+TENTATIVE: tuple[Rung, ...] = (_easy_positives, _easy_positives_of_many)
+"""Changes that may not be enough: worth an attempt only where a probe tells whether they were."""
+
 # The least change first.
 LADDERS: dict[EventKind, tuple[Rung, ...]] = {
-    "network-collapse": (_slower_if_fast, _more_dimensions, _choose, _normalized, _slower),
-    "class-collapse": (_more_dimensions, _selectively, _larger_k, _slower),
+    "network-collapse": (_slower_if_fast, _more_dimensions, _easy_positives, _choose, _normalized, _slower),
+    "harm": (_frozen_statistics, _slower),
+    "class-collapse": (_more_dimensions, _easy_positives_of_many, _selectively, _larger_k, _slower),
     "dead-sampler": (_harder, _wider, _violating),
     "exploding-norm": (_slower_and_normalized, _normalized),
     "not-finite": (_slower,),

@@ -13,8 +13,8 @@ from trivet.progress import work
 from trivet.training.checkpoint import (
     Progress,
     fingerprint,
-    load_best,
     load_checkpoint,
+    load_kept,
     load_weights,
     read_progress,
     save_checkpoint,
@@ -90,6 +90,8 @@ class Job:
             going = self._fit_all()
         if self.parts.world is not None:
             self.parts.world.tell(None)
+        if going and not self._stopping:
+            self._keep_the_best_attempt()
         self.checkpoint()
         if self._stopping:
             return "stopped"
@@ -134,6 +136,7 @@ class Job:
             fingerprint=self._fingerprint,
             healthy=parts.guard.healthy,
             best=parts.choosing.weights,
+            held=parts.guard.weights,
             average=parts.average,
         )
         self.journal.skipped = self.task.precision.skipped
@@ -144,6 +147,7 @@ class Job:
         """Restore everything from a checkpoint; returns the seconds of training before it."""
         parts, before = self.parts, read_progress(checkpoint)
         parts.guard.restore(before.guard)
+        parts.clean_as(parts.guard.settings)
         parts.cleaning.restore(before.cleaning)
         parts.put_in_force(parts.guard.settings)
         self.task = parts.task(self._after_step)
@@ -165,7 +169,8 @@ class Job:
         self.task.precision.restore(done.precision)
         parts.history.restore(done.moments)
         parts.picks.restore(done.picks)
-        if not parts.choosing.restore(done.choosing, load_best(checkpoint)):
+        best, parts.guard.weights = load_kept(checkpoint)
+        if not parts.choosing.restore(done.choosing, best):
             parts.choosing.go_back(done.step, parts.measured)
         return done.seconds
 
@@ -218,6 +223,7 @@ class Job:
     def _after_step(self) -> None:
         """Meet events, log and leave a checkpoint where the settings say so."""
         parts, step, training = self.parts, self.task.step, self.parts.settings.training
+        parts.guard.hold()
         self._meet(self.task.events)
         parts.history.look(step, parts.measured)
         recall = None
@@ -264,6 +270,27 @@ class Job:
         log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
         parts.take_items()
 
+    def _keep_the_best_attempt(self) -> None:
+        """After repairs, take the best network that the probe saw, if the last one is behind it."""
+        parts, guard, step = self.parts, self.parts.guard, self.task.step
+        if not guard.repairs or self.task.probe is None or guard.kept is not None:
+            return
+        guard.monitor.probing.ask(self.task.probe, step)
+        guard.hold()
+        said = guard.judged()
+        if said is None:
+            return
+        moments, looks = parts.history.moments, parts.picks.looks
+        parts.put_in_force(guard.settings)
+        for network in filter(None, (parts.model, parts.average)):
+            network.load_state_dict(guard.weights)
+        parts.history.restore(moments)
+        parts.picks.restore(looks)
+        parts.choosing.go_back(step, parts.measured)
+        self.task = parts.task(self._after_step)
+        self.task.step = step
+        log.warning(said)
+
     def _repair(self, event: Event) -> None:
         """Go back to the last healthy checkpoint, with settings that may prevent the event."""
         parts, guard, checkpoints = self.parts, self.parts.guard, self._checkpoints()
@@ -274,6 +301,7 @@ class Job:
             return
         healthy = checkpoints[plan.returned_to]
         guard.begin(plan)
+        parts.clean_as(guard.settings)
         parts.cleaning.restore(read_progress(healthy).cleaning)
         parts.put_in_force(guard.settings)
         parts.history.restore(load_weights(healthy, parts.model, parts.loss, parts.average))

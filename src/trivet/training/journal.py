@@ -58,6 +58,7 @@ class Journal:
         )
         self.record = first_record(run, parts.config, parts.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
+        self.record["foreseen"] = earlier and earlier["foreseen"]
         self.record["warnings"] += parts.notes
         self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
         self.record["model"] = {"parameters": parts.model.num_parameters}

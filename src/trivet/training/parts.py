@@ -13,6 +13,7 @@ from torch import nn
 from trivet.arguments import check_name, nearest
 from trivet.batching import BatchPlan, PartBatches, PKBatches, ShuffledBatches
 from trivet.collapse.monitor import CollapseMonitor
+from trivet.collapse.probe import Probe
 from trivet.data import Dataset, Splits, augmentation
 from trivet.data.equal_texts import distinct_texts, with_positive
 from trivet.data.texts import TextsConfig
@@ -28,6 +29,7 @@ from trivet.training.history import History
 from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
 from trivet.training.precision import check_precision, device_of
+from trivet.training.probe import held_out
 from trivet.training.untrained import untrained
 from trivet.training.world import World
 
@@ -183,7 +185,9 @@ class Parts:
         model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
         average: of its weights, if the settings ask for one.
         guard: what was seen, and done about it.
-        items, batches: what is trained on, without what cleaning leaves out and with the labels it gives.
+        held_out: the items that the guard asks, see `training.probe`; None for none.
+        items, rows, batches: what is trained on, and which training items these are: without what cleaning and the
+            probe leave out, with the labels that cleaning gives.
         split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
             training.
         choosing: the best step so far, by these items.
@@ -201,7 +205,9 @@ class Parts:
         self.fine = finer_level(splits.train, splits.level)
         self.model = untrained(config, splits.train)
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
-        self.cleaning = Cleaning(config.cleaning, labels, batch_size=config.batch.batch_size)
+        self.settings = config
+        self.clean_as(config)
+        self.held_out = held_out(config, splits)
         self.put_in_force(config)
         self.split = followed(splits)
         self.choosing = make_choosing(config, splits)
@@ -216,7 +222,12 @@ class Parts:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the network, and of the pieces that it gets, in sentences."""
-        return (*self.model.notes, *filter(None, [self.piece_note]))
+        return (*self.model.notes, *filter(None, [self.piece_note, self.probe_note]))
+
+    @property
+    def probe_note(self) -> str:
+        """That training items are left out for the guard; empty where none are."""
+        return self.held_out.said if self.held_out is not None and self.held_out.split is None else ""
 
     @property
     def piece_note(self) -> str:
@@ -231,10 +242,17 @@ class Parts:
             'batch norm, or a backbone with model.batch_norm = "frozen".'
         )
 
+    def clean_as(self, settings: RunConfig) -> None:
+        """Begin to clean labels as the settings say, with all labels as given, if that is not done already."""
+        if not hasattr(self, "cleaning") or self.cleaning.config != settings.cleaning:
+            labels = self.splits.train.labels[self.splits.level]
+            self.cleaning = Cleaning(settings.cleaning, labels, batch_size=settings.batch.batch_size)
+
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
         train, level = self.splits.train, self.splits.level
-        if settings.model.embedding_dim != self.config.model.embedding_dim:  # a repair widened it
+        made = [of.model.model_copy(update={"normalize": False}) for of in (settings, self.settings, self.config)]
+        if any(made[0] != other for other in made):  # a repair widened it, or made batch norm keep its statistics
             self.model = untrained(settings, train)
         self.settings = settings
         if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
@@ -249,11 +267,24 @@ class Parts:
     def take_items(self) -> None:
         """Make batches of the items and labels that cleaning leaves."""
         train, level = self.splits.train, self.splits.level
+        self.rows = self.cleaning.rows
+        if self.held_out is not None:
+            self.rows = self._without(self.held_out.rows)
         self.items = train
-        if self.cleaning.changed:
+        if self.cleaning.changed or len(self.rows) < len(train):
             labels = {**train.labels, level: self.cleaning.labels}
-            self.items = replace(train, labels=labels).subset(self.cleaning.rows)
+            self.items = replace(train, labels=labels).subset(self.rows)
         self.batches = make_batches(self.settings, self.items, level)
+
+    def _without(self, left_out: Integers) -> Integers:
+        """The rows that cleaning leaves without others, and without classes that have no second item then."""
+        rows, labels = np.setdiff1d(self.cleaning.rows, left_out), self.cleaning.labels
+        if self.cleaning.changed:
+            rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
+            if len(np.unique(labels[rows])) < self.settings.batch.needed_classes:
+                self.cleaning.take_as_given()
+                return self._without(left_out)
+        return rows
 
     def task(self, after_step: Callable[[], None]) -> Task:
         """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches.
@@ -268,6 +299,7 @@ class Parts:
             seed=self.settings.seed,
             after_step=after_step,
             monitor=self.guard.monitor if main else None,
+            probe=self._probe() if main else None,
             average=self.average,
             since=self.guard.since,
             world=self.world,
@@ -276,6 +308,12 @@ class Parts:
         if main:
             self.picks.watch(self.loss, lambda: task.step, self._truth)
         return task
+
+    def _probe(self) -> Probe | None:
+        if self.held_out is None:
+            return None
+        cosine = self.settings.evaluation.distance == "cosine"
+        return self.guard.watching(self.held_out.asked(self.model, cosine=cosine), self.model)
 
     def looks_at(self, step: int) -> bool:
         """Whether held-out items are looked at after so many steps."""
@@ -301,5 +339,5 @@ class Parts:
         if self.splits.noise is None:
             return None
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-        truth: Integers = self.splits.noise.true_labels[self.cleaning.rows[index]]
+        truth: Integers = self.splits.noise.true_labels[self.rows[index]]
         return truth

@@ -1,0 +1,335 @@
+"""A probe: held-out items that are embedded while a network trains, and what they kept and lost since it began."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from trivet.collapse.result import FLOOR, Comparison, compare, difference_ends, recall_by_chance
+from trivet.geometry import Array, as_classes
+from trivet.geometry.arrays import Floats, Integers
+
+Probe = Callable[[], Sequence[Array]]
+"""Gives embeddings `(M, d)` and labels `(M,)` of the same held-out items each time; also finer classes `(M,)`."""
+
+SHARE = 0.02  # of the cost of the steps, that a probe may take on average
+STEP_COST = 3  # forward passes that a step of an item costs: its own, and twice that backward
+SUSPICIOUS, CALM = 2, 4  # times as many updates as at the last call: when the next one is due whatever it costs
+SOONEST = 3  # the update from which on these times count, as the first steps of an optimiser shake every network
+SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
+"""The numbers of a look, in this order."""
+NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
+CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
+ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a probe showed.
+
+    Attributes:
+        step: optimiser steps done.
+        recall: recall@1 at the level of the labels, in [0, 1], each item against all others.
+        fine_recall: the same at the finer level; NaN without one.
+        relative_spread: deviation from the centre over the norm, in [0, 1].
+        within_between: mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0.
+        strangers: share of items with at most one of their ten nearest of their class and six or more of one other.
+        hits, fine_hits: `(M,)` what each item adds to the recalls; no fine ones without a finer level.
+        nearest: `(M,)` the row of the nearest other item.
+    """
+
+    step: int
+    recall: float
+    fine_recall: float
+    relative_spread: float
+    within_between: float
+    strangers: float
+    hits: Floats
+    fine_hits: Floats
+    nearest: Integers
+
+    @property
+    def score(self) -> float:
+        """The recall that counts: at the finer level where there is one."""
+        return self.recall if math.isnan(self.fine_recall) else self.fine_recall
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; None where a number is not finite."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else _finite(value)
+            for name, value in ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Look:
+        """What `as_json` gave."""
+        kinds = {"hits": np.float64, "fine_hits": np.float64, "nearest": np.int64}
+        arrays = {name: np.array(values[name], dtype=kind) for name, kind in kinds.items()}
+        return cls(**{name: _number(value) for name, value in values.items() if name not in kinds} | arrays)
+
+    def values(self) -> list[float]:
+        """The numbers, in the order of `SERIES`."""
+        return [float(getattr(self, name)) for name in SERIES]
+
+
+def look(step: int, embeddings: Array, labels: Integers, fine: Integers | None) -> Look:
+    """Measure a probe in O(M^2 d); embeddings that are not finite have lost everything.
+
+    Args:
+        embeddings: `(M, d)`.
+        labels, fine: `(M,)` class numbers from 0; the second None without a finer level.
+    """
+    points = torch.as_tensor(embeddings).detach().cpu().double()
+    classes = torch.as_tensor(labels)
+    if not bool(points.isfinite().all()):
+        points = torch.zeros_like(points)
+    centred = points - points[0]  # keeps the digits of a collapsed embedding
+    centred = centred - centred.mean(dim=0)
+    squares = centred.square().sum(dim=1)
+    squared = torch.addmm(squares, centred, centred.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
+    squared.fill_diagonal_(torch.inf)
+    tied = squared == squared.amin(dim=1, keepdim=True)
+    same = classes[:, None] == classes
+    hits = _hits(tied, same)
+    fine_hits = np.zeros(0) if fine is None else _hits(tied, torch.as_tensor(fine)[:, None] == torch.as_tensor(fine))
+    total = points.square().sum()
+    distances = squared.sqrt()
+    apart = ~torch.eye(len(points), dtype=torch.bool)
+    within, between = distances[same & apart].mean(), distances[~same].mean()
+    return Look(
+        step=step,
+        recall=float(hits.mean()),
+        fine_recall=float(fine_hits.mean()) if fine is not None else math.nan,
+        relative_spread=float((squares.sum() / total).clamp(0, 1).sqrt()) if total > 0 else 0.0,
+        within_between=float(within / between) if between > 0 else 1.0,
+        strangers=_strangers(squared, classes),
+        hits=hits,
+        fine_hits=fine_hits,
+        nearest=squared.argmin(dim=1).numpy(),
+    )
+
+
+def _hits(tied: torch.Tensor, same: torch.Tensor) -> Floats:
+    """Recall@1 of each item where equally near ones come in random order."""
+    found: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
+    return found
+
+
+def _strangers(squared: torch.Tensor, classes: torch.Tensor) -> float:
+    count = min(NEIGHBOURS, len(classes) - 1)
+    near = classes[squared.topk(count, largest=False).indices]  # (M, k)
+    votes = torch.zeros(len(classes), int(classes.max()) + 1).scatter_add_(1, near, torch.ones(near.shape))
+    own = votes.gather(1, classes[:, None]).squeeze(1)
+    votes.scatter_(1, classes[:, None], 0)
+    return float(((own <= OWN) & (votes.amax(dim=1) >= OTHER)).double().mean())
+
+
+class Probing:
+    """When a probe is asked, and what it says beside the start and the best of the run so far.
+
+    The probe is asked before anything is trained, or at the first update: that is the reference. Then it is asked where
+    batches are suspicious, if the updates have doubled since the last time (6, 12, 24, ...), or if all calls so far
+    cost at most 2 % of all steps; where nothing is suspicious, at four times the updates (12, 48, ...), or at 1 % of
+    the cost. A call costs its items once forward, a step its items three times. So calls are dense at first, where
+    collapses begin, and over many steps cost at most 2 % of them.
+
+    Attributes:
+        series: name -> values, one for each look; names are `SERIES`.
+        reference: the look before anything was trained; None before it.
+        best: that with the highest recall, at the finer level where there is one; the reference at first.
+        last: the last one after the reference.
+        before: the one before the last.
+        items: of the probe; 0 before it was asked.
+    """
+
+    def __init__(self) -> None:
+        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
+        self.reference: Look | None = None
+        self.best: Look | None = None
+        self.last: Look | None = None
+        self.before: Look | None = None
+        self._classes = np.zeros(0, dtype=np.int64)
+        self._fine: Integers | None = None
+        self._updates, self._called, self._spent, self._seen = 0, 0, 0, 0
+
+    @property
+    def items(self) -> int:
+        return len(self._classes)
+
+    @property
+    def chance(self) -> float:
+        """Recall@1 of items that are all equal."""
+        sizes = np.bincount(self._classes)
+        return float((sizes * (sizes - 1)).sum() / (self.items * (self.items - 1)))
+
+    @property
+    def cost(self) -> float:
+        """What the calls cost, over what the steps did; 0 before the first step."""
+        return self._spent / (STEP_COST * self._seen) if self._seen else 0.0
+
+    def count(self, items: int) -> None:
+        """Note an update of so many items."""
+        self._updates += 1
+        self._seen += items
+
+    def due(self, *, suspicious: bool) -> bool:
+        """Whether to ask the probe at this update."""
+        if self.reference is None:
+            return True
+        factor, share = (SUSPICIOUS, SHARE) if suspicious else (CALM, SHARE / 2)
+        if self._updates >= factor * max(self._called, SOONEST):
+            return True
+        return self._spent + self.items <= share * STEP_COST * self._seen
+
+    def ask(self, probe: Probe, step: int) -> Look:
+        """Call the probe and measure what it gives.
+
+        Raises:
+            ValueError: if it is no embeddings with labels, of two items or more, or these are other items than before.
+        """
+        given = probe()
+        if not 2 <= len(given) <= 3:
+            raise ValueError(f"a probe must give (embeddings, labels) or (embeddings, labels, fine): got {len(given)}.")
+        embeddings, *levels = given
+        if embeddings.ndim != 2 or len(embeddings) < 2:
+            raise ValueError(
+                f"a probe must give embeddings (M, d) of two items or more: got shape {tuple(embeddings.shape)}."
+            )
+        numbers = [as_classes(labels, count=len(embeddings)).cpu().numpy() for labels in levels]
+        fine = numbers[1] if len(numbers) > 1 else None
+        if self.reference is None:
+            self._classes, self._fine = numbers[0], fine
+        elif not (np.array_equal(numbers[0], self._classes) and (fine is None) == (self._fine is None)):
+            raise ValueError(
+                f"a probe must give the same items in the same order each time: got {len(numbers[0])}, with other "
+                f"labels than the {len(self._classes)} of the first call."
+            )
+        return self.take(look(step, embeddings, self._classes, self._fine))
+
+    def take(self, found: Look) -> Look:
+        """Note what the probe showed, and return it; the first is the reference."""
+        self._called = self._updates
+        self._spent += self.items
+        if self.reference is None:
+            self.reference = found
+        else:
+            self.before, self.last = self.last, found
+        if self.best is None or found.score > self.best.score:
+            self.best = found
+        for name, value in zip(SERIES, found.values(), strict=True):
+            self.series[name].append(value)
+        return found
+
+    def beside(self, other: Look | None, name: str) -> list[Comparison]:
+        """The last look beside another, at the level of the labels and at the finer one; nothing without both."""
+        now = self.last
+        if now is None or other is None:
+            return []
+        found = [compare(now.hits, other.hits, self._classes, reference=name, level=ITEM)]
+        if self._fine is not None:
+            found.append(compare(now.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER))
+        return found
+
+    def behind(self, other: Look) -> bool:
+        """Whether the last look is worse than another by a point or more, and by more than chance at 95 %.
+
+        It is asked at the level that counts, to choose between two networks and not to accuse one.
+        """
+        return self._difference(other)[1] < 0
+
+    def ahead(self, other: Look) -> bool:
+        """Whether it is better, likewise."""
+        return self._difference(other)[0] > 0
+
+    def _difference(self, other: Look) -> tuple[float, float]:
+        """The interval of 95 % of what was gained since another look; around 0 where that is below a point."""
+        if self.last is None:
+            return -1.0, 1.0
+        name, classes = ("hits", self._classes) if self._fine is None else ("fine_hits", self._fine)
+        gains = getattr(self.last, name) - getattr(other, name)
+        if abs(float(gains.mean())) < FLOOR:
+            return -1.0, 1.0
+        return difference_ends(gains, classes, over_queries=CHOOSING, over_classes=CHOOSING)
+
+    def lost(self) -> list[Comparison]:
+        """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""
+        return [one for one in self.beside(self.reference, "the start") if one.worse]
+
+    def lost_and_not_coming_back(self) -> list[Comparison]:
+        """The same, if it was so at the look before, and since then recall did not rise by a point or more."""
+        before = self.before
+        if before is None:
+            return []
+        then = {ITEM: before.recall, FINER: before.fine_recall}
+        return [
+            one
+            for one in self.lost()
+            if then[one.level] <= one.reference_recall - FLOOR and one.recall < then[one.level] + FLOOR
+        ]
+
+    def by_chance(self) -> float | None:
+        """Up to where recall@1 of the last look comes by chance, if it is not above that; else None."""
+        now = self.last
+        if now is None:
+            return None
+        if now.recall > 2 * self.chance + FLOOR:  # far above: not worth 2,000 permutations
+            return None
+        _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self._classes)
+        return high if now.recall <= high else None
+
+    def begin_again(self) -> Probing:
+        """One for another attempt at the same run: the same reference, and nothing else."""
+        new = Probing()
+        new.reference = new.best = self.reference
+        new._classes, new._fine = self._classes, self._fine
+        return new
+
+    def as_json(self) -> dict[str, Any] | None:
+        """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first look.
+
+        Numbers that are not finite are None.
+        """
+        if self.reference is None:
+            return None
+        start = zip(SERIES, self.reference.values(), strict=True)
+        return {
+            "items": self.items,
+            "cost": self.cost,
+            "start": {name: _finite(value) for name, value in start},
+            "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, as JSON."""
+        looks = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
+        return {
+            "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
+            "classes": self._classes.tolist(),
+            "fine": None if self._fine is None else self._fine.tolist(),
+            "counts": [self._updates, self._called, self._spent, self._seen],
+            "looks": {name: None if one is None else one.as_json() for name, one in looks.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
+        self._classes = np.array(state["classes"], dtype=np.int64)
+        self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
+        self._updates, self._called, self._spent, self._seen = state["counts"]
+        looks = {name: None if one is None else Look.from_json(one) for name, one in state["looks"].items()}
+        self.reference, self.best, self.last = looks["reference"], looks["best"], looks["last"]
+        self.before = looks["before"]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

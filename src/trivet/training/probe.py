@@ -1,0 +1,114 @@
+"""The probe of a run: held-out items that its guard asks, of the validation part or left out of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.collapse.probe import STEP_COST
+from trivet.data import Dataset, Splits
+from trivet.geometry.arrays import Integers
+from trivet.models import Embedder
+from trivet.training.choosing import chosen_by
+from trivet.training.config import RunConfig
+from trivet.training.embedding import embed
+from trivet.training.sample import class_sample
+
+FEWEST, MOST = 100, 300  # items: fewer cannot tell a loss and are not left out; more are asked for by settings alone
+LEAST = 4  # items of a class in it, so that there is something to retrieve
+OF_A_CLASS, OF_ALL = 5, 20  # training leaves out at most one item in so many
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The items of a probe.
+
+    Attributes:
+        items: to embed.
+        split: the evaluation split they are of; None where they were left out of training.
+        rows: ascending positions of the training items that are left out.
+        levels: the level that is trained on, and a finer one if there is one.
+    """
+
+    items: Dataset
+    split: str | None
+    rows: Integers
+    levels: tuple[str, ...]
+
+    @property
+    def said(self) -> str:
+        """Which items these are, in a sentence."""
+        classes = len(np.unique(self.items.labels[self.levels[0]]))
+        where = (
+            f"left out of training, so that {self.rows.size} fewer are trained on"
+            if self.split is None
+            else f"of the split {self.split}"
+        )
+        return f"The guard asks a probe of {len(self.items)} items in {classes} classes, {where}."
+
+    def asked(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Tensor, ...]]:
+        """What the monitor calls: embeddings `(M, d)` of the items, their labels, and their finer ones.
+
+        Args:
+            model: in training; it is left in the mode it is in.
+            cosine: give unit rows, as embeddings of the run are compared by cosine.
+        """
+        labels = tuple(torch.from_numpy(self.items.labels[level]) for level in self.levels)
+
+        def ask() -> tuple[Tensor, ...]:
+            embeddings = torch.from_numpy(embed(model, self.items.inputs))
+            return (torch.nn.functional.normalize(embeddings) if cosine else embeddings), *labels
+
+        return ask
+
+
+def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
+    """The probe of a run; None where the settings ask for none, or there are too few items.
+
+    Of the validation part, if there is one. Else training items are left out: at most a twentieth of all and a fifth of
+    a class, four or more of each class in it. Unless the settings name a number, a call costs as much as a step, with
+    100 to 300 items. The choice depends on the seed, the items and the size of a batch alone.
+    """
+    wanted = config.guard.probe
+    if wanted is None:
+        wanted = min(MOST, max(FEWEST, STEP_COST * config.batch.batch_size))
+    level, finest = splits.level, list(splits.train.labels)[-1]
+    levels = (level,) if finest == level else (level, finest)
+    split = chosen_by(splits)
+    if not wanted:
+        return None
+    if split is not None:
+        part = splits.evaluation[split]
+        rows = class_sample(part.labels[level], wanted, least=LEAST, seed=config.seed)
+        items = part.subset(rows)
+        if len(np.unique(items.labels[level])) < 2:
+            return None
+        return HeldOut(items, split, np.zeros(0, dtype=np.int64), levels)
+    if not config.guard.leaves_out:
+        return None
+    rows = _left_out(splits.train.labels[level], min(wanted, len(splits.train) // OF_ALL), seed=config.seed)
+    if len(rows) < FEWEST or len(np.unique(splits.train.labels[level][rows])) < 2:
+        return None
+    return HeldOut(splits.train.subset(rows), None, rows, levels)
+
+
+def _left_out(labels: Integers, most: int, *, seed: int) -> Integers:
+    """Ascending positions of at most `most` items, of random classes or, if these are few, of all."""
+    generator = np.random.default_rng(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    large = generator.permutation(classes[counts >= LEAST * OF_A_CLASS])
+    each = max(LEAST, -(-most // max(1, len(large))))
+    chosen: list[Integers] = []
+    left = most
+    for one in large:
+        rows = generator.permutation(np.flatnonzero(labels == one))
+        rows = rows[: min(each, len(rows) // OF_A_CLASS, left)]
+        if len(rows) < LEAST:
+            break
+        chosen.append(rows)
+        left -= len(rows)
+    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)

@@ -1,0 +1,281 @@
+"""The probe: what it measures, when it is asked, and that it decides what batches only suggest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from trivet.collapse.monitor import CollapseMonitor
+from trivet.collapse.probe import SERIES, SHARE, Probing, look
+
+LABELS = torch.arange(32) % 4
+ITEMS = 240
+UPDATES = 8000
+CLASSES, FINE = torch.arange(ITEMS) % 4, torch.arange(ITEMS) % 8
+NOISE = torch.randn(ITEMS, 8, generator=torch.Generator().manual_seed(9))
+
+
+def batch(step: int, spread: float = 1.0) -> Tensor:
+    return torch.randn(32, 8, generator=torch.Generator().manual_seed(step)) * spread + 1
+
+
+def shrinking(step: int) -> Tensor:
+    """A batch of an embedding that collapses, as far as batches tell."""
+    return batch(step, 0.8**step)
+
+
+def held_out(*, apart: float, spread: float = 1.0, inside: float = 0.0) -> Tensor:
+    """Held-out items: `apart` moves the classes from each other, `inside` the two halves of each."""
+    eye = torch.eye(8)
+    return (NOISE + apart * eye[CLASSES] + inside * eye[4 + FINE // 4]) * spread + 1
+
+
+def watched(
+    batches: Callable[[int], Tensor],
+    probes: Callable[[int], Tensor],
+    *,
+    steps: int = 200,
+    fine: bool = False,
+    monitor: CollapseMonitor | None = None,
+) -> CollapseMonitor:
+    monitor = monitor or CollapseMonitor()
+    given = (CLASSES, FINE) if fine else (CLASSES,)
+    for step in range(steps):
+        monitor.update(batches(step), LABELS, 0.2, step=step, probe=lambda step=step: (probes(step), *given))  # type: ignore[misc]
+    return monitor
+
+
+def definition(points: list[list[float]], labels: list[int]) -> dict[str, float]:
+    """In plain Python, sharing nothing with the library."""
+    count = len(points)
+    middle = [fmean(column) for column in zip(*points, strict=True)]
+    own, other, recalls, strangers = [], [], [], 0
+    for i in range(count):
+        distances = [math.dist(points[i], points[j]) for j in range(count)]
+        others = [j for j in range(count) if j != i]
+        least = min(distances[j] for j in others)
+        nearest = [j for j in others if distances[j] == least]
+        recalls.append(fmean(labels[j] == labels[i] for j in nearest))
+        for j in others:
+            (own if labels[j] == labels[i] else other).append(distances[j])
+        ten = [labels[j] for j in sorted(others, key=lambda j: distances[j])[:10]]
+        most = max((ten.count(one) for one in set(ten) - {labels[i]}), default=0)
+        strangers += ten.count(labels[i]) <= 1 and most >= 6
+    total, around = sum(math.hypot(*point) ** 2 for point in points), sum(math.dist(p, middle) ** 2 for p in points)
+    return {
+        "recall": fmean(recalls),
+        "relative_spread": math.sqrt(around / total),
+        "within_between": fmean(own) / fmean(other),
+        "strangers": strangers / count,
+    }
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.7, 3.0])
+def test_a_look_equals_the_definition(apart: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(40) % 3
+    points = torch.randn(40, 4, dtype=torch.float64, generator=generator) + apart * torch.eye(4)[labels] + 2
+    points[:6] = points[6:12]  # equally near
+    labels[20:30] = (labels[20:30] + 1) % 3
+    found = look(3, points, labels.numpy(), None)
+    for name, value in definition(points.tolist(), labels.tolist()).items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-9), name
+    assert math.isnan(found.fine_recall)
+
+
+def test_items_at_one_point_are_found_by_chance_and_what_is_not_finite_has_no_spread() -> None:
+    labels = np.arange(40) % 4
+    found = look(0, torch.ones(40, 3), labels, labels)
+    assert (found.recall, found.relative_spread, found.within_between) == (pytest.approx(9 / 39), 0, 1)
+    assert look(0, torch.full((40, 3), math.nan), labels, None).recall == found.recall
+
+
+@pytest.mark.parametrize("suspicious", [True, False])
+def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspicious: bool) -> None:
+    probing, asked, size = Probing(), [], 64
+    for update in range(1, UPDATES + 1):
+        probing.count(size)
+        if (update <= 20 or update % 10 == 0) and probing.due(suspicious=suspicious):
+            probing.ask(lambda: (NOISE, CLASSES), update)
+            asked.append(update)
+    assert asked[:4] == ([1, 6, 12, 30] if suspicious else [1, 12, 50, 200])
+    share = SHARE if suspicious else SHARE / 2
+    assert 0.95 * share < probing.cost <= share
+    assert probing.cost == len(asked) * ITEMS / (3 * UPDATES * size)
+    assert max(b - a for a, b in zip(asked[-9:], asked[-8:], strict=False)) < UPDATES / 20
+
+
+def test_batches_that_shrink_convict_nothing_that_held_out_items_do_not_show() -> None:
+    assert [event.kind for event in watched_without().events] == ["network-collapse"]
+    gaining = watched(shrinking, lambda step: held_out(apart=1 + step / 20, spread=max(0.05, 0.9**step)))
+    assert gaining.events == []
+    kept = watched(shrinking, lambda step: held_out(apart=3.0))
+    assert kept.events == []
+
+
+def asking(probes: Callable[[int], Any]) -> CollapseMonitor:
+    """Collapsing batches beside what is given as a probe at each step."""
+    monitor = CollapseMonitor()
+    for step in range(60):
+        monitor.update(shrinking(step), LABELS, 0.2, step=step, probe=probes(step))
+    return monitor
+
+
+def watched_without() -> CollapseMonitor:
+    return asking(lambda _: None)
+
+
+def test_held_out_items_that_narrow_and_gain_nothing_have_collapsed() -> None:
+    monitor = watched(shrinking, lambda step: held_out(apart=max(0.0, 2 - step / 20), spread=0.8**step))
+    (event,) = monitor.events
+    assert (event.kind, event.healthy) == ("network-collapse", 0)
+    assert event.step < 40
+    assert event.evidence["relative_spread"] < 0.5 * event.evidence["relative_spread_at_step_0"]
+    assert event.evidence["recall"] < event.evidence["recall_at_step_0"]
+
+
+@pytest.mark.parametrize(
+    ("apart", "spread", "called"),
+    [
+        (lambda step: 4.0 if step else 0.0, lambda step: 0.001 if step else 1.0, True),  # at one point
+        (lambda step: 4.0 if step else 0.0, lambda step: 0.05 if step else 1.0, False),  # narrow, and told apart
+        (lambda step: 0.8 if step else 0.0, lambda step: 0.05 if step else 1.0, True),  # narrow, and hardly told apart
+        (lambda step: step / 20, lambda step: 0.001 if step else 1.0, False),  # told apart better and better
+        (lambda step: 4.0 if step else 0.0, lambda step: 1e-4 * step if step else 1.0, False),  # coming apart
+    ],
+    ids=["point", "cone", "plateau", "learning", "spreading"],
+)
+def test_narrow_items_that_make_no_progress_have_collapsed(
+    apart: Callable[[int], float], spread: Callable[[int], float], called: bool
+) -> None:
+    """Recall rose since the start in all of them."""
+    monitor = watched(shrinking, lambda step: held_out(apart=apart(step), spread=spread(step)), steps=80)
+    assert monitor.probing.series["step"] == [0, 5, 19, 39, 79]
+    assert [event.kind for event in monitor.events] == (["network-collapse"] if called else [])
+    if called:
+        assert (monitor.events[0].step, monitor.events[0].healthy) == (39, 0)  # the best call is as narrow
+
+
+def test_narrow_items_that_lost_what_they_had_learned_have_collapsed() -> None:
+    def probes(step: int) -> Tensor:
+        return held_out(apart=1.0 if step == 0 else 5.0 if step < 19 else 1.6, spread=0.04 if step else 1.0)
+
+    (event,) = watched(shrinking, probes).events
+    assert (event.kind, event.step) == ("network-collapse", 39)
+    assert event.evidence["recall"] > event.evidence["recall_at_step_0"] + 0.01
+
+
+def steady(step: int) -> Tensor:
+    """A batch that suggests nothing."""
+    return batch(step) + step / 10 * torch.eye(8)[LABELS]
+
+
+@pytest.mark.parametrize("without_fine", [True, False])
+def test_held_out_items_that_stay_worse_than_at_the_start_are_harmed(without_fine: bool) -> None:
+    monitor = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 1.0), fine=not without_fine)
+    (event,) = monitor.events
+    assert (event.kind, event.step, event.healthy) == ("harm", 39, 0)  # asked at 19 and 39
+    assert event.evidence["recall"] < 0.6 < event.evidence["recall_at_step_0"]
+    assert "two calls of the probe in a row" in event.rule
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        lambda step: 4.0 - 0.1 * (step > 3),  # lost, within chance
+        lambda step: 1.0 if step == 19 else 4.0,  # at one call alone
+        lambda step: min(3.0, 1.0 + step / 40) if step else 4.0,  # lost for certain, and coming back
+    ],
+    ids=["chance", "once", "coming back"],
+)
+def test_what_may_be_chance_or_comes_back_is_no_harm(apart: Callable[[int], float]) -> None:
+    assert watched(steady, lambda step: held_out(apart=apart(step)), steps=100).events == []
+
+
+def test_what_the_repair_returns_to_is_the_best_step() -> None:
+    apart = {0: 3.0, 19: 5.0}
+    monitor = watched(steady, lambda step: held_out(apart=apart.get(step, 1.0)))
+    (event,) = monitor.events
+    assert (event.kind, event.healthy) == ("harm", 19)
+
+
+def tight(step: int) -> Tensor:
+    return batch(step, 0.2) + 6 * torch.eye(8)[LABELS]
+
+
+@pytest.mark.parametrize(("rate", "seen"), [(0.93, True), (1.0, False)], ids=["lost", "kept"])
+def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: float, seen: bool) -> None:
+    monitor = CollapseMonitor()
+    fine = torch.arange(32) % 8
+    for step in range(200):
+        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * 0.93**step * torch.eye(8)[4 + fine // 4]
+        inside = held_out(apart=12.0, inside=6 * rate**step)
+        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=lambda kept=inside: (kept, CLASSES, FINE))  # type: ignore[misc]
+    assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
+    if seen:
+        assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
+
+
+def test_a_network_that_learns_nothing_is_told_after_a_while() -> None:
+    monitor = watched(lambda step: batch(step) + 1, lambda step: torch.roll(held_out(apart=0.0), step, 0), steps=400)
+    (event,) = monitor.events
+    assert event.kind == "harm"
+    assert event.step >= 100
+    assert "no better than chance" in event.rule
+
+
+@pytest.mark.parametrize("stop", [3, 21, 33])
+def test_a_resumed_monitor_asks_and_says_the_same(stop: int) -> None:
+    def probes(step: int) -> Tensor:
+        return held_out(apart=4.0 if step < 3 else 1.0)
+
+    whole = watched(steady, probes, fine=True)
+    first = watched(steady, probes, fine=True, steps=stop)
+    second = CollapseMonitor()
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    for step in range(stop, 200):
+        probe = lambda step=step: (probes(step), CLASSES, FINE)  # noqa: E731
+        second.update(steady(step), LABELS, 0.2, step=step, probe=probe)
+    assert second.as_json() == whole.as_json()
+    assert second.state_dict() == whole.state_dict()
+    assert set(whole.as_json()["probe"]["series"]) == set(SERIES)
+
+
+def test_another_attempt_keeps_the_start_alone() -> None:
+    first = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 1.0))
+    monitor = CollapseMonitor()
+    monitor.probing = first.probing.begin_again()
+    watched(steady, lambda _: held_out(apart=1.0), monitor=monitor)
+    assert [event.kind for event in monitor.events] == ["harm"]
+    assert monitor.probing.series["step"][0] == 19
+    assert monitor.probing.as_json()["start"]["recall"] == first.probing.series["recall"][0]  # type: ignore[index]
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("nothing", lambda: (), r"must give \(embeddings, labels\) or"),
+    ("one item", lambda: (NOISE[:1], CLASSES[:1]), r"two items or more: got shape \(1, 8\)"),
+    ("other labels", lambda: (NOISE, CLASSES[:5]), r"one class per embedding: got shape \(5,\) for 240"),
+    ("a fault", lambda: 1 / 0, "ZeroDivisionError at step 0: division by zero"),
+]
+
+
+@pytest.mark.parametrize(("probe", "said"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_a_probe_that_fails_is_said_once_and_batches_judge_alone(probe: Any, said: str) -> None:
+    with pytest.warns(UserWarning, match=said) as caught:
+        monitor = asking(lambda _: probe)
+    assert len(caught) == 1
+    assert [event.kind for event in monitor.events] == ["network-collapse"]
+
+
+def test_other_items_than_before_are_refused() -> None:
+    with pytest.warns(UserWarning, match="the same items in the same order each time"):
+        monitor = asking(lambda step: lambda: (NOISE, CLASSES.flip(0) if step else CLASSES))
+    assert [event.kind for event in monitor.events] == ["network-collapse"]

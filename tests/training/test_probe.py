@@ -1,0 +1,255 @@
+"""The probe of a run: which items, that they are not trained on, and that a guard with it does what it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.data import Splits, load
+from trivet.models import load_model
+from trivet.tasks.train import resume, train
+from trivet.training import RunConfig
+from trivet.training.checkpoint import fingerprint
+from trivet.training.guard import LADDERS, repaired, with_changes
+from trivet.training.job import Job
+from trivet.training.parts import Parts
+from trivet.training.probe import held_out
+from trivet.training.run_folder import RunFolder
+
+SETTINGS: dict[str, Any] = {
+    "seed": 1,
+    "data": {"name": "digits", "level": "digit"},
+    "batch": {"num_classes": 4, "samples_per_class": 16},
+    "model": {"name": "mlp", "width": 16, "embedding_dim": 8},
+    "loss": {"name": "triplet"},
+    "training": {"steps": 1000, "accelerator": "cpu"},
+    "evaluation": {"every": 1000, "map_points": 10, "sample": 50, "nmi_plus": 2},
+}  # fmt: skip
+
+
+def config(**changes: dict[str, Any]) -> RunConfig:
+    return RunConfig.parse({**SETTINGS, "guard": {}, **changes}, source="test")
+
+
+@pytest.fixture(scope="module")
+def splits() -> Splits:
+    """The digits, four times: enough to leave a hundred of them out."""
+    once = load(config().data, None)
+    train = once.train
+    rows = np.tile(np.arange(len(train)), 4)
+    fourfold = train.subset(np.arange(len(train)))
+    object.__setattr__(fourfold, "ids", tuple(f"{i}" for i in range(len(rows))))
+    object.__setattr__(fourfold, "inputs", train.inputs.subset(rows))
+    object.__setattr__(fourfold, "labels", {level: values[rows] for level, values in train.labels.items()})
+    return Splits(**{**vars(once), "train": fourfold})
+
+
+@pytest.mark.parametrize(
+    ("guard", "left_out"),
+    [
+        ({}, 0),
+        ({"probe": 120}, 120),
+        ({"action": "stop"}, 0),  # filled in below: a twentieth of all
+        ({"action": "repair", "probe": 0}, 0),
+        ({"probe": 99}, 0),  # too few to tell
+    ],
+    ids=["warn", "asked for", "stop", "none", "too few"],
+)
+def test_training_items_are_left_out_where_the_settings_say_so(
+    guard: dict[str, Any], left_out: int, splits: Splits
+) -> None:
+    if guard == {"action": "stop"}:
+        left_out = len(splits.train) // 20
+    found = held_out(config(guard=guard), splits)
+    assert (0 if found is None else len(found.rows)) == left_out
+    if found is None:
+        return
+    labels = splits.train.labels["digit"]
+    counts, all_counts = np.bincount(labels[found.rows]), np.bincount(labels)
+    assert (counts <= all_counts / 5).all()
+    assert counts[counts > 0].min() >= 4
+    parts = Parts(config(guard=guard), splits)
+    assert set(parts.items.ids) == set(splits.train.ids) - set(found.items.ids)
+    assert f"left out of training, so that {left_out} fewer are trained on" in parts.notes[-1]
+    assert fingerprint(config(guard=guard), splits) != fingerprint(config(), splits)
+
+
+def test_the_validation_part_is_asked_where_there_is_one() -> None:
+    settings = config(data={"name": "digits", "level": "digit", "folds": 2})
+    splits = load(settings.data, None)
+    found = held_out(settings, splits)
+    assert found is not None
+    assert (found.split, len(found.rows)) == ("validation", 0)
+    assert set(found.items.ids) <= set(splits.evaluation["validation"].ids)
+    assert fingerprint(settings, splits) == fingerprint(settings.model_copy(update={"guard": config().guard}), splits)
+
+
+@pytest.mark.parametrize(("samples", "items"), [(4, 100), (16, 192), (40, 300)])
+def test_a_call_costs_as_much_as_a_step(samples: int, items: int) -> None:
+    settings = config(
+        data={"name": "digits", "level": "digit", "folds": 2}, batch={"num_classes": 4, "samples_per_class": samples}
+    )
+    found = held_out(settings, load(settings.data, None))
+    assert found is not None
+    assert len(found.items) == items
+
+
+def test_a_run_asks_its_probe_and_trains_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, splits: Splits
+) -> None:
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+    short = {"steps": 30, "checkpoint_every": 10, "accelerator": "cpu"}
+    whole = train(config(training=short, guard={"probe": 120, "action": "stop"}), tmp_path / "whole", splits=splits)
+    seen = whole["monitor"]["attempts"][0]["probe"]
+    assert seen["items"] == 120
+    assert seen["series"]["step"][0] == 0
+    assert len(seen["series"]["step"]) > 1
+    assert any("left out of training" in line for line in whole["warnings"])
+    untouched = Parts(config(training=short, guard={"probe": 120}), splits)
+    assert untouched.held_out is not None
+    asked = untouched.held_out.asked(untouched.model, cosine=False)()
+    assert seen["start"]["recall"] == pytest.approx(_recall(*asked[:2]))
+    for file in RunFolder(tmp_path / "whole").checkpoints()[1:]:
+        file.unlink()
+    again = resume(tmp_path / "whole", splits=splits)
+    assert again["monitor"] == whole["monitor"]
+
+
+def _recall(embeddings: torch.Tensor, labels: torch.Tensor) -> float:
+    distances = torch.cdist(embeddings.double(), embeddings.double()).fill_diagonal_(torch.inf)
+    return float((labels[distances.argmin(dim=1)] == labels).double().mean())
+
+
+BACKBONE = {"name": "timm:resnet18", "weights": "w.safetensors", "embedding_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        (
+            {**BACKBONE, "batch_norm": "train"},
+            {"model.batch_norm": ["train", "frozen"], "training.learning_rate": [1e-3, 1e-4]},
+        ),
+        (BACKBONE, {"training.learning_rate": [1e-3, 1e-4]}),  # frozen by default
+        ({"name": "mlp"}, {"training.learning_rate": [1e-3, 1e-4]}),
+    ],
+    ids=["trained statistics", "kept statistics", "no backbone"],
+)
+def test_harm_keeps_the_statistics_and_lowers_the_rate(model: dict[str, Any], changes: dict[str, Any]) -> None:
+    settings = config(model=model, training={"steps": 9})
+    found = repaired(settings, "harm", [], class_sizes=(30,) * 6)
+    assert found is not None
+    assert found[1] == changes
+
+
+class Told(CollapseMonitor):
+    """Calls a network collapse at step 60 of the first attempt, whatever it sees, and nothing else."""
+
+    def update(self, *args: Any, **kwargs: Any) -> list[Event]:
+        super().update(*args, **kwargs)
+        first, self.events[:] = self.probing.series["step"][:1] == [0], []
+        if kwargs["step"] != 60 or not first:
+            return []
+        self.events.append(Event(60, "network-collapse", {}, "told to", (), None, 0))
+        return self.events[:]
+
+
+def ruinous(values: dict[str, Any], class_sizes: Any) -> str | None:
+    values["training"]["learning_rate"] = 1e-9
+    values["model"]["embedding_dim"] = 4
+    return "Ruinous."
+
+
+@pytest.fixture
+def ruined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard whose only repair makes all worse."""
+    monkeypatch.setattr("trivet.training.guard.CollapseMonitor", Told)
+    monkeypatch.setitem(LADDERS, "network-collapse", (ruinous,))
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+
+
+REPAIRED = {
+    "training": {"steps": 100, "learning_rate": 0.01, "checkpoint_every": 30, "accelerator": "cpu"},
+    "guard": {"action": "repair"},
+}
+
+
+@pytest.mark.usefixtures("ruined")
+def test_the_best_attempt_is_kept_not_the_last(
+    tmp_path: Path, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run"
+    record = train(config(**REPAIRED), path, splits=splits)
+    (repair,) = record["guard"]["repairs"]
+    assert repair["changes"]["training.learning_rate"] == [0.01, 1e-9]
+    start, later = record["monitor"]["attempts"][0]["probe"], record["monitor"]["attempts"][1]["probe"]
+    best = max(range(len(start["series"]["recall"])), key=lambda look: start["series"]["recall"][look])
+    kept = {"attempt": 0, "step": int(start["series"]["step"][best])}
+    assert record["guard"]["kept"] == kept
+    assert later["series"]["recall"][-1] < start["series"]["recall"][best] - 0.1
+    assert record["guard"]["settings"] == {}
+    assert RunFolder(path).config() == config(**REPAIRED)
+    assert f"the network of step {kept['step']} is kept, before repair 1" in caplog.messages[-1]
+    parts = Parts(config(**REPAIRED), splits)
+    parts.model.load_state_dict(load_model(path / "model").state_dict())
+    assert parts.held_out is not None
+    found = _recall(*parts.held_out.asked(parts.model, cosine=False)())
+    assert found == pytest.approx(start["series"]["recall"][best])
+    again = resume(path, splits=splits)
+    assert again["guard"] == record["guard"]
+
+
+@pytest.mark.usefixtures("ruined")
+def test_a_killed_run_keeps_the_same_attempt(tmp_path: Path, splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    whole = train(config(**REPAIRED), tmp_path / "whole", splits=splits)
+    after_step = Job._after_step
+
+    def dies(self: Job) -> None:
+        if self.parts.guard.attempt and self.task.step == 65:
+            raise Killed
+        after_step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_after_step", dies)
+        with pytest.raises(Killed):
+            train(config(**REPAIRED), tmp_path / "killed", splits=splits)
+    again = resume(tmp_path / "killed", splits=splits)
+    assert (again["guard"], again["monitor"]) == (whole["guard"], whole["monitor"])
+    weights = [load_model(tmp_path / name / "model").state_dict() for name in ("whole", "killed")]
+    assert all(weights[0][name].equal(value) for name, value in weights[1].items())
+
+
+def test_what_a_probe_shows_decides_what_is_changed_first() -> None:
+    collapsing = config(loss={"name": "triplet", "positives": "hard", "negatives": "hard"})
+    sizes = (300,) * 6
+
+    def first(**shown: bool) -> dict[str, list[Any]]:
+        found = repaired(collapsing, "network-collapse", [], class_sizes=sizes, **shown)
+        assert found is not None
+        assert with_changes(collapsing, {name: new for name, (_, new) in found[1].items()}) == found[0]
+        return found[1]
+
+    assert first(probed=True) == {"loss.positives": ["hard", "easy"]}
+    assert first(probed=True, at_once=True)["training.learning_rate"] == [1e-3, 1e-4]
+    assert first(probed=True, at_once=True, wrong_labels=True)["cleaning.action"] == [None, "drop"]
+    assert first()["loss.name"] == ["triplet", "selectively-contrastive"]
+
+
+def test_cleaning_that_a_repair_began_cleans(splits: Splits) -> None:
+    parts = Parts(config(), splits)
+    assert parts.cleaning.config is None
+    cleaning = with_changes(config(), {"cleaning.action": "drop", "cleaning.after": 5})
+    parts.clean_as(cleaning)
+    parts.put_in_force(cleaning)
+    assert parts.cleaning.due(5)
+    begun = parts.cleaning
+    parts.clean_as(cleaning)
+    assert parts.cleaning is begun  # it keeps what it has judged
