@@ -129,7 +129,9 @@ def build(folder: Path) -> tuple[Path, Path]:
     with tarfile.open(folder / "source.tar") as archive:
         archive.extractall(folder / "source", filter="data")
     run("uv", "build", "--out-dir", folder / "dist", folder / "source", folder=folder)
-    run("uv", "tool", "run", "--quiet", "twine", "check", "--strict", *(folder / "dist").glob("trivet-*"), folder=folder)
+    run(
+        "uv", "tool", "run", "--quiet", "twine", "check", "--strict", *(folder / "dist").glob("trivet-*"), folder=folder
+    )
     (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
     return wheel, sdist
 
