@@ -224,6 +224,19 @@ def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: fl
         assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
 
 
+def test_held_out_items_that_lose_what_is_inside_are_no_class_collapse_while_batches_keep_it() -> None:
+    """Nor harm, as they keep more than they began with."""
+    monitor = CollapseMonitor()
+    fine = torch.arange(32) % 8
+    for step in range(200):
+        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * torch.eye(8)[4 + fine // 4]
+        inside = held_out(apart=12.0, inside=0.0 if step == 0 else 6.0 if step < 30 else 1.5)
+        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=lambda kept=inside: (kept, CLASSES, FINE))  # type: ignore[misc]
+    seen = monitor.probing.series["fine_recall"]
+    assert max(seen) - seen[-1] > 0.2
+    assert monitor.events == []
+
+
 def test_a_network_that_learns_nothing_is_told_after_a_while() -> None:
     monitor = watched(lambda step: batch(step) + 1, lambda step: torch.roll(held_out(apart=0.0), step, 0), steps=400)
     (event,) = monitor.events

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trivet.collapse import Forecast
+from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.data import load
 from trivet.models import load_model
 from trivet.tasks.foresee import foresee
@@ -75,6 +76,21 @@ def test_held_out_items_that_are_told_apart_better_outweigh_the_batches(monkeypa
     assert foresee(parts(**easy))["sentence"] is None
     monkeypatch.setattr("trivet.training.probe.chosen_by", lambda _: None)  # no probe
     assert foresee(parts(**easy))["sentence"] is not None
+
+
+def test_what_held_out_items_show_is_foreseen_whatever_batches_suggest(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(CollapseMonitor):
+        def update(self, *given: Any, **others: Any) -> list[Event]:
+            found = super().update(*given, **others)
+            if others["step"] == 5 and others["probe"] is not None:
+                self.events.append(Event(5, "harm", {}, "told to", (), None, 0))
+            return found
+
+    monkeypatch.setattr("trivet.tasks.foresee.CollapseMonitor", Told)
+    well = {"model": {"embedding_dim": 32}, "loss": {"positives": "easy", "negatives": "semihard"}}
+    found = foresee(parts(**well))
+    assert found["tried"][0]["outlook"] == "unlikely"
+    assert found["sentence"].endswith("none of the changes that were tried helps enough.")
 
 
 def test_embeddings_that_are_not_finite_are_foreseen() -> None:
