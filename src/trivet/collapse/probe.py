@@ -70,8 +70,11 @@ class Look:
     def from_json(cls, values: Mapping[str, Any]) -> Look:
         """What `as_json` gave."""
         kinds = {"hits": np.float64, "fine_hits": np.float64, "nearest": np.int64}
-        arrays = {name: np.array(values[name], dtype=kind) for name, kind in kinds.items()}
-        return cls(**{name: _number(value) for name, value in values.items() if name not in kinds} | arrays)
+        made: dict[str, Any] = {
+            name: np.array(value, dtype=kinds[name]) if name in kinds else _number(value)
+            for name, value in values.items()
+        }
+        return cls(**made)
 
     def values(self) -> list[float]:
         """The numbers, in the order of `SERIES`."""
