@@ -335,8 +335,8 @@ def prepare(runs: Path, vectors: Path) -> None:
         ("sentences.npz", _sentences),
         ("clinc-words.npz", lambda path: _clinc_words(path, vectors)),
         ("cub", _cub),
-        ("cifar", lambda path: _cifar(path, 200, 60, first=0)),
-        ("cifar-begun", lambda path: _cifar(path, 200, 60, first=300)),
+        ("cifar", lambda path: _cifar(path, 300, 60, first=0)),
+        ("cifar-begun", lambda path: _cifar(path, 400, 60, first=300)),
     ):
         if not (runs / name).exists():
             make(runs / name)
@@ -464,7 +464,9 @@ class Both:
         self.alone.update(*given, **others)
         self.probed.update(*given, probe=probe, **others)
         if probe is not None and len(self.probed.series["step"]) > before:
-            self.looks[others["step"]] = look(others["step"], probe()[0], self._classes, self._fine)
+            step = others["step"]
+            start = self.probed.probing.reference if not self.looks else None  # before a pass moved batch norm
+            self.looks[step] = start or look(step, probe()[0], self._classes, self._fine)
         return []
 
 
