@@ -11,9 +11,9 @@ part can be stopped at any time. --share 1/2 makes every other run, for two proc
 A run combines a task, which has its network, with a plain setting. Each is trained once under two monitors: one sees
 the batches alone, the other asks a probe besides. So both are judged on the same runs, the old way beside the new. What
 became of a run is told by items that no monitor sees, see `fate`. All tasks and settings of the test, and the rules of
-`fate`, were written down before any of them was trained; the data, the networks, the batches and the values of the
-settings are others than those that rules are chosen on, and 33 of the runs of the test are expected to be harmed or to
-collapse. The earlier benchmark is `gauntlet.py`.
+`fate`, were written down before any of them was trained. The data, networks, batches and values of its settings are
+others than those of the runs that rules are chosen on; 36 of its 65 runs are expected to be harmed or to collapse. The
+earlier benchmark is `gauntlet.py`.
 """
 
 from __future__ import annotations
