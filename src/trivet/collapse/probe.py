@@ -263,6 +263,11 @@ class Probing:
             return -1.0, 1.0
         return difference_ends(gains, classes, over_queries=CHOOSING, over_classes=CHOOSING)
 
+    @property
+    def fell(self) -> bool:
+        """Whether the last look may be worse than the start, which the next one will tell."""
+        return self.reference is not None and self.behind(self.reference)
+
     def lost(self) -> list[Comparison]:
         """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""
         return [one for one in self.beside(self.reference, "the start") if one.worse]
