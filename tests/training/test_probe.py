@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.collapse.probe import Look
 from trivet.data import Splits, load
 from trivet.models import load_model
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
-from trivet.training.guard import LADDERS, repaired, with_changes
+from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.probe import held_out
@@ -241,6 +242,32 @@ def test_what_a_probe_shows_decides_what_is_changed_first() -> None:
     assert first(probed=True, at_once=True)["training.learning_rate"] == [1e-3, 1e-4]
     assert first(probed=True, at_once=True, wrong_labels=True)["cleaning.action"] == [None, "drop"]
     assert first()["loss.name"] == ["triplet", "selectively-contrastive"]
+
+
+def test_a_change_that_made_it_worse_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one that was, the best call after the start of each attempt tells."""
+
+    def slower(values: dict[str, Any], class_sizes: Any) -> str | None:
+        values["training"]["learning_rate"] /= 10
+        return "Slower."
+
+    def wider(values: dict[str, Any], class_sizes: Any) -> str | None:
+        values["model"]["embedding_dim"] = 32
+        return "Wider."
+
+    monkeypatch.setitem(LADDERS, "network-collapse", (slower, wider))
+    for second, expected in ((0.4, {"training.learning_rate": [1e-4, 1e-3]}), (0.7, {})):
+        guard = Guard(config(), (30,) * 6)
+        for recall in (0.6, second):
+            probing = guard.monitor.probing
+            probing._classes = np.arange(8) % 2
+            for value in (*([0.9] if not guard.attempt else []), recall):
+                probing.take(Look(0, value, float("nan"), 1.0, 1.0, 0.0, *[np.zeros(8)] * 3))
+            plan = guard.plan(Event(300, "network-collapse", {}, "told to", (), None, 0), [0])
+            assert isinstance(plan, Repair)
+            guard.begin(plan)
+        assert plan.changes == expected | {"model.embedding_dim": [8, 32]}
+        assert guard.settings.training.learning_rate == (1e-3 if expected else 1e-4)
 
 
 def test_cleaning_that_a_repair_began_cleans(splits: Splits) -> None:

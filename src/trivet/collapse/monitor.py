@@ -394,7 +394,7 @@ class CollapseMonitor:
             self._judge_network(step)
             if inside is not None and not self._told("network-collapse"):
                 self._judge_classes(step, *inside)
-        elif self.probing.due(suspicious=suspicious or inside is not None or bool(self.probing.lost())):
+        elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell):
             self._ask(probe, step)
             if not self._faulty and not self._told("network-collapse", "class-collapse", "harm"):
                 self._judge_probe(step, doubted=inside is not None)

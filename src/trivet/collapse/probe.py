@@ -26,6 +26,7 @@ SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", 
 """The numbers of a look, in this order."""
 NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
 CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
+TWICE = 0.99  # confidence of the intervals by which two looks in a row accuse
 ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
 
 
@@ -70,8 +71,11 @@ class Look:
     def from_json(cls, values: Mapping[str, Any]) -> Look:
         """What `as_json` gave."""
         kinds = {"hits": np.float64, "fine_hits": np.float64, "nearest": np.int64}
-        arrays = {name: np.array(values[name], dtype=kind) for name, kind in kinds.items()}
-        return cls(**{name: _number(value) for name, value in values.items() if name not in kinds} | arrays)
+        made: dict[str, Any] = {
+            name: np.array(value, dtype=kinds[name]) if name in kinds else _number(value)
+            for name, value in values.items()
+        }
+        return cls(**made)
 
     def values(self) -> list[float]:
         """The numbers, in the order of `SERIES`."""
@@ -228,12 +232,14 @@ class Probing:
 
     def beside(self, other: Look | None, name: str) -> list[Comparison]:
         """The last look beside another, at the level of the labels and at the finer one; nothing without both."""
-        now = self.last
-        if now is None or other is None:
+        return self._beside(self.last, other, name)
+
+    def _beside(self, one: Look | None, other: Look | None, name: str, **levels: float) -> list[Comparison]:
+        if one is None or other is None:
             return []
-        found = [compare(now.hits, other.hits, self._classes, reference=name, level=ITEM)]
+        found = [compare(one.hits, other.hits, self._classes, reference=name, level=ITEM, **levels)]
         if self._fine is not None:
-            found.append(compare(now.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER))
+            found.append(compare(one.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER, **levels))
         return found
 
     def behind(self, other: Look) -> bool:
@@ -257,20 +263,28 @@ class Probing:
             return -1.0, 1.0
         return difference_ends(gains, classes, over_queries=CHOOSING, over_classes=CHOOSING)
 
+    @property
+    def fell(self) -> bool:
+        """Whether the last look may be worse than the start, which the next one will tell."""
+        return self.reference is not None and self.behind(self.reference)
+
     def lost(self) -> list[Comparison]:
         """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""
         return [one for one in self.beside(self.reference, "the start") if one.worse]
 
     def lost_and_not_coming_back(self) -> list[Comparison]:
-        """The same, if it was so at the look before, and since then recall did not rise by a point or more."""
-        before = self.before
-        if before is None:
-            return []
-        then = {ITEM: before.recall, FINER: before.fine_recall}
+        """The levels at which the last two looks are worse than the start, and recall did not rise by a point between.
+
+        Each is by the interval of 99 % over items and 95 % over classes: it takes two.
+        """
+        now, then = (
+            self._beside(one, self.reference, "the start", over_queries=TWICE, over_classes=CHOOSING)
+            for one in (self.last, self.before)
+        )
         return [
             one
-            for one in self.lost()
-            if then[one.level] <= one.reference_recall - FLOOR and one.recall < then[one.level] + FLOOR
+            for one, earlier in zip(now, then, strict=False)
+            if one.worse and earlier.worse and one.recall < earlier.recall + FLOOR
         ]
 
     def by_chance(self) -> float | None:

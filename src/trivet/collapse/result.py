@@ -76,15 +76,25 @@ def in_words(reference: str) -> str:
     return f"the {reference}" if reference in (UNTRAINED, ZERO_SHOT, RAW) else reference
 
 
-def compare(hits: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Comparison:
+def compare(
+    hits: Floats,
+    others: Floats,
+    classes: Integers,
+    *,
+    reference: str,
+    level: str,
+    over_queries: float = QUERIES_LEVEL,
+    over_classes: float = CLASSES_LEVEL,
+) -> Comparison:
     """Compare recall@1 on the same queries; the interval is that of `difference_ends`.
 
     Args:
         hits: `(Q,)` in [0, 1], recall@1 of each query in the embedding.
         others: `(Q,)`, in the reference.
         classes: `(Q,)` the class of each query.
+        over_queries, over_classes: the confidence of the interval, see there.
     """
-    low, high = difference_ends(hits - others, classes, over_queries=QUERIES_LEVEL, over_classes=CLASSES_LEVEL)
+    low, high = difference_ends(hits - others, classes, over_queries=over_queries, over_classes=over_classes)
     return Comparison(
         reference=reference,
         level=level,

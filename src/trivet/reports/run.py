@@ -422,7 +422,7 @@ def _asked(
     shown = {"recall": "recall@1", "fine_recall": "recall@1 by finer classes", "relative_spread": "relative spread"}
     values = {title: [x for _, probe in probes for x in probe["series"].get(name, [])] for name, title in shown.items()}
     seen: Validation = {
-        "split": None,
+        "split": "",
         "items": probes[-1][1]["items"],
         "step": [round(step or 0) for _, probe in probes for step in probe["series"].get("step", [])],
         "attempt": [place for place, probe in probes for _ in probe["series"].get("step", [])],

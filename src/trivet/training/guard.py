@@ -163,7 +163,20 @@ class Guard:
 
     def changed(self) -> dict[str, Any]:
         """Setting -> value of what repairs changed; None for a setting that is gone."""
-        return {name: new for repair in self.repairs[: self.kept] for name, (_, new) in repair.changes.items()}
+        return self._changed_before(self.attempt if self.kept is None else self.kept)
+
+    def _changed_before(self, attempt: int) -> dict[str, Any]:
+        return {name: new for repair in self.repairs[:attempt] for name, (_, new) in repair.changes.items()}
+
+    def _best_attempt(self) -> int:
+        """The attempt whose best call of the probe after its start was the highest; without a probe the present one."""
+        scores = []
+        for place, seen in enumerate([*self.abandoned, self.monitor.as_json()]):
+            series = {} if seen.get("probe") is None else seen["probe"]["series"]
+            names = [name for name in ("fine_recall", "recall") if any(v is not None for v in series.get(name, []))]
+            values = series[names[0]] if names else []
+            scores.append(max(values[1 if place == 0 else 0 :], default=-1.0))
+        return max(range(len(scores)), key=lambda place: (scores[place], place))
 
     def plan(self, event: Event, checkpoints: Sequence[int]) -> Repair | str:
         """The repair for an event, or why there is none.
@@ -180,8 +193,9 @@ class Guard:
         if returned_to is None:
             return f"there is no healthy checkpoint (at step {latest} or before)"
         probing = self.monitor.probing
+        base = with_changes(self.given, self._changed_before(self._best_attempt()))
         repair = repaired(
-            self.settings,
+            base,
             event.kind,
             self.repairs,
             class_sizes=self.class_sizes,
@@ -191,7 +205,10 @@ class Guard:
         )
         if repair is None:
             return "no change that may help is left"
-        _, changes, why = repair
+        new, _, why = repair
+        changes = _difference(_settings(self.settings), _settings(new))
+        if not changes:
+            return "no change that may help is left"
         return Repair(event.step, returned_to, event.kind, changes, why)
 
     def _at_once(self, event: Event) -> bool:

@@ -206,7 +206,7 @@ class Parts:
         self.model = untrained(config, splits.train)
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
         self.settings = config
-        self.clean_as(config)
+        self.cleaning = self._cleaning_of(config)
         self.held_out = held_out(config, splits)
         self.put_in_force(config)
         self.split = followed(splits)
@@ -244,9 +244,12 @@ class Parts:
 
     def clean_as(self, settings: RunConfig) -> None:
         """Begin to clean labels as the settings say, with all labels as given, if that is not done already."""
-        if not hasattr(self, "cleaning") or self.cleaning.config != settings.cleaning:
-            labels = self.splits.train.labels[self.splits.level]
-            self.cleaning = Cleaning(settings.cleaning, labels, batch_size=settings.batch.batch_size)
+        if self.cleaning.config != settings.cleaning:
+            self.cleaning = self._cleaning_of(settings)
+
+    def _cleaning_of(self, settings: RunConfig) -> Cleaning:
+        labels = self.splits.train.labels[self.splits.level]
+        return Cleaning(settings.cleaning, labels, batch_size=settings.batch.batch_size)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
