@@ -118,7 +118,7 @@ def _close(one: str, other: str) -> bool:
     if re.search(r"[A-Za-z]", one):  # the id of an item: others may be as near on another machine
         return True
     pairs = zip(_numbers(one), _numbers(other), strict=True)
-    return all(abs(a - b) <= 0.1 * abs(a) + (2 if abs(a) >= 10 else 0.05) for a, b in pairs)
+    return all(abs(a - b) <= 0.15 * abs(a) + (2 if abs(a) >= 10 else 0.05) for a, b in pairs)
 
 
 def _numbers(text: str) -> list[float]:

@@ -63,7 +63,7 @@ def watched(loss: RowLoss) -> list[list[Any]]:
         if isinstance(negatives, Choice):
             chosen.append(negatives.index.where(negatives.chosen, -1).tolist())
         else:
-            chosen.append(negatives.count.tolist())
+            chosen.append(torch.as_tensor(negatives.count).tolist())
         seen.append(chosen)
         return formula(rows)
 

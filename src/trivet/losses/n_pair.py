@@ -127,7 +127,7 @@ class NPairLoss(RowLoss):
         if self.l2_weight == 0:
             return None
         squares = embeddings.square().sum(dtype=torch.float64)  # finite where the mean is
-        count = squares.new_tensor(float(len(embeddings)))
+        count = torch.full_like(squares, len(embeddings))
         if gather:
             group = None if isinstance(gather, bool) else gather
             squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
