@@ -678,7 +678,7 @@ class Results:
 
     def __init__(self, path: Path, device: str, *, resume: bool, before: Path | None) -> None:
         self.path, self.device = path, device
-        earlier = json.loads(before.read_text()) if before else {"created": None, "rows": []}
+        earlier = json.loads(before.read_text()) if before else {"created": None, "environment": {}, "rows": []}
         kept = (*KEY, "ratio", "speedup")
         self.record: dict[str, Any] = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -690,6 +690,7 @@ class Results:
             "failed": [],
             "before": {
                 "created": earlier["created"],
+                "processor": earlier["environment"].get("processor"),
                 "rows": [{key: row.get(key) for key in kept} for row in earlier["rows"] if "ratio" in row],
             },
         }
@@ -779,7 +780,11 @@ def page(record: dict[str, Any]) -> str:
         f"the peer's at N = {CHECK_SIZE} before anything was timed, to {VALUE_TOLERANCE:g} and {GRADIENT_TOLERANCE:g}, "
         "except where the notes give a difference. A peer that needs more than "
         f"{PEER_MEMORY / 2**30:g} GiB is left out."
-        + (f" Before: the numbers of {record['before']['created'][:10]}." if earlier else ""),
+        + (
+            f" Before: the numbers of {record['before']['created'][:10]}, processor {record['before']['processor']}."
+            if earlier
+            else ""
+        ),
     ]
     judged = [goal for row in rows for goal in row["goals"]]
     if judged:
