@@ -691,7 +691,9 @@ class Results:
             "before": {
                 "created": earlier["created"],
                 "processor": earlier["environment"].get("processor"),
-                "rows": [{key: row.get(key) for key in kept} for row in earlier["rows"] if "ratio" in row],
+                "rows": [
+                    {key: row.get(key) for key in kept} for row in earlier["rows"] if row["part"] in ("named", "bank")
+                ],
             },
         }
         if resume and path.exists():

@@ -29,7 +29,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -387,8 +387,12 @@ def _cifar(path: Path, train: int, test: int, *, first: int) -> None:
     """So many images of each class to train on, from the first on, and to test."""
     archive = zipfile.ZipFile(find_root(None) / "cifar-n" / "cifar10_jpg_train20k_test10k.zip")
     for part, most in (("train", train), ("test", test)):
-        inside = lambda name, part=part: name.endswith(".jpg") and f"/{part}/" in name  # noqa: E731
+        inside = partial(_is_image_of, part)
         _unpack(archive, path / part, most, lambda name: Path(name).parent.name, inside, first=first)
+
+
+def _is_image_of(part: str, name: str) -> bool:
+    return name.endswith(".jpg") and f"/{part}/" in name
 
 
 def _unpack(
@@ -561,19 +565,29 @@ def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
     return found
 
 
+class Replay(CollapseMonitor):
+    """A monitor whose probe shows what it showed when the run was trained."""
+
+    def __init__(self, looks: Mapping[int, Look]) -> None:
+        super().__init__()
+        self._looks = looks
+
+    def _ask(self, probe: Probe, step: int) -> None:
+        self.probing.take(self._looks[step])
+
+
 def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The events that the rules as they are now give on what a run left, look by look."""
-    monitor = CollapseMonitor()
     series = {
         name: [float("nan") if value is None else value for value in values]
         for name, values in traced["probed"]["series"].items()
     }
     looks = {one["step"]: Look.from_json(one) for one in traced["probe"]["looks"]}
     classes, fine = traced["probe"]["classes"], traced["probe"]["fine"]
+    monitor = Replay(looks)
     probing = monitor.probing
     probing._classes, probing._fine = np.array(classes), None if fine is None else np.array(fine)
     probing.take(next(iter(looks.values())))
-    monitor._ask = lambda probe, step: probing.take(looks[step])  # type: ignore[assignment,method-assign]
     done = 0
     for at, step in enumerate(series["step"]):
         for _ in range(int(step) + 1 - done):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -38,6 +39,11 @@ def held_out(*, apart: float, spread: float = 1.0, inside: float = 0.0) -> Tenso
     return (NOISE + apart * eye[CLASSES] + inside * eye[4 + FINE // 4]) * spread + 1
 
 
+def shown(probes: Callable[[int], Tensor], step: int, *levels: Tensor) -> tuple[Tensor, ...]:
+    """What a probe gives at a step."""
+    return probes(step), *levels
+
+
 def watched(
     batches: Callable[[int], Tensor],
     probes: Callable[[int], Tensor],
@@ -49,7 +55,7 @@ def watched(
     monitor = monitor or CollapseMonitor()
     given = (CLASSES, FINE) if fine else (CLASSES,)
     for step in range(steps):
-        monitor.update(batches(step), LABELS, 0.2, step=step, probe=lambda step=step: (probes(step), *given))  # type: ignore[misc]
+        monitor.update(batches(step), LABELS, 0.2, step=step, probe=partial(shown, probes, step, *given))
     return monitor
 
 
@@ -217,8 +223,8 @@ def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: fl
     fine = torch.arange(32) % 8
     for step in range(200):
         points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * 0.93**step * torch.eye(8)[4 + fine // 4]
-        inside = held_out(apart=12.0, inside=6 * rate**step)
-        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=lambda kept=inside: (kept, CLASSES, FINE))  # type: ignore[misc]
+        probe = partial(shown, lambda step: held_out(apart=12.0, inside=6 * rate**step), step, CLASSES, FINE)
+        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
     assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
     if seen:
         assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
@@ -226,12 +232,16 @@ def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: fl
 
 def test_held_out_items_that_lose_what_is_inside_are_no_class_collapse_while_batches_keep_it() -> None:
     """Nor harm, as they keep more than they began with."""
+
+    def inside(step: int) -> Tensor:
+        return held_out(apart=12.0, inside=0.0 if step == 0 else 6.0 if step < 30 else 1.5)
+
     monitor = CollapseMonitor()
     fine = torch.arange(32) % 8
     for step in range(200):
         points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * torch.eye(8)[4 + fine // 4]
-        inside = held_out(apart=12.0, inside=0.0 if step == 0 else 6.0 if step < 30 else 1.5)
-        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=lambda kept=inside: (kept, CLASSES, FINE))  # type: ignore[misc]
+        probe = partial(shown, inside, step, CLASSES, FINE)
+        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
     seen = monitor.probing.series["fine_recall"]
     assert max(seen) - seen[-1] > 0.2
     assert monitor.events == []
@@ -255,8 +265,7 @@ def test_a_resumed_monitor_asks_and_says_the_same(stop: int) -> None:
     second = CollapseMonitor()
     second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
     for step in range(stop, 200):
-        probe = lambda step=step: (probes(step), CLASSES, FINE)  # noqa: E731
-        second.update(steady(step), LABELS, 0.2, step=step, probe=probe)
+        second.update(steady(step), LABELS, 0.2, step=step, probe=partial(shown, probes, step, CLASSES, FINE))
     assert second.as_json() == whole.as_json()
     assert second.state_dict() == whole.state_dict()
     assert set(whole.as_json()["probe"]["series"]) == set(SERIES)
@@ -269,7 +278,9 @@ def test_another_attempt_keeps_the_start_alone() -> None:
     watched(steady, lambda _: held_out(apart=1.0), monitor=monitor)
     assert [event.kind for event in monitor.events] == ["harm"]
     assert monitor.probing.series["step"][0] == 19
-    assert monitor.probing.as_json()["start"]["recall"] == first.probing.series["recall"][0]  # type: ignore[index]
+    record = monitor.probing.as_json()
+    assert record is not None
+    assert record["start"]["recall"] == first.probing.series["recall"][0]
 
 
 BAD: list[tuple[str, Any, str]] = [

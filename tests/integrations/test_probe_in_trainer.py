@@ -76,7 +76,7 @@ def trained(loss: RowLoss, rate: float, folder: Path, *, probed: bool, steps: in
     def probe(model: nn.Module) -> tuple[Tensor, Tensor]:
         assert not model.training
         assert not torch.is_grad_enabled()
-        return model.embed(held_out["words"]), held_out["topic"]  # type: ignore[operator]
+        return model.embed(held_out["words"]), held_out["topic"]  # type: ignore[operator]  # a module's attribute
 
     arguments = TrainingArguments(
         output_dir=str(folder),
