@@ -730,12 +730,21 @@ class Results:
         """Replace both files, each at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for path, text in (
-            (self.path, one_row_a_line(self.record)),
+            (self.path, one_row_a_line(rounded(self.record))),
             (self.path.with_suffix(".md"), page(self.record)),
         ):
             part = path.with_name(path.name + ".part")
             part.write_text(text)
             part.replace(path)
+
+
+def rounded(value: Any) -> Any:
+    """The same with five significant digits of each number, which no timing exceeds."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
 def one_row_a_line(record: dict[str, Any]) -> str:
