@@ -251,12 +251,20 @@ def _save_models(run: RunFolder, parts: Parts) -> None:
 
 
 def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
-    """The measures of all splits and levels as loggers get them; those of a reference are named after it."""
+    """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
+    parts = [
+        (cut, split, rows)
+        for split, whole in record["evaluation"].items()
+        for cut, rows in (
+            ((), whole),
+            *(((f"first {one['prefix']}",), one["evaluated"]) for one in record["prefixes"].get(split, [])),
+        )
+    ]
     return {
-        (*(("evaluation",) if row["name"] == "trained" else ("reference", row["name"])), split, level, name): float(
+        (*(("evaluation",) if row["name"] == "trained" else ("reference", row["name"])), *cut, split, level, name): float(
             value
         )
-        for split, rows in record["evaluation"].items()
+        for cut, split, rows in parts
         for row in rows
         for level, values in row["levels"].items()
         for name in measures

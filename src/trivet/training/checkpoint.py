@@ -275,8 +275,9 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
         settings.pop("choosing")
     elif config.choosing.level is None:
         del settings["choosing"]["level"]
-    if config.batch.micro is None:
-        del settings["batch"]["micro"]
+    for section, setting in (("batch", "micro"), ("loss", "prefixes")):  # settings that earlier runs did not have
+        if settings[section][setting] is None:
+            del settings[section][setting]
     if training.weight_decay:
         settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]

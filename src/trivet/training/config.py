@@ -255,6 +255,8 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
+        if self.model.embedding_dim:  # 0: that of a pretrained network of texts, which is not known yet
+            self.loss.lengths(self.model.embedding_dim)
         measures = [name for name in self.evaluation.measures if name not in CLUSTERING]
         check_name(self.choosing.measure, measures, name="choosing.measure")
         if self.batch.samples_per_class == 1 and self.needs_positives:

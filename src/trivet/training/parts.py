@@ -18,6 +18,7 @@ from trivet.data import Dataset, Splits, augmentation
 from trivet.data.equal_texts import distinct_texts, with_positive
 from trivet.data.texts import TextsConfig
 from trivet.geometry.arrays import Integers
+from trivet.losses import MatryoshkaLoss
 from trivet.models import Embedder, build
 from trivet.rows import RowLoss
 from trivet.training.choosing import followed, make_choosing
@@ -36,11 +37,12 @@ from trivet.training.world import World
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
 
-def make_loss(config: RunConfig, classes: int) -> RowLoss:
+def make_loss(config: RunConfig, classes: int) -> RowLoss | MatryoshkaLoss:
     """The loss of the settings for so many training classes, its random choices seeded by them."""
-    return config.loss.build(
+    return config.loss.build_at_prefixes(
         num_classes=classes,
         embedding_dim=config.model.embedding_dim,
+        normalize=config.model.normalize,
         generator=torch.Generator().manual_seed(step_seed(config.seed, 0, LOSS_STREAM)),
     )
 
