@@ -137,6 +137,7 @@ def _measured(record: RunRecord) -> str:
     said.append(
         "In brackets: 95 % intervals, over classes where there are, else over queries. The first row is this network; "
         "the others are what it has to beat."
+        + (" Rows named first N are of the first N numbers of each embedding." if any(record["prefixes"].values()) else "")
     )
     return "\n\n".join(said)
 

@@ -287,7 +287,9 @@ def resolved(config: RunConfig) -> RunConfig:
     model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
     if isinstance(model, TextNetworkConfig):
         model = resolved_text(model)
-    return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
+    mined = config.batch.mined
+    batch = config.batch if mined is None else config.batch.model_copy(update={"mined": mined.resolve()})
+    return config.model_copy(update={"data": data, "batch": batch, "model": model, "loss": config.loss.absolute()})
 
 
 def name_of(override: str) -> str:
