@@ -11,8 +11,8 @@ for_an_index = runpy.run_path(str(ROOT / "setup.py"))["for_an_index"]
 
 
 def test_a_link_into_the_source_becomes_the_name_of_the_file() -> None:
-    linked = "![A\npicture](docs/a.svg) See [this\npage](docs/b.md#part), [that](https://example.org/c) and `trivet[use]`."
-    said = "*A\npicture* See this\npage (`docs/b.md`), [that](https://example.org/c) and `trivet[use]`."
+    linked = "![A\npicture](docs/a.svg) See [this\npage](docs/b.md#part), [that](https://example.org/c), `trivet[use]`."
+    said = "*A\npicture* See this\npage (`docs/b.md`), [that](https://example.org/c), `trivet[use]`."
     assert for_an_index(linked).startswith(said)
 
 

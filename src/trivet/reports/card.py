@@ -134,10 +134,12 @@ def _measured(record: RunRecord) -> str:
             said[-1] += f"\n| by chance | {' | '.join(chance)} |"
     if len(said) == 1:
         return "## Measures\n\nThis run was not evaluated."
+    cuts = (
+        " Rows named first N are of the first N numbers of each embedding." if any(record["prefixes"].values()) else ""
+    )
     said.append(
         "In brackets: 95 % intervals, over classes where there are, else over queries. The first row is this network; "
-        "the others are what it has to beat."
-        + (" Rows named first N are of the first N numbers of each embedding." if any(record["prefixes"].values()) else "")
+        f"the others are what it has to beat.{cuts}"
     )
     return "\n\n".join(said)
 

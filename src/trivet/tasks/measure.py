@@ -148,9 +148,7 @@ def at_prefixes(
         kept: see `measure_splits`.
     """
     ranking = [measure for measure in config.measures if measure not in CLUSTERING]
-    others = {
-        name: rows for name, rows in references.items() if name != RAW or len(dataset.inputs.shape) == 1
-    }
+    others = {name: rows for name, rows in references.items() if name != RAW or len(dataset.inputs.shape) == 1}
     sections = []
     for prefix in prefixes:
         cut = {
@@ -159,9 +157,7 @@ def at_prefixes(
             if rows.shape[1] >= prefix
         }
         own = retrieve_levels(**dataset.asked(cut.pop("trained")), measures=ranking, distance=config.distance)
-        found = {
-            name: baseline_retrieval(rows, dataset, ranking, config.distance, kept) for name, rows in cut.items()
-        }
+        found = {name: baseline_retrieval(rows, dataset, ranking, config.distance, kept) for name, rows in cut.items()}
         sections.append(
             {
                 "prefix": prefix,

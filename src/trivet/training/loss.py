@@ -71,7 +71,7 @@ class StrategyConfig(NamedConfig):
     def build_at_prefixes(
         self, *, num_classes: int, embedding_dim: int, normalize: bool, generator: torch.Generator
     ) -> RowLoss | MatryoshkaLoss:
-        """The loss that is trained on: with `prefixes` a sum, of which each has random choices and parameters of its own.
+        """The loss that is trained on: with `prefixes` a sum, each with random choices and parameters of its own.
 
         Args:
             num_classes, embedding_dim, generator: see `build`.

@@ -152,8 +152,9 @@ def check_before_data(config: RunConfig) -> None:
             label levels that are not there, for mined triplets that are not there, or for a network that does not fit
             the inputs or whose published weights cannot be had.
     """
-    if config.batch.mined is not None and not config.batch.mined.is_file():
-        raise ValueError(f"batch.mined must be a file of triplets: {config.batch.mined} does not exist; check the path.")
+    mined = config.batch.mined
+    if mined is not None and not mined.is_file():
+        raise ValueError(f"batch.mined must be a file of triplets: {mined} does not exist; check the path.")
     check_precision(config.training.precision, device_of(config.training.accelerator))
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)
