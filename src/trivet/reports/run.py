@@ -161,14 +161,11 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
 
 def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
     """The embeddings of a split, then prefixes of them, which their names say."""
-    return [
-        *record["evaluation"][split],
-        *(
-            {**row, "name": f"{row['name']}, first {cut['prefix']}"}
-            for cut in record["prefixes"].get(split, [])
-            for row in cut["evaluated"]
-        ),
-    ]
+    rows = list(record["evaluation"][split])
+    for cut in record["prefixes"].get(split, []):
+        for row in cut["evaluated"]:
+            rows.append({"name": f"{row['name']}, first {cut['prefix']}", "levels": row["levels"]})
+    return rows
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:

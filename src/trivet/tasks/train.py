@@ -252,7 +252,7 @@ def _save_models(run: RunFolder, parts: Parts) -> None:
 
 def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
     """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
-    found = {}
+    found: dict[tuple[str, ...], float] = {}
     for split, whole in record["evaluation"].items():
         cuts = {(f"first {cut['prefix']}",): cut["evaluated"] for cut in record["prefixes"].get(split, [])}
         for cut, rows in ({(): whole} | cuts).items():
