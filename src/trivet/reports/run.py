@@ -190,13 +190,14 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _place(where: str, found: Mapping[int | None, str]) -> str:
-    """Where something holds: of whole embeddings, which the key None stands for, and of prefixes; each with numbers."""
-    bare = [str(prefix) for prefix, numbers in found.items() if prefix is not None and not numbers]
-    cuts = [f"the first {_list(bare)} numbers"] if bare else []
-    cuts += [f"the first {prefix} numbers{numbers}" for prefix, numbers in found.items() if prefix and numbers]
+    """Where something holds: of whole embeddings, which the key None stands for, and of prefixes; each with numbers.
+
+    Those of a prefix of which the same holds as of the whole stand in the table below.
+    """
+    cuts = [prefix for prefix in found if prefix is not None]
     if None not in found:
-        return f"{where} with {_list(cuts)}"
-    return f"{where}{found[None]}" + (f", also with {_list(cuts)}" if cuts else "")
+        return f"{where} with {_list([f'the first {prefix} numbers{found[prefix]}' for prefix in cuts])}"
+    return f"{where}{found[None]}" + (f", also with the first {_list(list(map(str, cuts)))} numbers" if cuts else "")
 
 
 def fell_back(record: RunRecord) -> bool:
