@@ -7,7 +7,6 @@ that Trivet does not have is no error here: what such an object gives is marked 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 from unittest import SkipTest
@@ -29,7 +28,7 @@ from trivet.evaluation import clustering, retrieve
 Options = dict[str, Any]
 
 
-class NoCounterpart(SkipTest, AttributeError):
+class NoCounterpartError(SkipTest, AttributeError):
     """Something of theirs that Trivet does not have."""
 
 
@@ -52,8 +51,13 @@ class Missing(Tensor):
         found = missing_in([*arguments, *(options or {}).values()])
         assert found is not None
         if getattr(function, "__name__", "") == "__bool__":
-            raise NoCounterpart(found.reason)
+            if CALLS.pending is None:
+                raise NoCounterpartError(found.reason)
+            return False  # the check in which it stands is not judged
         return found
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        return missing_in(arguments)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
@@ -77,7 +81,7 @@ class Calls:
 
     Attributes:
         answered: how many calls were answered.
-        missing: how many were not, by reason.
+        missing: why others were not, each reason once.
         pending: why the last call was not answered, if that cannot be seen in what it gave.
     """
 
@@ -85,7 +89,8 @@ class Calls:
         self.start()
 
     def start(self) -> None:
-        self.answered, self.missing = 0, Counter[str]()
+        self.answered = 0
+        self.missing: dict[str, None] = {}
         self.pending: str | None = None
 
     def ask(
@@ -95,9 +100,9 @@ class Calls:
         self.pending = None
         try:
             value = function()
-        except NoCounterpart as error:
+        except NoCounterpartError as error:
             reason = str(error)
-            self.missing[reason] += 1
+            self.missing[reason] = None
             self.pending = None if seen else reason
             return otherwise(reason)
         self.answered += 1
@@ -112,7 +117,7 @@ def none_for(**options: Any) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             shown = value if isinstance(value, bool | int | float | str) else type(value).__name__
-            raise NoCounterpart(f"{name}={shown}")
+            raise NoCounterpartError(f"{name}={shown}")
 
 
 def geometry(distance: Any, default: Any) -> Options:
@@ -123,20 +128,20 @@ def geometry(distance: Any, default: Any) -> Options:
     if type(given) is LpDistance and given.p == 2 and given.power in (1, 2):
         name = "euclidean" if given.power == 1 else "squared_euclidean"
         return {"distance": name, "normalize": bool(given.normalize_embeddings)}
-    raise NoCounterpart(f"distance={type(given).__name__}")
+    raise NoCounterpartError(f"distance={type(given).__name__}")
 
 
 def only_cosine(distance: Any) -> None:
     """Refuse any distance but the cosine similarity, where Trivet has no other."""
     if distance is not None and type(distance) is not CosineSimilarity:
-        raise NoCounterpart(f"distance={type(distance).__name__}")
+        raise NoCounterpartError(f"distance={type(distance).__name__}")
 
 
 def reduction(reducer: Any, names: dict[type, str], default: type) -> str:
     """The reduction that stands for a reducer."""
     kind = default if reducer is None else type(reducer)
     if kind not in names:
-        raise NoCounterpart(f"reducer={kind.__name__}")
+        raise NoCounterpartError(f"reducer={kind.__name__}")
     return names[kind]
 
 
@@ -158,7 +163,7 @@ class Loss(nn.Module):
         super().__init__()
         try:
             self.ours = self.build(**options)
-        except NoCounterpart as error:
+        except NoCounterpartError as error:
             self.why_not = str(error)
 
     def build(self, **options: Any) -> trivet.RowLoss:
@@ -172,11 +177,12 @@ class Loss(nn.Module):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Any:
+        if labels is None or (ref_emb is not None and ref_labels is None):
+            raise NoCounterpartError("labels left out")
+
         def value() -> Tensor:
             if (found := missing_in(indices_tuple or ())) is not None:
-                raise NoCounterpart(found.reason)
-            if labels is None or (ref_emb is not None and ref_labels is None):
-                raise NoCounterpart("labels left out")
+                raise NoCounterpartError(found.reason)
             return self.against(embeddings, labels, indices_tuple, references=ref_emb, reference_labels=ref_labels)
 
         return CALLS.ask(value)
@@ -186,7 +192,7 @@ class Loss(nn.Module):
     ) -> Tensor:
         """The value, of half precision in half precision."""
         if self.why_not:
-            raise NoCounterpart(self.why_not)
+            raise NoCounterpartError(self.why_not)
         value = self.value(embeddings, labels, indices, **references)
         return value.to(embeddings.dtype)
 
@@ -198,7 +204,7 @@ class Loss(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            raise NoCounterpart(self.why_not or f"attribute {name}") from None
+            raise NoCounterpartError(self.why_not or f"attribute {name}") from None
 
 
 def pairs_of(indices: Sequence[Tensor] | None) -> Sequence[Tensor] | None:
@@ -245,7 +251,7 @@ class ContrastiveLoss(Loss):
         if metric["distance"] == "cosine":  # a similarity counts from the other end
             pos_margin, neg_margin = 1 - pos_margin, 1 - neg_margin
             if min(pos_margin, neg_margin) < 0:
-                raise NoCounterpart("a margin of similarity above 1")
+                raise NoCounterpartError("a margin of similarity above 1")
         every = reduction(reducer, EACH, AvgNonZeroReducer)
         return trivet.ContrastiveLoss(margin=neg_margin, positive_margin=pos_margin, reduction=every, **metric)
 
@@ -291,7 +297,8 @@ class MarginLoss(Loss):
 
     @property
     def beta(self) -> Tensor:
-        return self.ours.beta.reshape(-1)
+        beta: Tensor = CALLS.ask(lambda: self.ours.beta.reshape(-1))
+        return beta
 
 
 class _OfSets(Loss):
@@ -358,13 +365,13 @@ class NPairsLoss(Loss):
         none_for(**rest)
         given = DotProductSimilarity() if distance is None else distance
         if type(given) is not DotProductSimilarity:
-            raise NoCounterpart(f"distance={type(given).__name__}")
+            raise NoCounterpartError(f"distance={type(given).__name__}")
         every = reduction(reducer, {MeanReducer: "mean", SumReducer: "sum"}, MeanReducer)
         return trivet.NPairLoss(normalize=bool(given.normalize_embeddings), reduction=every)
 
     def value(self, embeddings: Tensor, labels: Tensor, indices: Sequence[Tensor] | None, **references: Any) -> Tensor:
         if indices is not None or references.get("references") is not None:
-            raise NoCounterpart("tuples or references of NPairsLoss")
+            raise NoCounterpartError("tuples or references of NPairsLoss")
         firsts = [(labels == label).nonzero()[:2, 0] for label in labels.unique()]
         pairs = torch.stack([*(pair for pair in firsts if len(pair) == 2), labels.new_zeros(2)])[:-1]
         anchors, positives = pairs.unbind(dim=1)
@@ -385,7 +392,7 @@ class _OfProxies(Loss):
 
     def value(self, embeddings: Tensor, labels: Tensor, indices: Sequence[Tensor] | None, **references: Any) -> Tensor:
         if indices is not None or references.get("references") is not None:
-            raise NoCounterpart("tuples or references of a loss with proxies")
+            raise NoCounterpartError("tuples or references of a loss with proxies")
         self.ours.to(embeddings.dtype)
         value: Tensor = self.ours(embeddings, labels)
         return value
@@ -408,7 +415,7 @@ class _OfProxies(Loss):
 
 
 def _none(reason: str) -> NoReturn:
-    raise NoCounterpart(reason)
+    raise NoCounterpartError(reason)
 
 
 OF_PROXIES = {MeanReducer: "mean", SumReducer: "sum"}
@@ -445,7 +452,7 @@ class ProxyNCALoss(_OfProxies):
     ) -> trivet.RowLoss:
         none_for(**rest)
         if geometry(distance, LpDistance(power=2)) != {"distance": "squared_euclidean", "normalize": True}:
-            raise NoCounterpart(f"distance={type(distance).__name__}")
+            raise NoCounterpartError(f"distance={type(distance).__name__}")
         every = reduction(reducer, OF_PROXIES, MeanReducer)
         return trivet.CosFaceLoss(num_classes, embedding_size, margin=0, scale=2 * softmax_scale, reduction=every)
 
@@ -464,7 +471,7 @@ class NormalizedSoftmaxLoss(_OfProxies):
         none_for(**rest)
         given = DotProductSimilarity() if distance is None else distance
         if type(given) is not DotProductSimilarity or not given.normalize_embeddings:
-            raise NoCounterpart("embeddings that are not normalised")
+            raise NoCounterpartError("embeddings that are not normalised")
         every = reduction(reducer, OF_PROXIES, MeanReducer)
         return trivet.CosFaceLoss(num_classes, embedding_size, margin=0, scale=1 / temperature, reduction=every)
 
@@ -523,7 +530,7 @@ class CrossBatchMemory(nn.Module):
     def __init__(self, loss: nn.Module, embedding_size: int, memory_size: int = 1024, miner: Any = None) -> None:
         super().__init__()
         self.loss, self.miner, self.memory_size, self.embedding_size = loss, miner, memory_size, embedding_size
-        self.seen = 0
+        self.seen = self.queued = 0
         self.memory: batching.CrossBatchMemory | None = None
 
     @staticmethod
@@ -533,21 +540,23 @@ class CrossBatchMemory(nn.Module):
     def forward(
         self, embeddings: Tensor, labels: Tensor, indices_tuple: Any = None, enqueue_mask: Tensor | None = None
     ) -> Any:
+        number = len(labels) if enqueue_mask is None else int(enqueue_mask.sum())
+        self.curr_batch_idx = (torch.arange(number, device=labels.device) + self.queued) % self.memory_size
+        self.queued += number
         return CALLS.ask(lambda: self._value(embeddings, labels, indices_tuple, enqueue_mask))
 
     def _value(self, embeddings: Tensor, labels: Tensor, indices_tuple: Any, enqueue_mask: Tensor | None) -> Tensor:
         loss, size = self.loss, self.memory_size
         if indices_tuple is not None:
-            raise NoCounterpart("tuples for a memory that chooses, too")
+            raise NoCounterpartError("tuples for a memory that chooses, too")
         if not isinstance(loss, Loss):
-            raise NoCounterpart(f"a memory for {type(loss).__name__}")
+            raise NoCounterpartError(f"a memory for {type(loss).__name__}")
         if self.miner is not None and not isinstance(self.miner, Miner):
-            raise NoCounterpart(f"a memory with {type(self.miner).__name__}")
+            raise NoCounterpartError(f"a memory with {type(self.miner).__name__}")
         if self.memory is None and (enqueue_mask is not None or size > len(labels)):
             rows = size if enqueue_mask is not None else size - len(labels)
             self.memory = batching.CrossBatchMemory(size=rows, embedding_dim=self.embedding_size).to(embeddings.dtype)
         ids = torch.arange(len(labels), device=labels.device) + self.seen
-        self.curr_batch_idx = ids % size
         self.seen += len(ids)
         memory = self.memory
         if memory is None:  # there is room for the batch alone
@@ -573,7 +582,7 @@ class CrossBatchMemory(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            raise NoCounterpart(f"attribute {name}") from None
+            raise NoCounterpartError(f"attribute {name}") from None
 
 
 class SelfSupervisedLoss(nn.Module):
@@ -590,7 +599,7 @@ class SelfSupervisedLoss(nn.Module):
     def forward(self, embeddings: Tensor, ref_emb: Tensor) -> Any:
         def value() -> Tensor:
             if not isinstance(self.loss, Loss):
-                raise NoCounterpart(f"SelfSupervisedLoss of {type(self.loss).__name__}")
+                raise NoCounterpartError(f"SelfSupervisedLoss of {type(self.loss).__name__}")
             rows = torch.arange(len(embeddings), device=embeddings.device)
             if self.symmetric:
                 return self.loss.against(torch.cat([embeddings, ref_emb]), rows.repeat(2))
@@ -611,7 +620,7 @@ class Miner(nn.Module):
         super().__init__()
         try:
             self.build(**options)
-        except NoCounterpart as error:
+        except NoCounterpartError as error:
             self.why_not = str(error)
 
     def build(self, **options: Any) -> None:
@@ -634,7 +643,7 @@ class Miner(nn.Module):
 
     def tuples(self, embeddings: Tensor, labels: Tensor, **references: Any) -> tuple[Tensor, ...]:
         if self.why_not:
-            raise NoCounterpart(self.why_not)
+            raise NoCounterpartError(self.why_not)
         return self.chosen(embeddings, labels, **references)
 
     def chosen(self, embeddings: Tensor, labels: Tensor, **references: Any) -> tuple[Tensor, ...]:
@@ -644,7 +653,7 @@ class Miner(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            raise NoCounterpart(self.why_not or f"attribute {name}") from None
+            raise NoCounterpartError(self.why_not or f"attribute {name}") from None
 
 
 class BatchHardMiner(Miner):
@@ -690,9 +699,9 @@ class TripletMarginMiner(Miner):
     def build(self, *, margin: float, type_of_triplets: str, distance: Any = None, **rest: Any) -> None:
         none_for(**rest)
         if margin < 0:
-            raise NoCounterpart("a margin below 0")
+            raise NoCounterpartError("a margin below 0")
         if type_of_triplets == "easy":
-            raise NoCounterpart("triplets that hold the margin")
+            raise NoCounterpartError("triplets that hold the margin")
         self.kind = type_of_triplets
         self.options = {"positives": "all", "margin": margin, **geometry(distance, LpDistance())}
 
@@ -714,7 +723,7 @@ class DistanceWeightedMiner(Miner):
     def build(self, *, cutoff: float, nonzero_loss_cutoff: float, distance: Any = None, **rest: Any) -> None:
         none_for(distance=distance, **rest)
         if nonzero_loss_cutoff <= 0:
-            raise NoCounterpart("no distance that may be chosen")
+            raise NoCounterpartError("no distance that may be chosen")
         negatives = trivet.DistanceWeighted(
             cutoff=max(cutoff, 1e-6), upper_cutoff=nonzero_loss_cutoff, otherwise="drop"
         )
@@ -751,17 +760,22 @@ class MPerClassSampler:
     ) -> None:
         def batches() -> batching.PKBatches:
             if batch_size is not None and (length_before_new_iter < batch_size or batch_size % m):
-                raise NoCounterpart("batches that do not fit length_before_new_iter or m")
+                raise NoCounterpartError("batches that do not fit length_before_new_iter or m")
             if batch_size == m:
-                raise NoCounterpart("batches of one class")
+                raise NoCounterpartError("batches of one class")
             classes = len(np.unique(labels)) if batch_size is None else batch_size // m
             return batching.PKBatches(labels, num_classes=classes, samples_per_class=m, seed=0)
 
+        self.batch_size = batch_size
         self.batches = CALLS.ask(batches, seen=False)
 
     def __iter__(self) -> Iterator[int]:
-        found = CALLS.ask(lambda: [item for batch in self.batches for item in batch])
-        return iter(found)
+        def items() -> list[int]:
+            if isinstance(self.batches, Missing):
+                raise NoCounterpartError(self.batches.reason)
+            return [item for batch in self.batches for item in batch]
+
+        return iter(CALLS.ask(items, lambda _: [0] * (self.batch_size or 0), seen=False))
 
     def __len__(self) -> int:
         CALLS.ask(lambda: _none("length_before_new_iter"), seen=False)
@@ -797,18 +811,18 @@ class AccuracyCalculator:
         self.why_not: str | None = None
         try:
             if avg_of_avgs and return_per_class:
-                raise NoCounterpart("the check of two averages at once")
+                raise NoCounterpartError("the check of two averages at once")
             if not (k is None or k == "max_bin_count" or (isinstance(k, int) and k > 0)):
-                raise NoCounterpart("the check of k")
+                raise NoCounterpartError("the check of k")
             none_for(label_comparison_fn=label_comparison_fn)
             if getattr(knn_func, "index_init_fn", None) is not None:
                 none_for(index_init_fn=None if knn_func.index_init_fn.__name__ == "IndexFlatL2" else knn_func)
             elif type(knn_func) is CustomKNN:
                 inner = getattr(knn_func.distance, "distance", knn_func.distance)
                 if geometry(inner, inner) != {"distance": "squared_euclidean", "normalize": False}:
-                    raise NoCounterpart("knn_func of another distance")
+                    raise NoCounterpartError("knn_func of another distance")
             self.kmeans_func = kmeans_func
-        except NoCounterpart as error:
+        except NoCounterpartError as error:
             self.why_not = str(error)
 
     def get_accuracy(
@@ -827,7 +841,7 @@ class AccuracyCalculator:
 
         def found() -> dict[str, Any]:
             if self.why_not:
-                raise NoCounterpart(self.why_not)
+                raise NoCounterpartError(self.why_not)
             rows = (torch.as_tensor(query).float(), torch.as_tensor(reference).float())
             labels = (_whole(query_labels), _whole(reference_labels))
             return self._found(names, rows, labels, ref_includes_query)
@@ -835,7 +849,7 @@ class AccuracyCalculator:
         missing: Callable[[str], Any] = lambda reason: {name: Missing.because(reason) for name in names}  # noqa: E731
         values: dict[str, Any] = CALLS.ask(found, missing)
         if self.why_not is None and (lacking := missing_in(list(values.values()))) is not None:
-            CALLS.missing[lacking.reason] += 1
+            CALLS.missing[lacking.reason] = None
         return values
 
     def _found(
@@ -882,16 +896,16 @@ class AccuracyCalculator:
         return None if self.k != "max_bin_count" and self.k >= references else "k below the number of references"
 
     def __getattr__(self, name: str) -> Any:
-        raise NoCounterpart(f"attribute {name}")
+        raise NoCounterpartError(f"attribute {name}")
 
 
 def _whole(labels: Any) -> Tensor:
     """Labels as whole numbers."""
     given = torch.as_tensor(labels)
     if given.ndim != 1:
-        raise NoCounterpart("labels of several columns")
+        raise NoCounterpartError("labels of several columns")
     if given.is_floating_point() and bool((given != given.round()).any()):
-        raise NoCounterpart("labels that are no whole numbers")
+        raise NoCounterpartError("labels that are no whole numbers")
     return given.long()
 
 

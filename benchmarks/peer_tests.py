@@ -3,11 +3,11 @@
     git clone https://github.com/KevinMusgrave/pytorch-metric-learning /tmp/pml
     .venv/bin/python benchmarks/peer_tests.py --tests /tmp/pml
 
-Its tests stay where they are; its installed package gives all that is not replaced. `peer_adapters.py` has what stands in
-for its classes: each takes the arguments of theirs and calls what docs/coming_from.md names beside it.
+Its tests stay where they are; its installed package gives all that is not replaced. `peer_adapters.py` has what stands
+in for its classes: each takes the arguments of theirs and calls what docs/coming_from.md names beside it.
 
-Every test is run twice, with theirs and with ours, in each precision that it asks for. A check that fails does not end a
-test, so that each is judged by itself:
+Every test is run twice, with theirs and with ours, in each precision that it asks for. A check that fails does not end
+a test, so that each is judged by itself:
 
 - passed: it holds;
 - differs: it does not hold, as DIFFERENCES says, with the reason;
@@ -27,6 +27,7 @@ import logging
 import os
 import platform
 import random
+import subprocess
 import sys
 import time
 import traceback
@@ -44,7 +45,8 @@ from unittest import mock
 
 import numpy as np
 import torch
-from peer_adapters import CALLS, REPLACED, NoCounterpart, missing_in
+
+from peer_adapters import CALLS, REPLACED, NoCounterpartError, missing_in
 
 RESULTS = Path(__file__).parent / "results"
 FILES = (
@@ -86,9 +88,57 @@ class Difference(NamedTuple):
     line: int
     checks: int
     reason: str
+    precision: str = ""  # that one alone
 
 
-DIFFERENCES: tuple[Difference, ...] = ()
+IN_FLOAT32 = "half precision is computed in float32 here and rounded once, each step in half there"
+PENALTY = "the penalty counts the beta of each class of the batch once here, that of the anchor of each triplet there"
+LONE = "an anchor without a positive gives no negative pair here unless its negatives are a set"
+DIFFERENCES = (
+    Difference("losses/test_margin_loss.py: TestMarginLoss.test_margin_loss", 67, 1, PENALTY),
+    Difference("losses/test_margin_loss.py: TestMarginLoss.test_margin_loss_with_ref", 67, 1, PENALTY),
+    Difference(
+        "losses/test_multi_similarity_loss.py: TestMultiSimilarityLoss.test_multi_similarity_loss",
+        104,
+        1,
+        "an anchor without a positive in the batch counts 0 here, and is pushed there",
+    ),
+    Difference(
+        "losses/test_ntxent_loss.py: TestNTXentLoss.test_with_no_valid_pairs",
+        185,
+        1,
+        "SupConLoss of a batch of one class is log k for k equal positives here, 0 there",
+    ),
+    Difference("losses/test_circle_loss.py: TestCircleLoss.test_circle_loss", 96, 1, IN_FLOAT32, "float16"),
+    Difference("losses/test_npairs_loss.py: TestNPairsLoss.test_npairs_loss", 52, 1, IN_FLOAT32, "float16"),
+    Difference(
+        "miners/test_triplet_margin_miner.py: TestTripletMarginMiner.test_triplet_margin_miner",
+        87,
+        44,
+        IN_FLOAT32,
+        "float16",
+    ),
+    Difference("miners/test_batch_easy_hard_miner.py: TestBatchEasyHardMiner.test_dist_mining", 331, 1, LONE),
+    Difference("miners/test_batch_easy_hard_miner.py: TestBatchEasyHardMiner.test_dist_mining", 333, 1, LONE),
+    Difference(
+        "miners/test_batch_easy_hard_miner.py: TestBatchEasyHardMiner.test_strategy_assertion",
+        314,
+        1,
+        "all positives with the hardest semi-hard negative of each are allowed here, an error there",
+    ),
+    Difference(
+        "samplers/test_m_per_class_sampler.py: TestMPerClassSampler.test_mperclass_sampler_with_batch_size",
+        45,
+        15,
+        "too few classes for a batch are a ValueError here, an AssertionError there",
+    ),
+    Difference(
+        "utils/test_calculate_accuracies.py: TestEmbeddingsComeFromSameSource.test_query_within_reference",
+        938,
+        1,
+        "own= names the row of each query here, and it may hold other numbers; it must be the first rows there",
+    ),
+)
 
 
 @dataclass
@@ -97,7 +147,8 @@ class Outcome:
 
     passed: Counter[int] = field(default_factory=Counter)  # checks by line
     failed: Counter[int] = field(default_factory=Counter)
-    missing: Counter[str] = field(default_factory=Counter)  # checks and calls without a counterpart, by reason
+    missing: int = 0  # checks without a counterpart
+    lacking: list[str] = field(default_factory=list)  # what the tests ask for and Trivet does not have
     said: dict[int, str] = field(default_factory=dict)  # of failed lines
     answered: int = 0  # calls of adapters
     seconds: float = 0.0
@@ -187,7 +238,7 @@ class Run:
         self.precisions.asked = False
         CALLS.start()
         torch.manual_seed(0)
-        np.random.seed(0)  # noqa: NPY002  # theirs draw from it
+        np.random.seed(0)  # theirs draw from it
         random.seed(0)
         result = Caught(self)
         started = time.perf_counter()
@@ -196,14 +247,13 @@ class Run:
         outcome.seconds = time.perf_counter() - started
         outcome.precise = self.precisions.asked
         outcome.answered = CALLS.answered
-        for reason, count in CALLS.missing.items():
-            outcome.missing[reason] += count
+        outcome.lacking += CALLS.missing
         return outcome
 
     def stopped(self, error: BaseException) -> None:
         """Note what ended a test."""
         if isinstance(error, unittest.SkipTest):
-            self._lacks(str(error))
+            self.outcome.lacking.append(str(error))
             return
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if self._is_theirs(frame.filename)]
         line = frames[-1].lineno or 0 if frames else 0
@@ -214,7 +264,8 @@ class Run:
         return file.startswith(str(self.folder / "tests"))
 
     def _lacks(self, reason: str) -> None:
-        self.outcome.missing[reason] += 1
+        self.outcome.missing += 1
+        self.outcome.lacking.append(reason)
 
     def _judged(self, check: Callable[..., Any]) -> Callable[..., Any]:
         """A check that is counted, and does not end its test."""
@@ -238,7 +289,7 @@ class Run:
             try:
                 check(test, *arguments, **options)
                 self.outcome.passed[line] += 1
-            except NoCounterpart as error:
+            except NoCounterpartError as error:
                 self._lacks(str(error))
             except Exception as error:
                 if made and (why := getattr(made[0], "why_not", None) or CALLS.pending):
@@ -271,7 +322,7 @@ class Caught(unittest.TestResult):
 
 
 def _no_logs(test: unittest.TestCase, *arguments: Any, **options: Any) -> Any:
-    raise NoCounterpart("log messages")
+    raise NoCounterpartError("log messages")
 
 
 def _tests(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
@@ -297,7 +348,7 @@ class Verdict:
 
 def judged(test: str, precision: str, ours: Outcome, theirs: Outcome) -> Verdict:
     """What a test says of Trivet."""
-    expected = {each.line: each for each in DIFFERENCES if each.test == test}
+    expected = {each.line: each for each in DIFFERENCES if each.test == test and each.precision in ("", precision)}
     differing = {line: number for line, number in ours.failed.items() if line not in theirs.failed}
     wrong = [
         f"line {line}, {number} times: {ours.said[line]}"
@@ -317,27 +368,25 @@ def judged(test: str, precision: str, ours: Outcome, theirs: Outcome) -> Verdict
     elif len(differing) < len(ours.failed):
         status, why = "fails there too", [ours.said[line] for line in ours.failed]
     elif ours.answered == 0:
-        status, why = "no counterpart", list(ours.missing) or ["nothing of it is replaced"]
-    elif ours.missing:
-        status = "passed in part" if passed else "no counterpart"
-        why = list(ours.missing)
+        status, why = "no counterpart", ours.lacking or ["it asks for nothing that is replaced"]
+    elif ours.lacking:
+        status = "passed in part" if passed or not theirs.passed else "no counterpart"
+        why = ours.lacking
     else:
         status, why = "passed", []
-    return Verdict(test, precision, status, passed, sum(differing.values()), sum(ours.missing.values()), why)
+    return Verdict(test, precision, status, passed, sum(differing.values()), ours.missing, why)
 
 
 def table(verdicts: list[Verdict], folder: Path, seconds: float) -> str:
     """The page of results."""
     counts = Counter(each.status for each in verdicts)
-    checks = {name: sum(getattr(each, name) for each in verdicts) for name in ("passed", "differs", "missing")}
     tests = len({each.test for each in verdicts})
     lines = [
         "# The own tests of pytorch-metric-learning",
         "",
         f"{tests} of its tests in {len(FILES)} files, {len(verdicts)} runs with each precision that they ask for: "
         + ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-        + f". Of the checks in them {checks['passed']} hold, {checks['differs']} differ, and {checks['missing']} are "
-        "about what has no counterpart.",
+        + ".",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, pytorch-metric-learning {version('pytorch-metric-learning')}, tests of "
         f"{_state(folder)}, torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, CPU, "
@@ -357,11 +406,12 @@ def table(verdicts: list[Verdict], folder: Path, seconds: float) -> str:
 
 
 def _state(folder: Path) -> str:
-    """The version that the checkout says it has, and its commit where a file names it."""
+    """The version that the checkout says it has, and its commit."""
     found = folder / "src" / "pytorch_metric_learning" / "__init__.py"
     named = found.read_text().split('"')[1] if found.exists() else "an unknown version"
-    commit = folder / "COMMIT"
-    return named + (f" ({commit.read_text().strip()})" if commit.exists() else "")
+    command = ["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{named} (commit {commit})" if commit else named
 
 
 def main() -> None:
