@@ -6,6 +6,7 @@ that Trivet does not have is no error here: what such an object gives is marked 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -65,6 +66,9 @@ class Missing(Tensor):
     def __len__(self) -> int:
         return 0
 
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Missing({self.reason})"
+
 
 def missing_in(values: Sequence[Any]) -> Missing | None:
     """The first missing value among these, or in the lists and tuples among them."""
@@ -116,6 +120,8 @@ def none_for(**options: Any) -> None:
     """Refuse options that are set."""
     for name, value in options.items():
         if value is not None and value is not False:
+            if isinstance(value, list | tuple | type) or inspect.isfunction(value):
+                raise NoCounterpartError(name)
             shown = value if isinstance(value, bool | int | float | str) else type(value).__name__
             raise NoCounterpartError(f"{name}={shown}")
 
@@ -816,7 +822,8 @@ class AccuracyCalculator:
                 raise NoCounterpartError("the check of k")
             none_for(label_comparison_fn=label_comparison_fn)
             if getattr(knn_func, "index_init_fn", None) is not None:
-                none_for(index_init_fn=None if knn_func.index_init_fn.__name__ == "IndexFlatL2" else knn_func)
+                kind = knn_func.index_init_fn
+                none_for(index_init_fn=None if kind.__name__ == "IndexFlatL2" else kind)
             elif type(knn_func) is CustomKNN:
                 inner = getattr(knn_func.distance, "distance", knn_func.distance)
                 if geometry(inner, inner) != {"distance": "squared_euclidean", "normalize": False}:

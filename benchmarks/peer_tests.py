@@ -181,7 +181,9 @@ class Run:
     def outcomes(self, files: tuple[str, ...], only: str) -> dict[str, dict[str, Outcome]]:
         """Test -> precision, or an empty name where it asks for none -> outcome."""
         found: dict[str, dict[str, Outcome]] = {}
+        asked = {"TEST_DEVICE": "cpu", "TEST_DTYPES": "float32", "WITH_COLLECT_STATS": "false"}
         with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.dict(os.environ, asked))
             if self.ours:
                 for module, classes in REPLACED.items():
                     named = {each.__name__: each for each in classes}
@@ -204,7 +206,8 @@ class Run:
         return found
 
     def _load(self) -> None:
-        os.environ |= {"TEST_DEVICE": "cpu", "TEST_DTYPES": "float32", "WITH_COLLECT_STATS": "false"}
+        for name in [name for name in sys.modules if name.split(".")[0] == self.package]:
+            del sys.modules[name]  # of another folder
         package = self._module("__init__.py", self.package)
         package.TEST_DTYPES = self.precisions  # type: ignore[attr-defined]
         testing = importlib.import_module(f"{self.package}.zzz_testing_utils.testing_utils")
@@ -374,7 +377,7 @@ def judged(test: str, precision: str, ours: Outcome, theirs: Outcome) -> Verdict
         why = ours.lacking
     else:
         status, why = "passed", []
-    return Verdict(test, precision, status, passed, sum(differing.values()), ours.missing, why)
+    return Verdict(test, precision, status, passed, sum(differing.values()), ours.missing, list(dict.fromkeys(why)))
 
 
 def table(verdicts: list[Verdict], folder: Path, seconds: float) -> str:
@@ -398,7 +401,7 @@ def table(verdicts: list[Verdict], folder: Path, seconds: float) -> str:
     rows: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for each in verdicts:
         numbers = f"{each.passed}, {each.differs}, {each.missing}"
-        rows[each.test, each.status, numbers, "; ".join(dict.fromkeys(each.why))].append(each.precision)
+        rows[each.test, each.status, numbers, "; ".join(each.why)].append(each.precision)
     for (test, status, numbers, why), precisions in rows.items():
         file, name = test.split(": ")
         lines.append(f"| `{Path(file).stem}`: `{name}` | {', '.join(precisions)} | {status} | {numbers} | {why} |")
