@@ -189,6 +189,10 @@ class Loss(nn.Module):
         def value() -> Tensor:
             if (found := missing_in(indices_tuple or ())) is not None:
                 raise NoCounterpartError(found.reason)
+            if indices_tuple is not None and ref_labels is not None:
+                anchors, positives = indices_tuple[:2]
+                if bool((labels[anchors] != ref_labels[positives]).any()):
+                    raise NoCounterpartError("tuples that contradict the labels")
             return self.against(embeddings, labels, indices_tuple, references=ref_emb, reference_labels=ref_labels)
 
         return CALLS.ask(value)
