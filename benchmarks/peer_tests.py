@@ -380,7 +380,7 @@ def judged(test: str, precision: str, ours: Outcome, theirs: Outcome) -> Verdict
     return Verdict(test, precision, status, passed, sum(differing.values()), ours.missing, list(dict.fromkeys(why)))
 
 
-def table(verdicts: list[Verdict], folder: Path, seconds: float) -> str:
+def table(verdicts: list[Verdict], theirs: dict[str, dict[str, Outcome]], folder: Path, seconds: float) -> str:
     """The page of results."""
     counts = Counter(each.status for each in verdicts)
     tests = len({each.test for each in verdicts})
@@ -389,7 +389,7 @@ def table(verdicts: list[Verdict], folder: Path, seconds: float) -> str:
         "",
         f"{tests} of its tests in {len(FILES)} files, {len(verdicts)} runs with each precision that they ask for: "
         + ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-        + ".",
+        + f". With theirs {sum(bool(each.failed) for runs in theirs.values() for each in runs.values())} runs fail.",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, pytorch-metric-learning {version('pytorch-metric-learning')}, tests of "
         f"{_state(folder)}, torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, CPU, "
@@ -433,7 +433,7 @@ def main() -> None:
         for test, each in ours.items()
         for precision, outcome in each.items()
     ]
-    text = table(verdicts, folder, time.perf_counter() - started)
+    text = table(verdicts, theirs, folder, time.perf_counter() - started)
     if options.only:
         print(text)
     else:

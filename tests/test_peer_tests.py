@@ -134,6 +134,24 @@ def test_the_adapters_are_what_the_migration_page_names(peer: ModuleType) -> Non
         assert options[0] == options[1]
 
 
+def test_the_migration_page_counts_as_the_results(peer: ModuleType) -> None:
+    results = (ROOT / "benchmarks" / "results" / "peer_tests.md").read_text()
+    page = (ROOT / "docs" / "coming_from.md").read_text().split("### Its own tests")[1].split("| test of |")[0]
+    words = {
+        "passed": "passed",
+        "passed in part": "passed in part",
+        "differs": "differ",
+        "no counterpart": "have no counterpart",
+    }
+    rows = [line.split(" | ") for line in results.splitlines() if line.startswith("| `")]
+    counted = {status: sum(len(row[1].split(", ")) for row in rows if row[2] == status) for status in peer.STATUSES}
+    for status, number in counted.items():
+        if status != "fails there too":
+            assert f"| {number} | {words.get(status, status)}" in page
+    assert counted["failed"] == counted["fails there too"] == 0
+    assert f"{len({row[0] for row in rows})} of its tests in {len(peer.FILES)} files" in " ".join(page.split())
+
+
 def test_a_value_without_counterpart_is_never_a_number(peer: ModuleType) -> None:
     adapters = importlib.import_module("peer_adapters")
     nothing = adapters.Missing.because("none")
