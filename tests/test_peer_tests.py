@@ -143,7 +143,8 @@ def test_the_migration_page_counts_as_the_results(peer: ModuleType) -> None:
         "differs": "differ",
         "no counterpart": "have no counterpart",
     }
-    rows = [line.split(" | ") for line in results.splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in results.splitlines()]
+    rows = [row for row in rows if row[0].startswith("`")]
     counted = {status: sum(len(row[1].split(", ")) for row in rows if row[2] == status) for status in peer.STATUSES}
     for status, number in counted.items():
         if status != "fails there too":
