@@ -18,7 +18,7 @@ def read_freely(values: Tensor) -> bool:
 
     Nor under `torch.compile`, whose graph has none.
     """
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    return values.is_cpu and not torch.compiler.is_compiling()
 
 
 def read(numbers: Tensor) -> list[float]:
@@ -30,8 +30,8 @@ def read(numbers: Tensor) -> list[float]:
 def read_extremes(values: Tensor) -> tuple[float, float]:
     """The least and the largest of `values (K,)`, K >= 1, read as `read` does; both NaN if one of them is."""
     if read_freely(values):
-        array = values.numpy()
-        return array.min().item(), array.max().item()
+        low, high = values.aminmax()
+        return low.item(), high.item()
     least, largest = read(torch.stack(values.aminmax()))
     return least, largest
 

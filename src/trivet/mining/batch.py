@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -118,21 +117,23 @@ class Batch:
         """The same batch without a graph."""
         embeddings = self.embeddings.detach()
         own = self.references is self.embeddings
-        references = embeddings if own else self.references.detach()
-        return self.with_rows(embeddings, references, graph=False)
+        return self.with_rows(embeddings, embeddings if own else self.references.detach(), graph=False)
 
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
-        return self._passed_on(replace(self, embeddings=embeddings, references=references, graph=graph))
+        return self._with(embeddings=embeddings, references=references, graph=graph)
 
     def by_differences(self) -> Batch:
         """The same batch with all distances by differences."""
-        return self if self.exact else self._passed_on(replace(self, exact=True))
+        return self if self.exact else self._with(exact=True)
 
-    def _passed_on(self, batch: Batch) -> Batch:
-        for name in ("class_ranges", "class_sizes"):  # what is known of the labels
-            if name in self.__dict__:
-                object.__setattr__(batch, name, self.__dict__[name])
+    def _with(self, **changed: Tensor | bool) -> Batch:
+        """A copy with other rows, or other distances; what is known of the labels stays known."""
+        known = self.__dict__ | changed
+        for name in ("products", "precise_products", "reference_squares"):
+            known.pop(name, None)
+        batch = object.__new__(Batch)
+        batch.__dict__.update(known)
         return batch
 
     def own_references(self, embeddings: Tensor) -> Tensor:
@@ -140,17 +141,18 @@ class Batch:
         rest = self.references[self.own :]
         return torch.cat([embeddings, rest]) if len(rest) else embeddings
 
-    def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
+    def blocks(self, size: int | None, numbers: int) -> list[tuple[int, int]]:
         """Ranges of anchors: `size` each, or so many that a block holds about two million numbers, `numbers` each.
 
         On another device than a CPU as many numbers as its memory allows.
         One range under `torch.compile`, whose graph is one.
         """
+        anchors = self.labels.shape[0]
         if torch.compiler.is_compiling():
-            size = max(1, len(self.labels))
+            size = max(1, anchors)
         elif size is None:
             size = max(1, device.numbers_at_once(self.labels, cached=NUMBERS_PER_BLOCK) // max(1, numbers))
-        yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
+        return [(start, min(start + size, anchors)) for start in range(0, anchors, size)]
 
 
 def check_batch(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,15 +58,20 @@ class Block:
         leaves: bool = False,
         with_matrix: bool = False,
     ) -> None:
-        self.distance, self.margin, self.dimension = distance, margin, batch.dimension
-        self.labels = batch.labels[slice(*span)]
-        self.ids = None if batch.ids is None else batch.ids[slice(*span)]
-        self.size, self.reference_labels = len(batch.references), batch.reference_labels
+        self.distance, self.margin = distance, margin
         self._batch, self._span, self._leaves = batch, span, leaves
+        self._whole = span == (0, batch.labels.shape[0])
+        self.labels, self._rows = self._part(batch.labels), self._part(batch.embeddings)
+        self.ids = None if batch.ids is None else self._part(batch.ids)
+        (self.size, self.dimension), self.reference_labels = batch.references.shape, batch.reference_labels
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
         self._with_matrix, self._exact = with_matrix, batch.exact
-        self._rows = batch.embeddings[slice(*span)]
+        self._only_class = batch.items is None and batch.taken is None  # whether all but the class are negatives
         self._lists: list[_Listed] = []
+
+    def _part(self, values: Tensor) -> Tensor:
+        """What belongs to these anchors, of a tensor `(N, ...)` about all of the batch."""
+        return values if self._whole else values[slice(*self._span)]
 
     @lazy
     def place(self) -> Tensor:
@@ -78,36 +84,38 @@ class Block:
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        starts, counts = (each[slice(*self._span)] for each in self._batch.class_ranges)
-        return self._batch.classes.positions(starts, counts, self._batch.largest_class, even=self._batch.even_classes)
+        batch, (starts, counts) = self._batch, self._batch.class_ranges
+        starts, counts = self._part(starts), self._part(counts)
+        return batch.classes.positions(starts, counts, batch.largest_class, even=batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
-        if not self._batch.compared_with_itself or self._class.shape[1] == 0:
-            return self._class
-        ahead = self._class[:, :-1]  # of the anchor, up to its slot
-        return ahead.where(ahead < self.place[:, None], self._class[:, 1:])
+        columns = self._class
+        if not self._batch.compared_with_itself or columns.shape[1] == 0:
+            return columns
+        ahead = columns[:, :-1]  # of the anchor, up to its slot
+        return ahead.where(ahead < self.place[:, None], columns[:, 1:])
 
     @lazy
     def own_columns(self) -> Tensor:
         """`own`, with the last column for the empty slots."""
         return self.own if self._batch.even_classes else self.own.clamp_max(max(0, self.size - 1))
 
-    @property
+    @lazy
     def filled(self) -> bool:
         """Whether it is known that every slot of `own` holds another item of the class."""
         batch = self._batch
         return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
 
-    @property
+    @lazy
     def opposed(self) -> bool:
         """Whether it is known that every anchor has a negative."""
         return isinstance(self.negative_count, int) and self.negative_count > 0
 
     def everywhere(self, slots: int) -> Tensor:
         """True in all `(B, slots)`, as a view of one number."""
-        return self._true.expand(len(self.labels), slots)
+        return self._true.expand(self.labels.shape[0], slots)
 
     @lazy
     def _true(self) -> Tensor:
@@ -158,11 +166,6 @@ class Block:
         if self._only_class and self._batch.even_classes:
             return self.size - self._batch.largest_class
         return self.size - self._is_excluded.sum(dim=1, keepdim=True)
-
-    @property
-    def _only_class(self) -> bool:
-        """Whether all but the class are negatives."""
-        return self._batch.items is None and self._batch.taken is None
 
     @lazy
     def _is_excluded(self) -> Tensor:
@@ -394,7 +397,7 @@ class Block:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
         if self._exact or self.size == 0 or torch.compiler.is_compiling():
             return None
-        if "_squared" not in self.__dict__ and len(self.labels) * self.size * self.dimension <= MOST_EXACT:
+        if "_squared" not in self.__dict__ and self.labels.shape[0] * self.size * self.dimension <= MOST_EXACT:
             self._exact = True  # from now on: nobody has asked for them yet
             return None
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
@@ -494,8 +497,7 @@ class Block:
         return torch.div(grad, distances, out=distances)
 
 
-@dataclass(frozen=True)
-class _List:
+class _List(NamedTuple):
     """Squared distances `(B, S)` to some columns, and the differences `(B, S, d)` y - x they come from, if they do."""
 
     columns: Tensor
@@ -503,8 +505,7 @@ class _List:
     squared: Tensor
 
 
-@dataclass(frozen=True)
-class _Listed:
+class _Listed(NamedTuple):
     """A list, and the leaf that a formula reads: its distances `(B, S)`."""
 
     part: _List
@@ -545,8 +546,7 @@ class Gradients:
                 part.add_to(self.anchors, self.references)
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
 
     Where nothing was chosen the index is a column too, and means nothing.
@@ -560,8 +560,7 @@ class Choice:
     every: bool = False
 
 
-@dataclass(frozen=True)
-class Everyone:
+class Everyone(NamedTuple):
     """A whole set of references for each of B anchors, not tied to one positive.
 
     Attributes:

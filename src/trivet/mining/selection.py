@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +16,7 @@ from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What was chosen for a block of anchors.
 
     Attributes:

@@ -46,7 +46,7 @@ class Evaluation:
     ) -> None:
         self.batch, self._processes = batch, processes
         numbers = strategy.numbers(batch) + loss.numbers(batch)
-        self.spans = list(batch.blocks(loss.block_size, numbers))
+        self.spans = batch.blocks(loss.block_size, numbers)
         self._loss, self._strategy, self._draws = loss, strategy, draws
         self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
         self._counted: Notes | Tensor | None = None  # for the record
