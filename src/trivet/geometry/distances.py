@@ -12,6 +12,7 @@ from trivet.geometry import device
 from trivet.lazy import lazy
 
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
+FEW = 2**17  # numbers that are copied in less time than it takes to ask for each part of them
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
@@ -54,7 +55,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
         torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
-    elif len(norms):
+    elif norms.shape[0]:
         least, largest = device.read_extremes(norms)
         if largest <= limit:  # not where a norm is NaN, as both then are
             return RowNorms(norms, least, largest)
@@ -164,15 +165,22 @@ class Products:
 
     def __init__(self, anchors: Tensor, references: Tensor) -> None:
         with device.without_autocast(references.device.type):
-            fixed = references.detach()
-            some = fixed[:: max(1, len(fixed) // SAMPLED)]
+            some = references.detach()
+            if (step := some.shape[0] // SAMPLED) > 1:
+                some = some[::step]
             central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
             centre = some.index_select(0, central[None])  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)
             self.within = anchors is references
-            same = self.right if self.within else _centred(anchors, centre)
-            self.left = torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)  # (N, d + 2)
+            self.anchors = self.right if self.within else _centred(anchors, centre)
+
+    @lazy
+    def left(self) -> Tensor:
+        """(-2x, |x|^2, 1) of the anchors, `(N, d + 2)`."""
+        same = self.anchors
+        with torch.set_grad_enabled(same.requires_grad):  # whoever reads it first
+            return torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)
 
     def squared_distances(self, start: int, stop: int) -> Tensor:
         """Squared Euclidean distances `(stop - start, M)` of these anchors to all references, >= 0.
@@ -180,7 +188,7 @@ class Products:
         The error is about 1e-7 (float32) of the largest squared distance from the central row, whatever the distance
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
-        with device.without_autocast(self.left.device.type):
+        with device.without_autocast(self.right.device.type):
             squared = self.left[start:stop] @ self.right.T
             with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
@@ -198,7 +206,7 @@ class Products:
         share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
             share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
-        return self._largest_square + self.left.detach()[start:stop, -2:-1], 4 * share
+        return self._largest_square + self.anchors.detach()[start:stop, -1:], 4 * share
 
     @lazy
     def _largest_square(self) -> Tensor:
@@ -207,7 +215,7 @@ class Products:
 
 def _centred(rows: Tensor, centre: Tensor) -> Tensor:
     """The rows x `(N, d)` less the centre `(1, d)`, a one and |x|^2, `(N, d + 2)`."""
-    if rows.requires_grad or torch.compiler.is_compiling():
+    if rows.numel() <= FEW or rows.requires_grad or torch.compiler.is_compiling():
         rows = rows - centre
         squares = rows.square().sum(dim=1, keepdim=True)
         return torch.cat([rows, torch.ones_like(squares), squares], dim=1)
@@ -233,7 +241,7 @@ class ProductGradients:
 
     @lazy
     def _of_left(self) -> Tensor:
-        return torch.zeros_like(self._products.left)
+        return torch.zeros_like(self._products.anchors)
 
     @lazy
     def _of_right(self) -> Tensor:
@@ -242,8 +250,8 @@ class ProductGradients:
     def add(self, grad: Tensor, start: int, stop: int) -> None:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
         right = self._products.right
-        whole = stop - start == len(self._products.left)
-        if whole and self._products.within and self._learned == len(right):
+        whole = stop - start == self._products.anchors.shape[0]
+        if whole and self._products.within and self._learned == right.shape[0]:
             # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
             # lie in memory takes many times as long.
             self._of_left = grad.T.contiguous().add_(grad) @ right
@@ -262,8 +270,8 @@ class ProductGradients:
 
         One tensor where each anchor is the same reference.
         """
-        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
-        anchors.add_(torch.addcmul(parts[:, :-2], doubled, parts[:, -2:-1], value=0.5), alpha=-2 * self._scale)
+        parts, rows = self._of_left, self._products.anchors[:, :-2]
+        anchors.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -2:-1], value=-1), alpha=-2 * self._scale)
         if "_of_right" in self.__dict__:
             parts, rows = self._of_right, self._products.right[: self._learned, :-2]
             references.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -1:], value=2), alpha=self._scale)

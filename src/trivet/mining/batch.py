@@ -90,8 +90,9 @@ class Batch:
     @lazy
     def class_sizes(self) -> tuple[int, int]:
         """How many references the smallest and the largest class of an anchor have, or may have."""
-        if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
-            return -1, len(self.references)
+        references = self.references.shape[0]
+        if torch.compiler.is_compiling() or self.labels.shape[0] == 0 or references == 0:
+            return -1, references
         least, largest = device.read_extremes(self.class_ranges[1])
         return int(least), int(largest)
 
@@ -215,16 +216,16 @@ def check_batch(
     if normalize:
         embeddings = unit_rows_of(embeddings, norms)
         references = None if references is None else unit_rows_of(references, reference_norms)
-    named = ids is not None
+    named, anchors = ids is not None, embeddings.shape[0]
     if ids is not None:
-        ids = _integers(ids, "ids", len(embeddings))
+        ids = _integers(ids, "ids", anchors)
     elif own or with_batch:
-        ids = torch.arange(len(embeddings), device=embeddings.device)
+        ids = torch.arange(anchors, device=embeddings.device)
     if own:
         reference_ids = ids
     elif reference_ids is not None and references is not None:
         reference_ids = _integers(reference_ids, "reference_ids", len(references))
-    learned = len(labels) if own else 0
+    learned = anchors if own else 0
     if references is None or reference_labels is None:
         references, reference_labels = embeddings, labels
     elif with_batch and ids is not None:
@@ -234,7 +235,7 @@ def check_batch(
         reference_ids = torch.cat([ids, strangers if reference_ids is None else reference_ids])
         references = torch.cat([embeddings.detach() if learned else embeddings, references])
         reference_labels = torch.cat([labels, reference_labels])
-    wide = embeddings.numel() * len(references)
+    wide = embeddings.numel() * references.shape[0]
     waits = not (device.read_freely(embeddings) or torch.compiler.is_compiling())
     return Batch(
         embeddings,
@@ -245,7 +246,7 @@ def check_batch(
         reference_ids,
         Groups(reference_labels),
         Groups(reference_ids) if named and reference_ids is not None else None,
-        total=len(labels),
+        total=anchors,
         own=learned,
         exact=waits and wide <= EXACT_ELSEWHERE,  # no entry need be looked up then
     )
@@ -270,7 +271,7 @@ def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[
     norms = check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
-    return embeddings, _integers(labels, f"{prefix}labels", len(embeddings)), norms
+    return embeddings, _integers(labels, f"{prefix}labels", embeddings.shape[0]), norms
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
@@ -285,7 +286,7 @@ def _integers(values: Tensor, name: str, length: int) -> Tensor:
             f"{name} must be a tensor of integers: got {kind}; number the classes, for instance with "
             "torch.tensor(names).unique(return_inverse=True)[1] or numpy.unique(names, return_inverse=True)[1]."
         )
-    if values.ndim != 1 or len(values) != length:
+    if values.shape != (length,):
         raise ValueError(
             f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings. "
             f"If each image has two views in the batch, repeat it: {name}.repeat(2)."

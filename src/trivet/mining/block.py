@@ -118,6 +118,11 @@ class Block:
         return self._true.expand(self.labels.shape[0], slots)
 
     @lazy
+    def column(self) -> Tensor:
+        """The labels `(B, 1)`; also where a number for each anchor is asked for, and only its shape is read."""
+        return self.labels[:, None]
+
+    @lazy
     def _true(self) -> Tensor:
         return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device)
 
@@ -341,13 +346,12 @@ class Block:
         leaves = [*rows, *(listed.distances for listed in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
-        span = slice(*self._span)
 
         def grad_of(name: str) -> Tensor | None:
             return grads[id(self.__dict__[name])] if name in self.__dict__ else None
 
         if (of_anchors := grad_of("anchors")) is not None:
-            sums.anchors[span].add_(of_anchors)
+            self._part(sums.anchors).add_(of_anchors)
         if (of_references := grad_of("references")) is not None and sums.learned:
             sums.references.add_(of_references[: sums.learned])
         if (of_squares := grad_of("reference_squares")) is not None:
@@ -364,7 +368,7 @@ class Block:
             grad = self._per_squared(grad, listed.distances)
             if self._by_products(part.columns):
                 if wide is None:
-                    wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
+                    wide = torch.zeros((grad.shape[0], self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, part.columns, grad.double())
             else:
                 self._add_differences(part, grad if scale == 0.5 else 2 * grad, sums)
@@ -470,24 +474,28 @@ class Block:
 
     def _add_differences(self, part: _List, grad: Tensor, sums: Gradients) -> None:
         """Add the gradient of half the squared distances of a list, `(B, S)`; differences not kept are taken again."""
-        anchors, step = sums.anchors[slice(*self._span)], max(1, len(grad))
-        if part.differences is None:
-            numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
-            step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
-        for start in range(0, len(grad), step):
+        anchors = self._part(sums.anchors)
+        if part.differences is not None:
+            self._add_pulls(part.columns, grad[:, :, None] * part.differences, anchors, sums)
+            return
+        numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
+        step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
+        for start in range(0, grad.shape[0], step):
             some = slice(start, start + step)
             columns = part.columns[some]
-            if part.differences is None:
-                pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
-            else:
-                pulls = grad[:, :, None] * part.differences  # (B, S, d)
-            anchors[some].sub_(pulls.sum(dim=1))
-            if sums.learned:
-                columns, pulls = columns.flatten(), pulls.flatten(0, 1)
-                if sums.learned < self.size:
-                    pulls = pulls * (columns < sums.learned)[:, None]
-                    columns = columns.clamp_max(sums.learned - 1)
-                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
+            pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
+            self._add_pulls(columns, pulls, anchors[some], sums)
+
+    def _add_pulls(self, columns: Tensor, pulls: Tensor, anchors: Tensor, sums: Gradients) -> None:
+        """Add `pulls (B, S, d)` to the references in these columns `(B, S)`, and take them from the sums of the anchors
+        `(B, d)`."""
+        anchors.sub_(pulls.sum(dim=1))
+        if learned := sums.learned:
+            columns, pulls = columns.flatten(), pulls.flatten(0, 1)
+            if learned < self.size:
+                pulls = pulls * (columns < learned)[:, None]
+                columns = columns.clamp_max(learned - 1)
+            sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
 
     def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
         """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""
@@ -535,7 +543,7 @@ class Gradients:
     @property
     def learned(self) -> int:
         """How many references need a gradient, the first ones."""
-        return len(self.references)
+        return self.references.shape[0]
 
     def finish(self, references: Tensor) -> None:
         """Add the rest to the sums of anchors and references."""
@@ -580,19 +588,15 @@ class Everyone(NamedTuple):
 
 def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | None) -> Tensor:
     """Squared distances from anchors `(B, d)` to some references `(B, S)`, or to all `(B, M)`, some anchors at once."""
-    dimension = anchors.shape[1]
-    slots = len(references) if columns is None else columns.shape[1]
+    dimension, slots = anchors.shape[1], references.shape[0] if columns is None else columns.shape[1]
     numbers = device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE)
-    step, parts = max(1, numbers // max(1, slots * dimension)), []
-    for start in range(0, len(anchors), step):
-        own = anchors[start : start + step, None]
-        others = references
-        if columns is not None:
-            others = _gathered(references, columns[start : start + step])
-        parts.append(row_sums(_squares(others, own)))
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(parts) if parts else anchors.new_zeros((0, slots))
+    step, size = max(1, numbers // max(1, slots * dimension)), anchors.shape[0]
+    if size > step:
+        starts = range(0, size, step)
+        parts = ((anchors[i : i + step], None if columns is None else columns[i : i + step]) for i in starts)
+        return torch.cat([_squared_differences(own, references, some) for own, some in parts])
+    others = references if columns is None else _gathered(references, columns)
+    return row_sums(_squares(others, anchors[:, None]))
 
 
 def _squares(a: Tensor, b: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Groups:
 
         Under `torch.compile` the keys themselves.
         """
-        if torch.compiler.is_compiling() or len(self._given) == 0:
+        if torch.compiler.is_compiling() or self._given.shape[0] == 0:
             return keys, keys
         ordered, keys = self._sorted[0], keys.contiguous()
         if device.read_freely(keys):
@@ -57,7 +57,7 @@ class Groups:
         None has more than `number`, and none has less if they are `even`.
         """
         if number == 0:
-            return torch.zeros((len(starts), 0), dtype=torch.int64, device=starts.device)
+            return torch.zeros((starts.shape[0], 0), dtype=torch.int64, device=starts.device)
         if torch.compiler.is_compiling():
             here = torch.arange(len(self._given), device=starts.device)
             return here.where(self._given == starts[:, None], len(self._given)).sort(dim=1).values
