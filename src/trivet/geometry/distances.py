@@ -12,7 +12,6 @@ from trivet.geometry import device
 from trivet.lazy import lazy
 
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
-FEW = 2**17  # numbers that are copied in less time than it takes to ask for each part of them
 
 # "cosine" is 1 - S for rows of unit norm: half the squared Euclidean distance, so one matrix serves all three.
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
@@ -215,7 +214,7 @@ class Products:
 
 def _centred(rows: Tensor, centre: Tensor) -> Tensor:
     """The rows x `(N, d)` less the centre `(1, d)`, a one and |x|^2, `(N, d + 2)`."""
-    if rows.numel() <= FEW or rows.requires_grad or torch.compiler.is_compiling():
+    if rows.requires_grad or torch.compiler.is_compiling():
         rows = rows - centre
         squares = rows.square().sum(dim=1, keepdim=True)
         return torch.cat([rows, torch.ones_like(squares), squares], dim=1)
@@ -223,8 +222,8 @@ def _centred(rows: Tensor, centre: Tensor) -> Tensor:
     whole = torch.ones((len(rows), rows.shape[1] + 2), dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), SAMPLED):
         part = whole[start : start + SAMPLED]
-        torch.sub(rows[start : start + SAMPLED], centre, out=part[:, :-2])
-        torch.sum(part[:, :-2].square(), dim=1, out=part[:, -1])
+        centred = torch.sub(rows[start : start + SAMPLED], centre, out=part[:, :-2])
+        torch.sum(centred.square(), dim=1, out=part[:, -1])
     return whole
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
 from trivet.lazy import lazy
-from trivet.mining.groups import Groups
+from trivet.mining.groups import Groups, Numbers
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
@@ -73,7 +73,7 @@ class Batch:
             return self.references.square().sum(dim=1)
 
     @lazy
-    def class_ranges(self) -> tuple[Tensor, Tensor]:
+    def class_ranges(self) -> tuple[Numbers, Numbers]:
         """The range of each anchor's class among `classes`."""
         return self.classes.ranges(self.labels)
 

@@ -23,6 +23,7 @@ from trivet.geometry import (
 from trivet.lazy import lazy
 from trivet.mining.batch import Batch
 from trivet.mining.columns import Rounded, nearest_few
+from trivet.mining.groups import without
 
 DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
 MOST_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
@@ -85,17 +86,16 @@ class Block:
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
         batch, (starts, counts) = self._batch, self._batch.class_ranges
-        starts, counts = self._part(starts), self._part(counts)
+        if not self._whole:
+            starts, counts = (each[slice(*self._span)] for each in (starts, counts))
         return batch.classes.positions(starts, counts, batch.largest_class, even=batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
-        columns = self._class
-        if not self._batch.compared_with_itself or columns.shape[1] == 0:
-            return columns
-        ahead = columns[:, :-1]  # of the anchor, up to its slot
-        return ahead.where(ahead < self.place[:, None], columns[:, 1:])
+        if not self._batch.compared_with_itself or self._class.shape[1] == 0:
+            return self._class
+        return without(self._class, self.place)
 
     @lazy
     def own_columns(self) -> Tensor:
@@ -420,10 +420,10 @@ class Block:
             squared = self._by_differences(None)
         return self._hide(squared, torch.inf)
 
-    @torch.no_grad()
     def _by_differences(self, columns: Tensor | None) -> Tensor:
-        """Squared distances to some columns `(B, S)`, or to all `(B, M)`, by differences."""
-        return _squared_differences(self._rows, self._batch.references, columns)
+        """Squared distances to some columns `(B, S)`, or to all `(B, M)`, by differences; without a graph."""
+        with torch.set_grad_enabled(False):
+            return _squared_differences(self._rows, self._batch.references, columns)
 
     @lazy
     def _hidden(self) -> tuple[Tensor, Tensor | None]:
@@ -607,8 +607,7 @@ def _squares(a: Tensor, b: Tensor) -> Tensor:
 
 def _gathered(references: Tensor, columns: Tensor) -> Tensor:
     """The references `(B, S, d)` in these columns `(B, S)`."""
-    chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
-    return chosen.view(*columns.shape, references.shape[1])
+    return torch.embedding(references, columns)  # many times faster than an index in brackets
 
 
 def _differences(anchors: Tensor, references: Tensor, columns: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Rows:
     """
 
     def __init__(self, block: Block, strategy: Selectors | Given, draws: Draws | None) -> None:
-        with torch.no_grad():
+        with torch.set_grad_enabled(False):
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
         self.reference_labels = block.reference_labels
