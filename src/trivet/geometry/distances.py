@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -167,8 +167,8 @@ class Products:
             some = references.detach()
             if (step := some.shape[0] // SAMPLED) > 1:
                 some = some[::step]
-            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
-            centre = some.index_select(0, central[None])  # (1, d)
+            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin(dim=0, keepdim=True)
+            centre = some.index_select(0, central)  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)
             self.within = anchors is references
@@ -189,7 +189,7 @@ class Products:
         """
         with device.without_autocast(self.right.device.type):
             squared = self.left[start:stop] @ self.right.T
-            with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
+            with torch.set_grad_enabled(False):  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
 
@@ -289,11 +289,11 @@ def distances_between(a: Tensor, b: Tensor, *, distance: Distance) -> Tensor:
 
 def from_squared(squared: Tensor, distance: Distance) -> Tensor:
     """Turn squared Euclidean distances into `distance`; the gradient of a plain distance of exactly 0 is 0."""
-    assert distance in get_args(Distance)
     if distance == "squared_euclidean":
         return squared
     if distance == "cosine":
         return squared / 2
+    assert distance == "euclidean"
     if not squared.requires_grad and not torch.compiler.is_compiling():
         return squared.sqrt()
     # A squared distance of 0 counts as the smallest normal number, without a gradient; its root is taken off again.

@@ -14,6 +14,8 @@ from trivet.mining.groups import Groups, Numbers
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 
+OF_ROWS = frozenset({"products", "precise_products", "reference_squares"})  # what is computed of the rows of a batch
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -77,12 +79,12 @@ class Batch:
         """The range of each anchor's class among `classes`."""
         return self.classes.ranges(self.labels)
 
-    @property
+    @lazy
     def largest_class(self) -> int:
         """How many references the largest class of an anchor has; under `torch.compile` how many it may have."""
         return self.class_sizes[1]
 
-    @property
+    @lazy
     def even_classes(self) -> bool:
         """Whether all anchors have equally many references of their class."""
         return self.class_sizes[0] == self.class_sizes[1]
@@ -96,7 +98,7 @@ class Batch:
         least, largest = device.read_extremes(self.class_ranges[1])
         return int(least), int(largest)
 
-    @property
+    @lazy
     def compared_with_itself(self) -> bool:
         """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""
         return self.ids is not None and self.items is None
@@ -130,11 +132,8 @@ class Batch:
 
     def _with(self, **changed: Tensor | bool) -> Batch:
         """A copy with other rows, or other distances; what is known of the labels stays known."""
-        known = self.__dict__ | changed
-        for name in ("products", "precise_products", "reference_squares"):
-            known.pop(name, None)
         batch = object.__new__(Batch)
-        batch.__dict__.update(known)
+        batch.__dict__.update({name: self.__dict__[name] for name in self.__dict__ if name not in OF_ROWS}, **changed)
         return batch
 
     def own_references(self, embeddings: Tensor) -> Tensor:
@@ -291,7 +290,7 @@ def _integers(values: Tensor, name: str, length: int) -> Tensor:
             f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings. "
             f"If each image has two views in the batch, repeat it: {name}.repeat(2)."
         )
-    return values.to(torch.int64)
+    return values if values.dtype == torch.int64 else values.to(torch.int64)
 
 
 def _check_unit(norms: RowNorms, strategy: str) -> None:

@@ -115,7 +115,7 @@ class Block:
 
     def everywhere(self, slots: int) -> Tensor:
         """True in all `(B, slots)`, as a view of one number."""
-        return self._true.expand(self.labels.shape[0], slots)
+        return self._true if slots == 1 else self._true.expand(-1, slots)
 
     @lazy
     def column(self) -> Tensor:
@@ -124,7 +124,7 @@ class Block:
 
     @lazy
     def _true(self) -> Tensor:
-        return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device)
+        return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device).expand(self.labels.shape[0], 1)
 
     @lazy
     def positive(self) -> Tensor:
@@ -495,7 +495,7 @@ class Block:
             if learned < self.size:
                 pulls = pulls * (columns < learned)[:, None]
                 columns = columns.clamp_max(learned - 1)
-            sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
+            sums.references.index_add_(0, columns, pulls)
 
     def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
         """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""

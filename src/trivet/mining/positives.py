@@ -224,7 +224,8 @@ def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:
     if slots == 0:
         return nothing(ranking.new_zeros((len(ranking), k)))
     if k == 1 and allowed is block.positive and block.filled:
-        return Choice(block.own_columns.gather(1, ranking.argmin(dim=1, keepdim=True)), allowed[:, :1], every=True)
+        slot = ranking.argmin(dim=1, keepdim=True)
+        return Choice(block.own_columns.gather(1, slot), block.everywhere(1), every=True)
     if k == 1:
         slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     else:
