@@ -188,7 +188,8 @@ class MultiSimilarityPositives(PositiveSelector):
         if block.size == 0:
             return Choice(block.own_columns, block.positive)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
-        return Choice(block.own_columns, block.positive & (block.to_own > block.to_nearest() - 2 * self.epsilon))
+        hard = block.to_own > block.to_nearest() - 2 * self.epsilon
+        return Choice(block.own_columns, hard if block.filled else block.positive & hard)
 
 
 POSITIVES: dict[str, type[PositiveSelector]] = {

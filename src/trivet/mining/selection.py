@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
 
 from trivet.geometry import Distance
-from trivet.lazy import lazy
 from trivet.mining.batch import Batch
 from trivet.mining.block import MOST_KEPT, Block, Choice, Everyone, nothing
 from trivet.mining.draws import Draws
@@ -32,6 +31,11 @@ class Selection(NamedTuple):
 class Selectors:
     """Positives x negatives, and the distance and margin they are chosen by.
 
+    Attributes:
+        random: whether anything is drawn.
+        listed: whether it gives a set of negatives for each anchor.
+        unit_rows_for: the name of the selector that means something for unit rows only, or None.
+
     Raises:
         ValueError: if each of the two selectors needs the choice of the other.
     """
@@ -40,6 +44,9 @@ class Selectors:
     negatives: NegativeSelector
     distance: Distance
     margin: float
+    random: bool = field(init=False, repr=False)
+    listed: bool = field(init=False, repr=False)
+    unit_rows_for: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         after, given = self.positives.after_negative, self.negatives.given_positive
@@ -48,22 +55,11 @@ class Selectors:
                 f"{type(self.positives).__name__} needs one negative that is chosen before the positive: got "
                 f"{type(self.negatives).__name__}; use negatives='hard', 'easy', 'random' or 'distance-weighted'."
             )
-
-    @lazy
-    def random(self) -> bool:
-        """Whether anything is drawn."""
-        return self.positives.random or self.negatives.random
-
-    @lazy
-    def listed(self) -> bool:
-        """Whether it gives a set of negatives for each anchor."""
-        return self.negatives.listed
-
-    @lazy
-    def unit_rows_for(self) -> str | None:
-        """The name of the selector that means something for unit rows only, or None."""
         selectors = (self.positives, self.negatives)
-        return next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
+        unit_rows_for = next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
+        object.__setattr__(self, "random", self.positives.random or self.negatives.random)
+        object.__setattr__(self, "listed", self.negatives.listed)
+        object.__setattr__(self, "unit_rows_for", unit_rows_for)
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
