@@ -112,14 +112,14 @@ class _UnitRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, norms: Tensor) -> Tensor:
-        units = rows / norms[:, None]
-        ctx.save_for_backward(rows, norms, units)
+        lengths = norms[:, None]
+        units = rows / lengths
+        ctx.save_for_backward(rows, lengths, units)
         return units
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        rows, norms, units = ctx.saved_tensors
-        lengths = norms[:, None]
+        rows, lengths, units = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again
             lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).masked_fill(lengths.isinf(), torch.inf)
             units = rows / lengths
@@ -129,7 +129,7 @@ class _UnitRows(torch.autograd.Function):
 
 def row_norms(rows: Tensor) -> Tensor:
     """Euclidean norms `(N,)`, computed in an order that depends on d alone, as `row_sums`."""
-    if rows.device.type == "cpu":
+    if rows.is_cpu:
         norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
         return norms
     return row_sums(rows.square()).sqrt()
@@ -140,7 +140,7 @@ def row_sums(values: Tensor) -> Tensor:
 
     So the sum of a row has the same bits whatever rows stand beside it.
     """
-    if values.device.type == "cpu":  # there `sum` takes each row by itself, in one order
+    if values.is_cpu:  # there `sum` takes each row by itself, in one order
         return values.sum(dim=-1)
     while values.shape[-1] > 1:
         half = values.shape[-1] // 2

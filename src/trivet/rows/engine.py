@@ -182,7 +182,8 @@ class Evaluation:
                 part = total + part if sums is None else total.add_(part)
             total = part
         assert total is not None
-        return total.to(batch.embeddings.dtype)
+        kind = batch.embeddings.dtype
+        return total if total.dtype == kind else total.to(kind)
 
     def _trims_at_a_distance(self, batch: Batch) -> bool:
         """Whether so many terms are trimmed that counting them by rounded distances first takes less time."""
