@@ -554,7 +554,8 @@ class Gradients:
                 part.add_to(self.anchors, self.references)
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True)
+class Choice:
     """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
 
     Where nothing was chosen the index is a column too, and means nothing.
@@ -568,7 +569,8 @@ class Choice(NamedTuple):
     every: bool = False
 
 
-class Everyone(NamedTuple):
+@dataclass(frozen=True)
+class Everyone:
     """A whole set of references for each of B anchors, not tied to one positive.
 
     Attributes:

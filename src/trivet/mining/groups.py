@@ -63,30 +63,34 @@ class Groups:
         given, size = self._given, self._given.shape[0]
         if number == 0:
             return given.new_zeros((starts.shape[0], 0))
-        if torch.compiler.is_compiling():
-            here = torch.arange(size, device=given.device)
-            return here.where(given == starts[:, None], size).sort(dim=1).values
-        order = self._sorted[1]
-        if isinstance(order, np.ndarray):
-            slots = np.arange(number)
+        if isinstance(starts, np.ndarray):
+            order, slots = np.asarray(self._sorted[1]), np.arange(number)
             places = starts[:, None] + slots
             if not even:
                 order = np.append(order, size)
                 places[slots >= counts[:, None]] = size
             return torch.from_numpy(order[places])
-        slots = torch.arange(number, device=given.device)
-        places = starts[:, None] + slots
-        if even:
-            return order[places]
-        order = torch.nn.functional.pad(order, (0, 1), value=size)
-        return order[places.masked_fill_(slots >= counts[:, None], size)]
+        if torch.compiler.is_compiling():
+            here = torch.arange(size, device=given.device)
+            return here.where(given == starts[:, None], size).sort(dim=1).values
+        return _placed(torch.as_tensor(self._sorted[1]), starts, torch.as_tensor(counts), number, even=even)
+
+
+def _placed(order: Tensor, starts: Tensor, counts: Tensor, number: int, *, even: bool) -> Tensor:
+    """`Groups.positions` on any device."""
+    slots = torch.arange(number, device=starts.device)
+    places = starts[:, None] + slots
+    if even:
+        return order[places]
+    size = order.shape[0]
+    order = torch.nn.functional.pad(order, (0, 1), value=size)
+    return order[places.masked_fill_(slots >= counts[:, None], size)]
 
 
 def without(columns: Tensor, place: Tensor) -> Tensor:
     """The ascending `columns (B, L)` without the one of each row that is its `place (B,)`, `(B, L - 1)`."""
     if device.read_freely(columns):
-        rows, own = columns.numpy(), place.numpy()[:, None]
-        ahead = rows[:, :-1]  # up to the slot of the place
-        return torch.from_numpy(np.where(ahead < own, ahead, rows[:, 1:]))
-    ahead = columns[:, :-1]
+        rows = columns.numpy()
+        return torch.from_numpy(np.where(rows[:, :-1] < place.numpy()[:, None], rows[:, :-1], rows[:, 1:]))
+    ahead = columns[:, :-1]  # up to the slot of the place
     return ahead.where(ahead < place[:, None], columns[:, 1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -456,7 +456,7 @@ def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise
     if otherwise == "drop":
         return choice
     if device.read_freely(choice.chosen) and bool(choice.chosen.all()):
-        return choice._replace(every=True)
+        return replace(choice, every=True)
     if block.size == 0:
         return choice
     if otherwise == "random":

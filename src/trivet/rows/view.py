@@ -228,7 +228,7 @@ class RowTerms:
         values: `(B, T)` the terms; where `chosen` is False the value means nothing.
         chosen: `(B, T)` bool.
         parts: how many parts a term is the sum of.
-        active: `(B, T)` how many parts of a term are not zero, or of one part whether it counts as such; None where that
+        active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None where that
             is what is above 0.
         pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
             without one. None if the terms have no such part.
