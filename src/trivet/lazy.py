@@ -30,6 +30,5 @@ class lazy(Generic[T]):  # noqa: N801  # a decorator, in lower case as `property
     def __get__(self, instance: object | None, owner: type) -> Self | T:
         if instance is None:
             return self
-        value = self._compute(instance)
-        object.__setattr__(instance, self._name, value)  # found before this descriptor from now on
+        value = instance.__dict__[self._name] = self._compute(instance)  # found before this descriptor from now on
         return value

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ def read_freely(values: Tensor) -> bool:
 
     Nor under `torch.compile`, whose graph has none.
     """
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    return values.is_cpu and not torch.compiler.is_compiling()
 
 
 def read(numbers: Tensor) -> list[float]:
@@ -27,11 +29,11 @@ def read(numbers: Tensor) -> list[float]:
     return found
 
 
-def read_extremes(values: Tensor) -> tuple[float, float]:
+def read_extremes(values: Tensor | npt.NDArray[Any]) -> tuple[float, float]:
     """The least and the largest of `values (K,)`, K >= 1, read as `read` does; both NaN if one of them is."""
-    if read_freely(values):
-        array = values.numpy()
-        return array.min().item(), array.max().item()
+    if isinstance(values, np.ndarray) or read_freely(values):
+        array = values if isinstance(values, np.ndarray) else values.numpy()
+        return np.minimum.reduce(array).item(), np.maximum.reduce(array).item()
     least, largest = read(torch.stack(values.aminmax()))
     return least, largest
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
         torch._assert_async(usable, f"{name} must be finite and small enough to square: a row is not.")
-    elif len(norms):
+    elif norms.shape[0]:
         least, largest = device.read_extremes(norms)
         if largest <= limit:  # not where a norm is NaN, as both then are
             return RowNorms(norms, least, largest)
@@ -112,14 +112,14 @@ class _UnitRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, norms: Tensor) -> Tensor:
-        units = rows / norms[:, None]
-        ctx.save_for_backward(rows, norms, units)
+        lengths = norms[:, None]
+        units = rows / lengths
+        ctx.save_for_backward(rows, lengths, units)
         return units
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        rows, norms, units = ctx.saved_tensors
-        lengths = norms[:, None]
+        rows, lengths, units = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again
             lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).masked_fill(lengths.isinf(), torch.inf)
             units = rows / lengths
@@ -129,7 +129,7 @@ class _UnitRows(torch.autograd.Function):
 
 def row_norms(rows: Tensor) -> Tensor:
     """Euclidean norms `(N,)`, computed in an order that depends on d alone, as `row_sums`."""
-    if rows.device.type == "cpu":
+    if rows.is_cpu:
         norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
         return norms
     return row_sums(rows.square()).sqrt()
@@ -140,7 +140,7 @@ def row_sums(values: Tensor) -> Tensor:
 
     So the sum of a row has the same bits whatever rows stand beside it.
     """
-    if values.device.type == "cpu":  # there `sum` takes each row by itself, in one order
+    if values.is_cpu:  # there `sum` takes each row by itself, in one order
         return values.sum(dim=-1)
     while values.shape[-1] > 1:
         half = values.shape[-1] // 2
@@ -164,15 +164,22 @@ class Products:
 
     def __init__(self, anchors: Tensor, references: Tensor) -> None:
         with device.without_autocast(references.device.type):
-            fixed = references.detach()
-            some = fixed[:: max(1, len(fixed) // SAMPLED)]
-            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin()
-            centre = some.index_select(0, central[None])  # (1, d)
+            some = references.detach()
+            if (step := some.shape[0] // SAMPLED) > 1:
+                some = some[::step]
+            central = torch.linalg.vector_norm(some - some.mean(dim=0), dim=1).argmin(dim=0, keepdim=True)
+            centre = some.index_select(0, central)  # (1, d)
             # One product gives the distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
             self.right = _centred(references, centre)  # (M, d + 2)
             self.within = anchors is references
-            same = self.right if self.within else _centred(anchors, centre)
-            self.left = torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)  # (N, d + 2)
+            self.anchors = self.right if self.within else _centred(anchors, centre)
+
+    @lazy
+    def left(self) -> Tensor:
+        """(-2x, |x|^2, 1) of the anchors, `(N, d + 2)`."""
+        same = self.anchors
+        with torch.set_grad_enabled(same.requires_grad):  # whoever reads it first
+            return torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)
 
     def squared_distances(self, start: int, stop: int) -> Tensor:
         """Squared Euclidean distances `(stop - start, M)` of these anchors to all references, >= 0.
@@ -180,9 +187,9 @@ class Products:
         The error is about 1e-7 (float32) of the largest squared distance from the central row, whatever the distance
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
-        with device.without_autocast(self.left.device.type):
+        with device.without_autocast(self.right.device.type):
             squared = self.left[start:stop] @ self.right.T
-            with torch.no_grad():  # the gradient is that of the product, also where rounding went below 0
+            with torch.set_grad_enabled(False):  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
 
@@ -198,7 +205,7 @@ class Products:
         share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
             share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
-        return self._largest_square + self.left.detach()[start:stop, -2:-1], 4 * share
+        return self._largest_square + self.anchors.detach()[start:stop, -1:], 4 * share
 
     @lazy
     def _largest_square(self) -> Tensor:
@@ -215,8 +222,8 @@ def _centred(rows: Tensor, centre: Tensor) -> Tensor:
     whole = torch.ones((len(rows), rows.shape[1] + 2), dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), SAMPLED):
         part = whole[start : start + SAMPLED]
-        torch.sub(rows[start : start + SAMPLED], centre, out=part[:, :-2])
-        torch.sum(part[:, :-2].square(), dim=1, out=part[:, -1])
+        centred = torch.sub(rows[start : start + SAMPLED], centre, out=part[:, :-2])
+        torch.sum(centred.square(), dim=1, out=part[:, -1])
     return whole
 
 
@@ -233,7 +240,7 @@ class ProductGradients:
 
     @lazy
     def _of_left(self) -> Tensor:
-        return torch.zeros_like(self._products.left)
+        return torch.zeros_like(self._products.anchors)
 
     @lazy
     def _of_right(self) -> Tensor:
@@ -242,8 +249,8 @@ class ProductGradients:
     def add(self, grad: Tensor, start: int, stop: int) -> None:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
         right = self._products.right
-        whole = stop - start == len(self._products.left)
-        if whole and self._products.within and self._learned == len(right):
+        whole = stop - start == self._products.anchors.shape[0]
+        if whole and self._products.within and self._learned == right.shape[0]:
             # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
             # lie in memory takes many times as long.
             self._of_left = grad.T.contiguous().add_(grad) @ right
@@ -262,8 +269,8 @@ class ProductGradients:
 
         One tensor where each anchor is the same reference.
         """
-        parts, doubled = self._of_left, self._products.left[:, :-2]  # -2x
-        anchors.add_(torch.addcmul(parts[:, :-2], doubled, parts[:, -2:-1], value=0.5), alpha=-2 * self._scale)
+        parts, rows = self._of_left, self._products.anchors[:, :-2]
+        anchors.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -2:-1], value=-1), alpha=-2 * self._scale)
         if "_of_right" in self.__dict__:
             parts, rows = self._of_right, self._products.right[: self._learned, :-2]
             references.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -1:], value=2), alpha=self._scale)
@@ -282,11 +289,11 @@ def distances_between(a: Tensor, b: Tensor, *, distance: Distance) -> Tensor:
 
 def from_squared(squared: Tensor, distance: Distance) -> Tensor:
     """Turn squared Euclidean distances into `distance`; the gradient of a plain distance of exactly 0 is 0."""
-    assert distance in get_args(Distance)
     if distance == "squared_euclidean":
         return squared
     if distance == "cosine":
         return squared / 2
+    assert distance == "euclidean"
     if not squared.requires_grad and not torch.compiler.is_compiling():
         return squared.sqrt()
     # A squared distance of 0 counts as the smallest normal number, without a gradient; its root is taken off again.

@@ -13,7 +13,7 @@ from trivet.mining.batch import check_batch
 from trivet.mining.block import Block, Choice
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given, disjoint_triplets
-from trivet.mining.selection import Selectors, unit_rows_need
+from trivet.mining.selection import Selectors
 from trivet.mining.trimming import smallest
 from trivet.rows import RowLoss, Rows, RowTerms
 
@@ -60,7 +60,7 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
         raise ValueError(f"a loss must pick negatives for its skew to be known: {reason}; use another strategy.")
     with torch.autocast(device_type=embeddings.device.type, enabled=False):
         batch = check_batch(
-            embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=unit_rows_need(loss.strategy)
+            embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=loss.strategy.unit_rows_for
         )
         strategy: Selectors | Given = loss.strategy
         draws = None

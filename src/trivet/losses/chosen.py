@@ -32,7 +32,7 @@ def triplet_terms(
     return RowTerms(
         values.flatten(1),
         chosen.flatten(1),
-        active=chosen.flatten(1).long() if all_active else None,
+        active=chosen.flatten(1) if all_active else None,
         pull=to_positive.expand_as(values).flatten(1),
         every=rows.every and rows.paired,
     )

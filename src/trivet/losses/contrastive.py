@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import relu
 
 from trivet.arguments import check_at_least
 from trivet.geometry import Distance
@@ -16,7 +15,7 @@ from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
 
 def beyond(distances: Tensor, margin: float) -> Tensor:
     """max(0, D - margin)."""
-    return relu(distances - margin) if margin else distances
+    return (distances - margin).relu() if margin else distances
 
 
 def contrastive_rows(rows: Rows, *, margin: float, positive_margin: float = 0.0) -> RowTerms:
@@ -24,7 +23,7 @@ def contrastive_rows(rows: Rows, *, margin: float, positive_margin: float = 0.0)
     pull = beyond(rows.to_positive, positive_margin)
     if not rows.paired:
         rows.settle(pull.new_full((len(pull), 1), margin))
-    push = relu(margin - rows.to_negative)
+    push = (margin - rows.to_negative).relu()
     return RowTerms(
         torch.cat([pull, push], dim=1),
         torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),

@@ -51,6 +51,7 @@ class ProxyLoss(RowLoss):
     term = "proxy"
     parameters_per = "class"
     gathers: ClassVar[bool] = False
+    classes: Tensor
 
     def __init__(
         self,
@@ -87,6 +88,8 @@ class ProxyLoss(RowLoss):
         self.num_classes, self.embedding_dim, self.proxies_per_class = num_classes, embedding_dim, proxies_per_class
         self.proxy_learning_rate = check_at_least(0, proxy_learning_rate, name="proxy_learning_rate")
         self.proxies = nn.Parameter(torch.randn(num_classes * proxies_per_class, embedding_dim, generator=generator))
+        classes = torch.arange(num_classes).repeat_interleave(proxies_per_class)
+        self.register_buffer("classes", classes, persistent=False)  # of the proxies
 
     def formula_parameters(self) -> list[nn.Parameter]:
         """None: the proxies are rows that are compared."""
@@ -132,8 +135,9 @@ class ProxyLoss(RowLoss):
                 f"embeddings must have the dimension of the proxies, {self.embedding_dim}: got {embeddings.shape[1]}; "
                 "set embedding_dim to the length of an embedding."
             )
-        classes = torch.arange(len(self.proxies), device=self.proxies.device) // self.proxies_per_class
-        return super().forward(embeddings, labels, references=self.proxies, reference_labels=classes, gather=gather)
+        return super().forward(
+            embeddings, labels, references=self.proxies, reference_labels=self.classes, gather=gather
+        )
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with the proxies at their own learning rate, without weight decay."""

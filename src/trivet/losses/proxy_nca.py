@@ -16,7 +16,7 @@ def proxy_nca_rows(rows: Rows, *, scale: float) -> RowTerms:
     A term may be negative, so all count as active.
     """
     values = scale * rows.to_positive + log_sum_exp(rows.to_negative, -scale)[:, None]
-    return RowTerms(values, rows.positive_chosen, active=rows.positive_chosen.long(), every=rows.every)
+    return RowTerms(values, rows.positive_chosen, active=rows.positive_chosen, every=rows.every)
 
 
 class ProxyNCALoss(ProxyLoss):

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, relu
+from torch.nn.functional import pad
 
 from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance
@@ -37,7 +37,7 @@ def triplet_rows(
 
     def value(difference: Tensor) -> Tensor:
         shifted = difference + margin if margin else difference
-        return log_one_plus_exp(shifted) if soft else relu(shifted)
+        return log_one_plus_exp(shifted) if soft else shifted.relu()
 
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
     if not soft and not rows.paired:

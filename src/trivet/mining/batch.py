@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -10,10 +9,12 @@ from torch import Tensor
 
 from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
 from trivet.lazy import lazy
-from trivet.mining.groups import Groups
+from trivet.mining.groups import Groups, Numbers
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
+
+OF_ROWS = frozenset({"products", "precise_products", "reference_squares"})  # what is computed of the rows of a batch
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,16 @@ class Batch:
             return self.references.square().sum(dim=1)
 
     @lazy
-    def class_ranges(self) -> tuple[Tensor, Tensor]:
+    def class_ranges(self) -> tuple[Numbers, Numbers]:
         """The range of each anchor's class among `classes`."""
         return self.classes.ranges(self.labels)
 
-    @property
+    @lazy
     def largest_class(self) -> int:
         """How many references the largest class of an anchor has; under `torch.compile` how many it may have."""
         return self.class_sizes[1]
 
-    @property
+    @lazy
     def even_classes(self) -> bool:
         """Whether all anchors have equally many references of their class."""
         return self.class_sizes[0] == self.class_sizes[1]
@@ -91,12 +92,13 @@ class Batch:
     @lazy
     def class_sizes(self) -> tuple[int, int]:
         """How many references the smallest and the largest class of an anchor have, or may have."""
-        if torch.compiler.is_compiling() or len(self.labels) == 0 or len(self.references) == 0:
-            return -1, len(self.references)
+        references = self.references.shape[0]
+        if torch.compiler.is_compiling() or self.labels.shape[0] == 0 or references == 0:
+            return -1, references
         least, largest = device.read_extremes(self.class_ranges[1])
         return int(least), int(largest)
 
-    @property
+    @lazy
     def compared_with_itself(self) -> bool:
         """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""
         return self.ids is not None and self.items is None
@@ -118,21 +120,20 @@ class Batch:
         """The same batch without a graph."""
         embeddings = self.embeddings.detach()
         own = self.references is self.embeddings
-        references = embeddings if own else self.references.detach()
-        return self.with_rows(embeddings, references, graph=False)
+        return self.with_rows(embeddings, embeddings if own else self.references.detach(), graph=False)
 
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
-        return self._passed_on(replace(self, embeddings=embeddings, references=references, graph=graph))
+        return self._with(embeddings=embeddings, references=references, graph=graph)
 
     def by_differences(self) -> Batch:
         """The same batch with all distances by differences."""
-        return self if self.exact else self._passed_on(replace(self, exact=True))
+        return self if self.exact else self._with(exact=True)
 
-    def _passed_on(self, batch: Batch) -> Batch:
-        for name in ("class_ranges", "class_sizes"):  # what is known of the labels
-            if name in self.__dict__:
-                object.__setattr__(batch, name, self.__dict__[name])
+    def _with(self, **changed: Tensor | bool) -> Batch:
+        """A copy with other rows, or other distances; what is known of the labels stays known."""
+        batch = object.__new__(Batch)
+        batch.__dict__.update({name: self.__dict__[name] for name in self.__dict__ if name not in OF_ROWS}, **changed)
         return batch
 
     def own_references(self, embeddings: Tensor) -> Tensor:
@@ -140,17 +141,18 @@ class Batch:
         rest = self.references[self.own :]
         return torch.cat([embeddings, rest]) if len(rest) else embeddings
 
-    def blocks(self, size: int | None, numbers: int) -> Iterator[tuple[int, int]]:
+    def blocks(self, size: int | None, numbers: int) -> list[tuple[int, int]]:
         """Ranges of anchors: `size` each, or so many that a block holds about two million numbers, `numbers` each.
 
         On another device than a CPU as many numbers as its memory allows.
         One range under `torch.compile`, whose graph is one.
         """
+        anchors = self.labels.shape[0]
         if torch.compiler.is_compiling():
-            size = max(1, len(self.labels))
+            size = max(1, anchors)
         elif size is None:
             size = max(1, device.numbers_at_once(self.labels, cached=NUMBERS_PER_BLOCK) // max(1, numbers))
-        yield from ((start, min(start + size, len(self.labels))) for start in range(0, len(self.labels), size))
+        return [(start, min(start + size, anchors)) for start in range(0, anchors, size)]
 
 
 def check_batch(
@@ -213,16 +215,16 @@ def check_batch(
     if normalize:
         embeddings = unit_rows_of(embeddings, norms)
         references = None if references is None else unit_rows_of(references, reference_norms)
-    named = ids is not None
+    named, anchors = ids is not None, embeddings.shape[0]
     if ids is not None:
-        ids = _integers(ids, "ids", len(embeddings))
+        ids = _integers(ids, "ids", anchors)
     elif own or with_batch:
-        ids = torch.arange(len(embeddings), device=embeddings.device)
+        ids = torch.arange(anchors, device=embeddings.device)
     if own:
         reference_ids = ids
     elif reference_ids is not None and references is not None:
         reference_ids = _integers(reference_ids, "reference_ids", len(references))
-    learned = len(labels) if own else 0
+    learned = anchors if own else 0
     if references is None or reference_labels is None:
         references, reference_labels = embeddings, labels
     elif with_batch and ids is not None:
@@ -232,7 +234,7 @@ def check_batch(
         reference_ids = torch.cat([ids, strangers if reference_ids is None else reference_ids])
         references = torch.cat([embeddings.detach() if learned else embeddings, references])
         reference_labels = torch.cat([labels, reference_labels])
-    wide = embeddings.numel() * len(references)
+    wide = embeddings.numel() * references.shape[0]
     waits = not (device.read_freely(embeddings) or torch.compiler.is_compiling())
     return Batch(
         embeddings,
@@ -243,7 +245,7 @@ def check_batch(
         reference_ids,
         Groups(reference_labels),
         Groups(reference_ids) if named and reference_ids is not None else None,
-        total=len(labels),
+        total=anchors,
         own=learned,
         exact=waits and wide <= EXACT_ELSEWHERE,  # no entry need be looked up then
     )
@@ -268,7 +270,7 @@ def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[
     norms = check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
-    return embeddings, _integers(labels, f"{prefix}labels", len(embeddings)), norms
+    return embeddings, _integers(labels, f"{prefix}labels", embeddings.shape[0]), norms
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
@@ -283,12 +285,12 @@ def _integers(values: Tensor, name: str, length: int) -> Tensor:
             f"{name} must be a tensor of integers: got {kind}; number the classes, for instance with "
             "torch.tensor(names).unique(return_inverse=True)[1] or numpy.unique(names, return_inverse=True)[1]."
         )
-    if values.ndim != 1 or len(values) != length:
+    if values.shape != (length,):
         raise ValueError(
             f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings. "
             f"If each image has two views in the batch, repeat it: {name}.repeat(2)."
         )
-    return values.to(torch.int64)
+    return values if values.dtype == torch.int64 else values.to(torch.int64)
 
 
 def _check_unit(norms: RowNorms, strategy: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from trivet.geometry import (
 from trivet.lazy import lazy
 from trivet.mining.batch import Batch
 from trivet.mining.columns import Rounded, nearest_few
+from trivet.mining.groups import without
 
 DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
 MOST_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
@@ -57,15 +59,20 @@ class Block:
         leaves: bool = False,
         with_matrix: bool = False,
     ) -> None:
-        self.distance, self.margin, self.dimension = distance, margin, batch.dimension
-        self.labels = batch.labels[slice(*span)]
-        self.ids = None if batch.ids is None else batch.ids[slice(*span)]
-        self.size, self.reference_labels = len(batch.references), batch.reference_labels
+        self.distance, self.margin = distance, margin
         self._batch, self._span, self._leaves = batch, span, leaves
+        self._whole = span == (0, batch.labels.shape[0])
+        self.labels, self._rows = self._part(batch.labels), self._part(batch.embeddings)
+        self.ids = None if batch.ids is None else self._part(batch.ids)
+        (self.size, self.dimension), self.reference_labels = batch.references.shape, batch.reference_labels
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
         self._with_matrix, self._exact = with_matrix, batch.exact
-        self._rows = batch.embeddings[slice(*span)]
+        self._only_class = batch.items is None and batch.taken is None  # whether all but the class are negatives
         self._lists: list[_Listed] = []
+
+    def _part(self, values: Tensor) -> Tensor:
+        """What belongs to these anchors, of a tensor `(N, ...)` about all of the batch."""
+        return values if self._whole else values[slice(*self._span)]
 
     @lazy
     def place(self) -> Tensor:
@@ -78,40 +85,46 @@ class Block:
     @lazy
     def _class(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
-        starts, counts = (each[slice(*self._span)] for each in self._batch.class_ranges)
-        return self._batch.classes.positions(starts, counts, self._batch.largest_class, even=self._batch.even_classes)
+        batch, (starts, counts) = self._batch, self._batch.class_ranges
+        if not self._whole:
+            starts, counts = (each[slice(*self._span)] for each in (starts, counts))
+        return batch.classes.positions(starts, counts, batch.largest_class, even=batch.even_classes)
 
     @lazy
     def own(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
         if not self._batch.compared_with_itself or self._class.shape[1] == 0:
             return self._class
-        ahead = self._class[:, :-1]  # of the anchor, up to its slot
-        return ahead.where(ahead < self.place[:, None], self._class[:, 1:])
+        return without(self._class, self.place)
 
     @lazy
     def own_columns(self) -> Tensor:
         """`own`, with the last column for the empty slots."""
         return self.own if self._batch.even_classes else self.own.clamp_max(max(0, self.size - 1))
 
-    @property
+    @lazy
     def filled(self) -> bool:
         """Whether it is known that every slot of `own` holds another item of the class."""
         batch = self._batch
         return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
 
-    @property
+    @lazy
     def opposed(self) -> bool:
         """Whether it is known that every anchor has a negative."""
         return isinstance(self.negative_count, int) and self.negative_count > 0
 
     def everywhere(self, slots: int) -> Tensor:
         """True in all `(B, slots)`, as a view of one number."""
-        return self._true.expand(len(self.labels), slots)
+        return self._true if slots == 1 else self._true.expand(-1, slots)
+
+    @lazy
+    def column(self) -> Tensor:
+        """The labels `(B, 1)`; also where a number for each anchor is asked for, and only its shape is read."""
+        return self.labels[:, None]
 
     @lazy
     def _true(self) -> Tensor:
-        return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device)
+        return torch.ones((1, 1), dtype=torch.bool, device=self.labels.device).expand(self.labels.shape[0], 1)
 
     @lazy
     def positive(self) -> Tensor:
@@ -158,11 +171,6 @@ class Block:
         if self._only_class and self._batch.even_classes:
             return self.size - self._batch.largest_class
         return self.size - self._is_excluded.sum(dim=1, keepdim=True)
-
-    @property
-    def _only_class(self) -> bool:
-        """Whether all but the class are negatives."""
-        return self._batch.items is None and self._batch.taken is None
 
     @lazy
     def _is_excluded(self) -> Tensor:
@@ -338,13 +346,12 @@ class Block:
         leaves = [*rows, *(listed.distances for listed in self._lists), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
-        span = slice(*self._span)
 
         def grad_of(name: str) -> Tensor | None:
             return grads[id(self.__dict__[name])] if name in self.__dict__ else None
 
         if (of_anchors := grad_of("anchors")) is not None:
-            sums.anchors[span].add_(of_anchors)
+            self._part(sums.anchors).add_(of_anchors)
         if (of_references := grad_of("references")) is not None and sums.learned:
             sums.references.add_(of_references[: sums.learned])
         if (of_squares := grad_of("reference_squares")) is not None:
@@ -361,7 +368,7 @@ class Block:
             grad = self._per_squared(grad, listed.distances)
             if self._by_products(part.columns):
                 if wide is None:
-                    wide = torch.zeros((len(grad), self.size), dtype=torch.float64, device=grad.device)
+                    wide = torch.zeros((grad.shape[0], self.size), dtype=torch.float64, device=grad.device)
                 wide.scatter_add_(1, part.columns, grad.double())
             else:
                 self._add_differences(part, grad if scale == 0.5 else 2 * grad, sums)
@@ -394,7 +401,7 @@ class Block:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
         if self._exact or self.size == 0 or torch.compiler.is_compiling():
             return None
-        if "_squared" not in self.__dict__ and len(self.labels) * self.size * self.dimension <= MOST_EXACT:
+        if "_squared" not in self.__dict__ and self.labels.shape[0] * self.size * self.dimension <= MOST_EXACT:
             self._exact = True  # from now on: nobody has asked for them yet
             return None
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
@@ -413,10 +420,10 @@ class Block:
             squared = self._by_differences(None)
         return self._hide(squared, torch.inf)
 
-    @torch.no_grad()
     def _by_differences(self, columns: Tensor | None) -> Tensor:
-        """Squared distances to some columns `(B, S)`, or to all `(B, M)`, by differences."""
-        return _squared_differences(self._rows, self._batch.references, columns)
+        """Squared distances to some columns `(B, S)`, or to all `(B, M)`, by differences; without a graph."""
+        with torch.set_grad_enabled(False):
+            return _squared_differences(self._rows, self._batch.references, columns)
 
     @lazy
     def _hidden(self) -> tuple[Tensor, Tensor | None]:
@@ -467,24 +474,28 @@ class Block:
 
     def _add_differences(self, part: _List, grad: Tensor, sums: Gradients) -> None:
         """Add the gradient of half the squared distances of a list, `(B, S)`; differences not kept are taken again."""
-        anchors, step = sums.anchors[slice(*self._span)], max(1, len(grad))
-        if part.differences is None:
-            numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
-            step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
-        for start in range(0, len(grad), step):
+        anchors = self._part(sums.anchors)
+        if part.differences is not None:
+            self._add_pulls(part.columns, grad[:, :, None] * part.differences, anchors, sums)
+            return
+        numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
+        step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
+        for start in range(0, grad.shape[0], step):
             some = slice(start, start + step)
             columns = part.columns[some]
-            if part.differences is None:
-                pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
-            else:
-                pulls = grad[:, :, None] * part.differences  # (B, S, d)
-            anchors[some].sub_(pulls.sum(dim=1))
-            if sums.learned:
-                columns, pulls = columns.flatten(), pulls.flatten(0, 1)
-                if sums.learned < self.size:
-                    pulls = pulls * (columns < sums.learned)[:, None]
-                    columns = columns.clamp_max(sums.learned - 1)
-                sums.references.scatter_add_(0, columns[:, None].expand_as(pulls), pulls)
+            pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
+            self._add_pulls(columns, pulls, anchors[some], sums)
+
+    def _add_pulls(self, columns: Tensor, pulls: Tensor, anchors: Tensor, sums: Gradients) -> None:
+        """Add `pulls (B, S, d)` to the references in these columns `(B, S)`, and take them from the sums of the anchors
+        `(B, d)`."""
+        anchors.sub_(pulls.sum(dim=1))
+        if learned := sums.learned:
+            columns, pulls = columns.flatten(), pulls.flatten(0, 1)
+            if learned < self.size:
+                pulls = pulls * (columns < learned)[:, None]
+                columns = columns.clamp_max(learned - 1)
+            sums.references.index_add_(0, columns, pulls)
 
     def _per_squared(self, grad: Tensor, distances: Tensor) -> Tensor:
         """The gradient of squared distances given that of distances; without the factor 1 / 2 of other distances."""
@@ -494,8 +505,7 @@ class Block:
         return torch.div(grad, distances, out=distances)
 
 
-@dataclass(frozen=True)
-class _List:
+class _List(NamedTuple):
     """Squared distances `(B, S)` to some columns, and the differences `(B, S, d)` y - x they come from, if they do."""
 
     columns: Tensor
@@ -503,8 +513,7 @@ class _List:
     squared: Tensor
 
 
-@dataclass(frozen=True)
-class _Listed:
+class _Listed(NamedTuple):
     """A list, and the leaf that a formula reads: its distances `(B, S)`."""
 
     part: _List
@@ -534,7 +543,7 @@ class Gradients:
     @property
     def learned(self) -> int:
         """How many references need a gradient, the first ones."""
-        return len(self.references)
+        return self.references.shape[0]
 
     def finish(self, references: Tensor) -> None:
         """Add the rest to the sums of anchors and references."""
@@ -581,19 +590,15 @@ class Everyone:
 
 def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | None) -> Tensor:
     """Squared distances from anchors `(B, d)` to some references `(B, S)`, or to all `(B, M)`, some anchors at once."""
-    dimension = anchors.shape[1]
-    slots = len(references) if columns is None else columns.shape[1]
+    dimension, slots = anchors.shape[1], references.shape[0] if columns is None else columns.shape[1]
     numbers = device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE)
-    step, parts = max(1, numbers // max(1, slots * dimension)), []
-    for start in range(0, len(anchors), step):
-        own = anchors[start : start + step, None]
-        others = references
-        if columns is not None:
-            others = _gathered(references, columns[start : start + step])
-        parts.append(row_sums(_squares(others, own)))
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(parts) if parts else anchors.new_zeros((0, slots))
+    step, size = max(1, numbers // max(1, slots * dimension)), anchors.shape[0]
+    if size > step:
+        starts = range(0, size, step)
+        parts = ((anchors[i : i + step], None if columns is None else columns[i : i + step]) for i in starts)
+        return torch.cat([_squared_differences(own, references, some) for own, some in parts])
+    others = references if columns is None else _gathered(references, columns)
+    return row_sums(_squares(others, anchors[:, None]))
 
 
 def _squares(a: Tensor, b: Tensor) -> Tensor:
@@ -604,8 +609,7 @@ def _squares(a: Tensor, b: Tensor) -> Tensor:
 
 def _gathered(references: Tensor, columns: Tensor) -> Tensor:
     """The references `(B, S, d)` in these columns `(B, S)`."""
-    chosen = references.index_select(0, columns.flatten())  # many times faster than an index in brackets
-    return chosen.view(*columns.shape, references.shape[1])
+    return torch.embedding(references, columns)  # many times faster than an index in brackets
 
 
 def _differences(anchors: Tensor, references: Tensor, columns: Tensor) -> Tensor:

@@ -316,13 +316,14 @@ class MultiSimilarityNegatives(NegativeSelector):
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
         """The mined negatives, a set per anchor; none for an anchor without a positive."""
         if self.reference == "chosen":
-            reached, chosen = block.squared_to(positives.index), positives.chosen
+            reached, chosen, every = block.squared_to(positives.index), positives.chosen, positives.every
         else:
-            reached, chosen = block.to_own, block.positive
+            reached, chosen, every = block.to_own, block.positive, block.filled
         if reached.shape[1] == 0:
             farthest = reached.new_full((len(reached), 1), -torch.inf)
         else:
-            farthest = reached.masked_fill(~chosen, -torch.inf).amax(dim=1, keepdim=True)
+            reached = reached if every else reached.masked_fill(~chosen, -torch.inf)
+            farthest = reached.amax(dim=1, keepdim=True)
         # S = 1 - D / 2, so S_an > S_ap - epsilon is D_an < D_ap + 2 epsilon; to what is no negative D is infinite.
         limit = farthest + 2 * self.epsilon
         block.settle_negatives(limit)
@@ -394,7 +395,8 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
         return nothing(uniform)
     if high.shape[1] > MOST_COUNTED:
         return _Ranked(block).between(low, high, uniform, k)
-    block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
+    if block.rounds:
+        block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
     ranges = columns.ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
     if k == 1:
@@ -406,12 +408,18 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
 
 def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
     """Negatives drawn uniformly, k different ones for each slot of the positive; no distance is computed."""
-    slots = uniform.shape[1] // k
-    rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)  # how many negatives stand before it
+    slots, count = uniform.shape[1] // k, block.negative_count
     every = block.opposed and k == 1
+    # How many negatives stand before it.
+    if every:
+        rank, chosen = (uniform * count).long(), block.everywhere(slots)
+    else:
+        rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)
     # An excluded column stands before it if no more than `rank` negatives stand before that column.
     excluded, total = block.excluded, block.size
-    before = (excluded - torch.arange(excluded.shape[1], device=rank.device)).where(excluded < total, total)
+    before = excluded - torch.arange(excluded.shape[1], device=rank.device)
+    if isinstance(count, Tensor):  # some rows have fewer
+        before = before.where(excluded < total, total)
     column = rank + torch.searchsorted(before, rank, right=True)
     return Choice(column if every else column.where(chosen, 0), chosen, every)
 
@@ -422,8 +430,7 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
     taken: list[Tensor] = []
     for place in range(k):
         left = (count - place).clamp_min_(0) if place else count
-        rank = (uniform[:, :, place] * left).long()  # downwards
-        rank = torch.minimum(rank, left - 1).clamp_min_(0)
+        rank = (uniform[:, :, place] * left).long()  # downwards; a product with less than 1 is never rounded up to left
         # The rank counts those not taken: step over the taken ones, from the lowest.
         for other in torch.stack(taken, dim=0).sort(dim=0).values if taken else []:
             rank = rank + (rank >= other)
@@ -459,7 +466,10 @@ def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise
     empty = ~choice.chosen
     if k > 1:
         empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)
-    return Choice(fallback.index.where(empty, choice.index), choice.chosen | (fallback.chosen & empty))
+    index = fallback.index.where(empty, choice.index)
+    if fallback.every:
+        return Choice(index, fallback.chosen, every=True)
+    return Choice(index, choice.chosen | (fallback.chosen & empty))
 
 
 def _check(margin: float | None, otherwise: Otherwise, k: int) -> None:

@@ -188,7 +188,8 @@ class MultiSimilarityPositives(PositiveSelector):
         if block.size == 0:
             return Choice(block.own_columns, block.positive)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
-        return Choice(block.own_columns, block.positive & (block.to_own > block.to_nearest() - 2 * self.epsilon))
+        hard = block.to_own > block.to_nearest() - 2 * self.epsilon
+        return Choice(block.own_columns, hard if block.filled else block.positive & hard)
 
 
 POSITIVES: dict[str, type[PositiveSelector]] = {
@@ -224,7 +225,8 @@ def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:
     if slots == 0:
         return nothing(ranking.new_zeros((len(ranking), k)))
     if k == 1 and allowed is block.positive and block.filled:
-        return Choice(block.own_columns.gather(1, ranking.argmin(dim=1, keepdim=True)), allowed[:, :1], every=True)
+        slot = ranking.argmin(dim=1, keepdim=True)
+        return Choice(block.own_columns.gather(1, slot), block.everywhere(1), every=True)
     if k == 1:
         slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     else:

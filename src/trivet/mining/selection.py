@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from trivet.geometry import Distance
@@ -15,8 +15,7 @@ from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What was chosen for a block of anchors.
 
     Attributes:
@@ -32,6 +31,11 @@ class Selection:
 class Selectors:
     """Positives x negatives, and the distance and margin they are chosen by.
 
+    Attributes:
+        random: whether anything is drawn.
+        listed: whether it gives a set of negatives for each anchor.
+        unit_rows_for: the name of the selector that means something for unit rows only, or None.
+
     Raises:
         ValueError: if each of the two selectors needs the choice of the other.
     """
@@ -40,6 +44,9 @@ class Selectors:
     negatives: NegativeSelector
     distance: Distance
     margin: float
+    random: bool = field(init=False, repr=False)
+    listed: bool = field(init=False, repr=False)
+    unit_rows_for: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         after, given = self.positives.after_negative, self.negatives.given_positive
@@ -48,20 +55,16 @@ class Selectors:
                 f"{type(self.positives).__name__} needs one negative that is chosen before the positive: got "
                 f"{type(self.negatives).__name__}; use negatives='hard', 'easy', 'random' or 'distance-weighted'."
             )
-
-    @property
-    def random(self) -> bool:
-        """Whether anything is drawn."""
-        return self.positives.random or self.negatives.random
-
-    @property
-    def listed(self) -> bool:
-        """Whether it gives a set of negatives for each anchor."""
-        return self.negatives.listed
+        selectors = (self.positives, self.negatives)
+        unit_rows_for = next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
+        object.__setattr__(self, "random", self.positives.random or self.negatives.random)
+        object.__setattr__(self, "listed", self.negatives.listed)
+        object.__setattr__(self, "unit_rows_for", unit_rows_for)
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
-        return max(len(batch.references), min(MOST_KEPT, batch.largest_class * batch.dimension))
+        references, dimension = batch.references.shape
+        return max(references, min(MOST_KEPT, batch.largest_class * dimension))
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
@@ -91,21 +94,12 @@ class Selectors:
         return Selection(positives, negatives)
 
     def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
-        slots = self.positives.slots(block) if self.positives.random else 0
-        return _numbers(block, draws, self.positives.random, slots, stream=0)
+        if draws is None or not self.positives.random:
+            return block.column
+        return draws.uniform(block.place, self.positives.slots(block), stream=0)
 
     def _negative_numbers(self, block: Block, draws: Draws | None, slots: int) -> Tensor:
-        return _numbers(block, draws, self.negatives.random, slots * self.negatives.k, stream=1)
-
-
-def unit_rows_need(strategy: Selectors) -> str | None:
-    """The name of the selector that means something for unit rows only, or None."""
-    selectors = (strategy.positives, strategy.negatives)
-    return next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
-
-
-def _numbers(block: Block, draws: Draws | None, random: bool, slots: int, *, stream: int) -> Tensor:
-    if draws is None or not random:
-        nothing = torch.empty((), dtype=torch.float64, device=block.labels.device)  # only its shape is read
-        return nothing.expand(len(block.labels), slots)
-    return draws.uniform(block.place, slots, stream=stream)
+        slots *= self.negatives.k
+        if draws is None or not self.negatives.random:
+            return block.column.expand(-1, slots)
+        return draws.uniform(block.place, slots, stream=1)

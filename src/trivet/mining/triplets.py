@@ -16,7 +16,7 @@ from trivet.mining.draws import Draws, new_key
 from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.selection import Selectors, unit_rows_need
+from trivet.mining.selection import Selectors
 
 
 class Pairs(NamedTuple):
@@ -95,7 +95,7 @@ def mine(
         ids=ids,
         reference_ids=reference_ids,
         normalize=normalize or distance == "cosine",
-        unit_rows_for=unit_rows_need(strategy),
+        unit_rows_for=strategy.unit_rows_for,
     )
     if disjoint:
         draws = _draws(generator, batch) if strategy.random or disjoint == "random" else None
@@ -151,7 +151,7 @@ negative=tensor([2, 2, 0, 1]))
         ids=ids,
         reference_ids=reference_ids,
         normalize=normalize or distance == "cosine",
-        unit_rows_for=unit_rows_need(strategy),
+        unit_rows_for=strategy.unit_rows_for,
     )
     near, far = [], []
     for start, block, chosen, against in _chosen(strategy, batch, generator):

@@ -46,7 +46,7 @@ class Evaluation:
     ) -> None:
         self.batch, self._processes = batch, processes
         numbers = strategy.numbers(batch) + loss.numbers(batch)
-        self.spans = list(batch.blocks(loss.block_size, numbers))
+        self.spans = batch.blocks(loss.block_size, numbers)
         self._loss, self._strategy, self._draws = loss, strategy, draws
         self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
         self._counted: Notes | Tensor | None = None  # for the record
@@ -156,7 +156,7 @@ class Evaluation:
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
-        if len(self.spans) > 1 or len(batch.labels) * len(batch.references) > SMALL:
+        if len(self.spans) > 1 or batch.labels.shape[0] * batch.references.shape[0] > SMALL:
             torch.empty(2**25 - 2**14, dtype=torch.uint8)
         for number in range(len(self.spans)):
             rows = self.rows(batch, number, leaves=sums is not None)
@@ -182,14 +182,17 @@ class Evaluation:
                 part = total + part if sums is None else total.add_(part)
             total = part
         assert total is not None
-        return total.to(batch.embeddings.dtype)
+        kind = batch.embeddings.dtype
+        return total if total.dtype == kind else total.to(kind)
 
     def _trims_at_a_distance(self, batch: Batch) -> bool:
         """Whether so many terms are trimmed that counting them by rounded distances first takes less time."""
         loss = self._loss
         wanted = loss.trims_at_a_distance and loss.trim > 0 and not loss.trim_positives_only and self._strategy.listed
-        many = len(batch.labels) * len(batch.references) > MOST_SORTED
-        return wanted and many and self._processes is None and device.read_freely(batch.embeddings)
+        if not wanted:
+            return False
+        many = batch.labels.shape[0] * batch.references.shape[0] > MOST_SORTED
+        return many and self._processes is None and device.read_freely(batch.embeddings)
 
     def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
         if self._loss.reduction in ("mean", "max", "mean-active"):

@@ -20,7 +20,7 @@ from trivet.mining.gather import Processes, gather_batch, sum_over_processes
 from trivet.mining.given import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.selection import Selectors, unit_rows_need
+from trivet.mining.selection import Selectors
 from trivet.rows.engine import Blocks, Evaluation
 from trivet.rows.record import StepRecord
 from trivet.rows.view import Rows, RowSum, RowTerms
@@ -132,6 +132,8 @@ class RowLoss(nn.Module, ABC):
 
     def formula_parameters(self) -> list[nn.Parameter]:
         """The learned parameters that `formula` reads; others reach the loss as references."""
+        if not (self._parameters or self._modules):  # before every module is asked
+            return []
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def check(self, batch: Batch) -> None:
@@ -178,7 +180,7 @@ class RowLoss(nn.Module, ABC):
     def check_reach(self, value: float, *, name: str) -> None:
         """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
         self._reaches[name] = value
-        if self.normalize or unit_rows_need(self.strategy) is not None:
+        if self.normalize or self.strategy.unit_rows_for is not None:
             self.check_unit_rows()
 
     def check_unit_rows(self) -> None:
@@ -252,7 +254,7 @@ class RowLoss(nn.Module, ABC):
                 reference_ids=reference_ids,
                 with_batch=with_batch and not gather,
                 normalize=self.normalize,
-                unit_rows_for=None if indices is not None else unit_rows_need(self.strategy),
+                unit_rows_for=None if indices is not None else self.strategy.unit_rows_for,
                 pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MOST_PAIRS,
             )
             self.check(batch)
@@ -298,7 +300,7 @@ class RowLoss(nn.Module, ABC):
                 assert count is not None
                 count = processes.add_up(torch.as_tensor(count, device=total.device))
             total = sum_over_processes(total, gathered=batch.references, group=processes.group)
-        self.last = evaluation.record()
+        object.__setattr__(self, "last", evaluation.record())  # no parameter: a module need not look whether it is one
         if counted:
             assert count is not None
             return total / (count.clamp_min(1) if isinstance(count, Tensor) else max(1, count))

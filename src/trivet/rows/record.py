@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -104,8 +103,7 @@ class StepRecord:
         return _ratio(self._read.to_negative, self._read.negatives, empty=math.nan)
 
 
-@dataclass(frozen=True)
-class Notes:
+class Notes(NamedTuple):
     """What of a block a step record needs; nothing here holds a graph.
 
     Attributes:

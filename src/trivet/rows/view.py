@@ -33,7 +33,7 @@ class Rows:
     """
 
     def __init__(self, block: Block, strategy: Selectors | Given, draws: Draws | None) -> None:
-        with torch.no_grad():
+        with torch.set_grad_enabled(False):
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
         self.reference_labels = block.reference_labels
@@ -228,7 +228,8 @@ class RowTerms:
         values: `(B, T)` the terms; where `chosen` is False the value means nothing.
         chosen: `(B, T)` bool.
         parts: how many parts a term is the sum of.
-        active: `(B, T)` how many parts of a term are not zero; None where a term is one part.
+        active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None where that
+            is what is above 0.
         pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
             without one. None if the terms have no such part.
         push: `(B, T)` what remains of a term without its positive; None if the whole term goes.
@@ -290,7 +291,7 @@ class RowTerms:
 
     def detach(self) -> RowTerms:
         """What a record needs of them."""
-        return replace(self, values=self.values.detach(), pull=None, push=None)
+        return RowTerms(self.values.detach(), self.chosen, self.parts, self.active, every=self.every)
 
 
 @dataclass(frozen=True)
@@ -334,4 +335,4 @@ class RowSum:
 
     def detach(self) -> RowSum:
         """What a record needs of it."""
-        return replace(self, total=self.total.detach())
+        return RowSum(self.total.detach(), self.counts, self.active, self.anchors, self.parts)
