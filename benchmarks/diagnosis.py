@@ -756,8 +756,8 @@ def _trained_tables(found: Row) -> list[str]:
 def _large_tables(found: Row) -> list[str]:
     seconds = sorted(found["seconds"])
     return [
-        f"{np.median(seconds):.1f} s (rounds of {seconds[0]:.1f} to {seconds[-1]:.1f} s), {found['peak_mib']:.0f} MiB in all, "
-        f"on {found['cores']} cores; goals 20 s and 2 GiB.",
+        f"{np.median(seconds):.1f} s (rounds of {seconds[0]:.1f} to {seconds[-1]:.1f} s), {found['peak_mib']:.0f} MiB "
+        f"in all, on {found['cores']} cores; goals 20 s and 2 GiB.",
     ]
 
 
