@@ -344,8 +344,9 @@ def repaired(
 ) -> tuple[RunConfig, dict[str, list[Any]], str] | None:
     """The least change of the settings that may prevent an event, by the ladder of its kind.
 
-    Where the cause shows, what removes it comes first: cleaning where labels are wrong, smaller steps where it all
-    happened at once.
+    Where the cause shows, what removes it comes first: cleaning where labels are wrong, and where it all happened at
+    once to a network that begins pretrained, smaller steps. A network that begins random has nothing to lose then, and
+    collapses at once by what is chosen, not by the steps.
 
     The first rung that applies to the settings as they are is taken; one that makes settings which are refused is
     passed over, and one that was taken for such an event before comes last.
@@ -364,7 +365,7 @@ def repaired(
     tried = {repair.why for repair in done if repair.kind == kind}
     again = None
     first = [_cleaned] if wrong_labels and kind in TRAINED else []
-    first += [_slower] if at_once and kind in TRAINED else []
+    first += [_frozen_statistics, _slower] if at_once and kind in TRAINED and _begun(config) else []
     for rung in (*first, *LADDERS[kind]):
         if rung in TENTATIVE and not probed:
             continue
@@ -513,17 +514,20 @@ def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.
     return "Smaller steps and a warm-up avoid jumps that cannot be undone."
 
 
+def _begun(config: RunConfig) -> bool:
+    """Whether the network begins with what it was trained for, or with its inputs as they are."""
+    model = config.model
+    pretrained = model.pretrained or getattr(model, "weights", None) is not None
+    return pretrained or model.name == "residual" or model.name.startswith("text:")
+
+
 def _frozen_statistics(values: Settings, class_sizes: Sequence[int]) -> str | None:
     """Keeps the batch-norm statistics of a backbone that has any to keep."""
     model = values["model"]
     if model.get("batch_norm") != "train" or not (model.get("pretrained") or model.get("weights")):
         return None
     model["batch_norm"] = "frozen"
-    _slower(values, class_sizes)
-    return (
-        "The batch-norm statistics that a pretrained network brings are those of far more images than a batch has, and "
-        "smaller steps keep what it knows."
-    )
+    return "The batch-norm statistics that a pretrained network brings are those of far more images than a batch has."
 
 
 def _slower_and_normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:
