@@ -640,12 +640,8 @@ def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
     harmed = [row for row in rows if row["fate"] in HARMED]
     healthy = [row for row in rows if row["fate"] == "healthy"]
     called = [row for row in harmed if row["called"]]
-    slow = [row for row in harmed if row["lost_for_good_at"] is None or row["lost_for_good_at"] > EARLY * row["steps"]]
-    in_time = [
-        row
-        for row in slow
-        if row["called"] and (row["lost_for_good_at"] is None or row["at"] < row["lost_for_good_at"])
-    ]
+    slow = [row for row in harmed if _slow(row)]
+    in_time = [row for row in harmed if _in_time(row)]
     targets = [row["fate"] == "network-collapse" for row in rows if row["fate"] != "harmless"]
     risks = [row["risk"] for row in rows if row["fate"] != "harmless"]
     return {
@@ -659,7 +655,20 @@ def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
         "slow": len(slow),
         "in_time": len(in_time),
         "auroc": float(roc_auc_score(targets, risks)) if len(set(targets)) > 1 else None,
+        "cost": None if which == "alone" else float(np.mean([row["cost"] for row in rows])),
     }
+
+
+def _slow(row: Mapping[str, Any]) -> bool:
+    """Whether a run that was harmed had not lost 5 points for good within the first 5 % of its steps."""
+    lost = row["lost_for_good_at"]
+    return row["fate"] in HARMED and (lost is None or lost > EARLY * row["steps"])
+
+
+def _in_time(row: Mapping[str, Any]) -> bool:
+    """Whether such a run was called before it had."""
+    lost = row["lost_for_good_at"]
+    return _slow(row) and row["called"] is not None and (lost is None or row["at"] < lost)
 
 
 def foretold(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
@@ -766,6 +775,11 @@ def report(results: Mapping[str, Any]) -> str:
                 ">= 0.93",
                 lambda h: "" if h["auroc"] is None else f"{h['auroc']:.3f}",
             ),
+            (
+                "cost of the probe over that of the steps, mean of the runs",
+                "<= 2 %",
+                lambda h: "" if h["cost"] is None else f"{100 * h['cost']:.1f} %",
+            ),
         ]
         lines += [
             f"| {name} | {goal} | " + " | ".join(cell(found[one]) for one in names) + " |" for name, goal, cell in cells
@@ -787,10 +801,12 @@ def report(results: Mapping[str, Any]) -> str:
         if told:
             rows = [row for row in one["runs"] if row["number"] in told and row["fate"] != "harmless"]
             hit = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] in HARMED)
+            soon = sum(_in_time(row) or (_slow(row) and bool(told[row["number"]]["sentence"])) for row in rows)
             miss = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] == "healthy")
             lines += [
                 f"| foretold before the first step, of those harmed | | | {_share(hit, one['harmed'])} |",
                 f"| foretold, of those healthy | | | {_share(miss, one['healthy'])} |",
+                f"| foretold, or called in time, of those that took longer | | | {_share(soon, one['slow'])} |",
             ]
         lines += [
             "",

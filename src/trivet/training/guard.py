@@ -24,7 +24,7 @@ FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that the
 MANY = 50  # items of a class, from which on it may hold more than one thing
 SMALL, LARGE = 64, 128  # items of a batch, up to which it is filled with more of each class, or with more classes
 WARMUP = 0.05  # of the steps
-AT_ONCE = 0.05  # of the steps, within which what is lost was lost by steps that were too large
+AT_ONCE, SOON = 0.05, 20  # of the steps, and at least so many, within which a loss came at once
 
 Settings = dict[str, Any]
 """All settings of a run as its TOML file has them: section -> key -> value."""
@@ -169,14 +169,23 @@ class Guard:
         return {name: new for repair in self.repairs[:attempt] for name, (_, new) in repair.changes.items()}
 
     def _best_attempt(self) -> int:
-        """The attempt whose best call of the probe after its start was the highest; without a probe the present one."""
-        scores = []
+        """The last attempt, or the latest whose best call of the probe after its start beats that by more than chance.
+
+        More than chance: two standard errors of the difference of two shares. Without a probe it is the last one.
+        """
+        shares = []
         for place, seen in enumerate([*self.abandoned, self.monitor.as_json()]):
-            series = {} if seen.get("probe") is None else seen["probe"]["series"]
-            names = [name for name in ("fine_recall", "recall") if any(v is not None for v in series.get(name, []))]
-            values = series[names[0]] if names else []
-            scores.append(max(values[1 if place == 0 else 0 :], default=-1.0))
-        return max(range(len(scores)), key=lambda place: (scores[place], place))
+            probe = seen.get("probe") or {"items": 1, "series": {}}
+            names = [n for n in ("fine_recall", "recall") if any(v is not None for v in probe["series"].get(n, []))]
+            values = probe["series"][names[0]] if names else []
+            share = max(values[1 if place == 0 else 0 :], default=0.0)
+            shares.append((share, share * (1 - share) / probe["items"]))
+        chosen = len(shares) - 1
+        for place in range(chosen - 1, -1, -1):
+            gain = shares[place][0] - shares[chosen][0]
+            if gain > 2 * math.sqrt(shares[place][1] + shares[chosen][1]):
+                chosen = place
+        return chosen
 
     def plan(self, event: Event, checkpoints: Sequence[int]) -> Repair | str:
         """The repair for an event, or why there is none.
@@ -213,7 +222,7 @@ class Guard:
 
     def _at_once(self, event: Event) -> bool:
         """Whether a probe saw it within the first steps: then it began with the first."""
-        within = event.step <= AT_ONCE * self.given.training.num_steps
+        within = event.step <= max(SOON, AT_ONCE * self.given.training.num_steps)
         return self.monitor.probing.reference is not None and within and event.kind in TRAINED
 
     def refused(self, step: int) -> list[Event]:
