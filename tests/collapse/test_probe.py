@@ -217,6 +217,17 @@ def test_what_may_be_chance_or_comes_back_is_no_harm(apart: Callable[[int], floa
     assert watched(steady, lambda step: held_out(apart=apart(step)), steps=100).events == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "called"), [(2.8, 2.6, True), (3.6, 3.4, False)], ids=["both", "precision"]
+)
+def test_r_precision_tells_harm_that_recall_leaves_open(before: float, after: float, called: bool) -> None:
+    """It falls beyond chance in both cases, recall@1 beyond 95 % in the first alone, and beyond 99 % in none."""
+    monitor = watched(steady, lambda step: held_out(apart=after if step else before))
+    assert [(event.kind, event.step) for event in monitor.events] == ([("harm", 19)] if called else [])
+    if called:
+        assert "R-precision by the labels is" in monitor.events[0].rule
+
+
 def test_what_the_repair_returns_to_is_the_best_step() -> None:
     apart = {0: 3.0, 19: 5.0}
     monitor = watched(steady, lambda step: held_out(apart=apart.get(step, 1.0)))
@@ -239,6 +250,21 @@ def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: fl
     assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
     if seen:
         assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
+
+
+def test_two_calls_tell_what_classes_lost_inside_since_the_best_where_one_leaves_it_open() -> None:
+    def inside(step: int) -> Tensor:
+        return held_out(apart=12.0, inside=0.0 if step == 0 else 2.5 if step < 50 else 2.1)
+
+    monitor = CollapseMonitor()
+    fine = torch.arange(32) % 8
+    for step in range(300):
+        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * 0.93**step * torch.eye(8)[4 + fine // 4]
+        probe = partial(shown, inside, step, CLASSES, FINE)
+        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
+    (event,) = monitor.events
+    asked = [step for step in monitor.probing.series["step"] if step >= 50]
+    assert (event.kind, event.step) == ("class-collapse", asked[1])
 
 
 def test_held_out_items_that_lose_what_is_inside_are_no_class_collapse_while_batches_keep_it() -> None:

@@ -483,8 +483,8 @@ class CollapseMonitor:
             )
         elif stays:
             named = " and ".join(
-                f"{measure} by {one.level} is {_change(one.recall, one.reference_recall)} at the start (interval of the "
-                f"difference {100 * one.low:+.1f} to {100 * one.high:+.1f} points)"
+                f"{measure} by {one.level} is {_change(one.recall, one.reference_recall)} at the start (interval of "
+                f"the difference {100 * one.low:+.1f} to {100 * one.high:+.1f} points)"
                 for measure, one in stays
             )
             self._tell(

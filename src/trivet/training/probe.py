@@ -70,8 +70,9 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
     """The probe of a run; None where the settings ask for none, or there are too few items.
 
     Of the validation part, if there is one. Else training items are left out: at most a twentieth of all and a fifth of
-    a class, four or more of each class in it, by the finest level that has such classes. Unless the settings name a number, a call costs as much as a step, with
-    100 to 300 items. The choice depends on the seed, the items and the size of a batch alone.
+    a class, four or more of each class in it, by the finest level whose classes have enough. Unless the settings name a
+    number, a call costs as much as a step, with 100 to 300 items. The choice depends on the seed, the items and the
+    size of a batch alone.
     """
     wanted = config.guard.probe
     if wanted is None:
