@@ -788,6 +788,8 @@ def report(results: Mapping[str, Any]) -> str:
         if repairs:
             bad = [row for row in one["runs"] if row["fate"] in HARMED and row["number"] in repairs]
             good = [row for row in one["runs"] if row["fate"] == "healthy" and row["number"] in repairs]
+            called = [row for row in bad if row["called"] is not None]
+            mended = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in called)
             near = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in bad)
             better = sum(repairs[row["number"]]["end"] > row["end"] for row in bad)
             worse = sum(repairs[row["number"]]["end"] < row["end"] - WORSE for row in good)
@@ -797,6 +799,7 @@ def report(results: Mapping[str, Any]) -> str:
             lines += [
                 "| repaired, within 3 points of the best plain setting of the same network | >= 80 % | | "
                 f"{_share(near, len(bad))} |",
+                f"| the same, of those called | | | {_share(mended, len(called))} |",
                 f"| better than without repair | | | {_share(better, len(bad))} |",
                 f"| healthy runs made worse by more than a point | none | | {_share(worse, len(good))} |",
             ]
