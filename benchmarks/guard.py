@@ -640,12 +640,8 @@ def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
     harmed = [row for row in rows if row["fate"] in HARMED]
     healthy = [row for row in rows if row["fate"] == "healthy"]
     called = [row for row in harmed if row["called"]]
-    slow = [row for row in harmed if row["lost_for_good_at"] is None or row["lost_for_good_at"] > EARLY * row["steps"]]
-    in_time = [
-        row
-        for row in slow
-        if row["called"] and (row["lost_for_good_at"] is None or row["at"] < row["lost_for_good_at"])
-    ]
+    slow = [row for row in harmed if _slow(row)]
+    in_time = [row for row in harmed if _in_time(row)]
     targets = [row["fate"] == "network-collapse" for row in rows if row["fate"] != "harmless"]
     risks = [row["risk"] for row in rows if row["fate"] != "harmless"]
     return {
@@ -659,7 +655,20 @@ def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
         "slow": len(slow),
         "in_time": len(in_time),
         "auroc": float(roc_auc_score(targets, risks)) if len(set(targets)) > 1 else None,
+        "cost": None if which == "alone" else float(np.mean([row["cost"] for row in rows])),
     }
+
+
+def _slow(row: Mapping[str, Any]) -> bool:
+    """Whether a run that was harmed had not lost 5 points for good within the first 5 % of its steps."""
+    lost = row["lost_for_good_at"]
+    return row["fate"] in HARMED and (lost is None or lost > EARLY * row["steps"])
+
+
+def _in_time(row: Mapping[str, Any]) -> bool:
+    """Whether such a run was called before it had."""
+    lost = row["lost_for_good_at"]
+    return _slow(row) and row["called"] is not None and (lost is None or row["at"] < lost)
 
 
 def foretold(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
@@ -766,6 +775,11 @@ def report(results: Mapping[str, Any]) -> str:
                 ">= 0.93",
                 lambda h: "" if h["auroc"] is None else f"{h['auroc']:.3f}",
             ),
+            (
+                "cost of the probe over that of the steps, mean of the runs",
+                "<= 2 %",
+                lambda h: "" if h["cost"] is None else f"{100 * h['cost']:.1f} %",
+            ),
         ]
         lines += [
             f"| {name} | {goal} | " + " | ".join(cell(found[one]) for one in names) + " |" for name, goal, cell in cells
@@ -774,23 +788,34 @@ def report(results: Mapping[str, Any]) -> str:
         if repairs:
             bad = [row for row in one["runs"] if row["fate"] in HARMED and row["number"] in repairs]
             good = [row for row in one["runs"] if row["fate"] == "healthy" and row["number"] in repairs]
+            called = [row for row in bad if row["called"] is not None]
+            mended = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in called)
             near = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in bad)
             better = sum(repairs[row["number"]]["end"] > row["end"] for row in bad)
             worse = sum(repairs[row["number"]]["end"] < row["end"] - WORSE for row in good)
+            left = [row["number"] for row in one["runs"] if row["number"] not in repairs]
+            if left:
+                lines.append(f"| repairs that were not trained, and are not counted | | | {len(left)} |")
             lines += [
                 "| repaired, within 3 points of the best plain setting of the same network | >= 80 % | | "
                 f"{_share(near, len(bad))} |",
+                f"| the same, of those called | | | {_share(mended, len(called))} |",
                 f"| better than without repair | | | {_share(better, len(bad))} |",
                 f"| healthy runs made worse by more than a point | none | | {_share(worse, len(good))} |",
             ]
+        of_all = len(one["runs"])
         told = {row["number"]: row for row in results.get("foretold", {}).get(of, [])}
         if told:
             rows = [row for row in one["runs"] if row["number"] in told and row["fate"] != "harmless"]
             hit = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] in HARMED)
+            soon = sum(_in_time(row) or (_slow(row) and bool(told[row["number"]]["sentence"])) for row in rows)
             miss = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] == "healthy")
+            harmed, slow = sum(row["fate"] in HARMED for row in rows), sum(map(_slow, rows))
             lines += [
-                f"| foretold before the first step, of those harmed | | | {_share(hit, one['harmed'])} |",
-                f"| foretold, of those healthy | | | {_share(miss, one['healthy'])} |",
+                f"| runs asked before their first step | all | | {_share(len(told), of_all)} |",
+                f"| foretold before the first step, of those harmed | | | {_share(hit, harmed)} |",
+                f"| foretold, of those healthy | | | {_share(miss, sum(row['fate'] == 'healthy' for row in rows))} |",
+                f"| foretold, or called in time, of those that took longer | | | {_share(soon, slow)} |",
             ]
         lines += [
             "",
@@ -819,6 +844,9 @@ def main() -> None:
     parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--only", type=int, nargs="*", help="numbers of runs; judges nothing")
     parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2; judges nothing")
+    parser.add_argument(
+        "--made", action="store_true", help="train nothing: judge what is there, and say how much it is"
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "guard.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -833,6 +861,8 @@ def main() -> None:
             print(f"{of}: {sum(run.of == of for run in runs)} runs, {total / 60:.0f} core minutes to watch")
         return
     mine = runs[part - 1 :: parts]
+    if options.made:
+        mine = [run for run in mine if (options.runs / f"run-{run.number:03d}.json").exists()]
     traces = [once(options.runs / f"run-{run.number:03d}.json", lambda run=run: trace(run, places)) for run in mine]
     if options.only or parts > 1:
         bad = {traced["number"] for traced in traces}
@@ -855,18 +885,25 @@ def main() -> None:
     )
     for of in options.of:
         own = with_fates([traced for traced in traces if traced["of"] == of])
+        calls = {traced["number"]: bool(replayed(traced)) for traced in own}
+
+        def there(kind: str, number: int) -> bool:
+            return not options.made or (options.runs / f"{kind}-{number:03d}.json").exists()
+
         results.setdefault("watch", {})[of] = {which: judged(own, which) for which in ("alone", "probed", "replayed")}
         if "foretell" in options.parts:
             results.setdefault("foretold", {})[of] = [
                 once(options.runs / f"foretold-{n:03d}.json", lambda n=n: foretold(RUNS[n], places))
-                for n in (traced["number"] for traced in own)
+                for n in calls
+                if there("foretold", n)
             ]
         if "repair" in options.parts:  # a run without an event is the same with a guard
             results.setdefault("repair", {})[of] = [
                 once(options.runs / f"repaired-{n:03d}.json", lambda n=n: repair(RUNS[n], places, options.runs))
-                if replayed(traced)
-                else {"number": n, "end": traced["end"], "guard": None}
-                for n, traced in ((traced["number"], traced) for traced in own)
+                if calls[n]
+                else {"number": n, "end": end, "guard": None}
+                for n, end in ((traced["number"], traced["end"]) for traced in own)
+                if not calls[n] or there("repaired", n)
             ]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n")

@@ -59,11 +59,11 @@ def watched(
     return monitor
 
 
-def definition(points: list[list[float]], labels: list[int]) -> dict[str, float]:
+def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
     """In plain Python, sharing nothing with the library."""
     count = len(points)
     middle = [fmean(column) for column in zip(*points, strict=True)]
-    own, other, recalls, strangers = [], [], [], 0
+    own, other, recalls, precisions, strangers = [], [], [], [], 0
     for i in range(count):
         distances = [math.dist(points[i], points[j]) for j in range(count)]
         others = [j for j in range(count) if j != i]
@@ -72,6 +72,15 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, float]
         recalls.append(fmean(labels[j] == labels[i] for j in nearest))
         for j in others:
             (own if labels[j] == labels[i] else other).append(distances[j])
+        nearer = sorted(others, key=lambda j: (distances[j], labels[j] != labels[i]))  # of equally near ones its own
+        further = sorted(others, key=lambda j: (distances[j], labels[j] == labels[i]))  # and others first
+        size = labels.count(labels[i]) - 1
+        edge = distances[nearer[size - 1]] if size else 0.0
+        inside = [labels[j] == labels[i] for j in others if distances[j] < edge]
+        at_edge = [labels[j] == labels[i] for j in others if distances[j] == edge]
+        precisions.append((sum(inside) + (size - len(inside)) * fmean(at_edge)) / size if size else 0.0)
+        bounds = [fmean(labels[j] == labels[i] for j in order[:size]) if size else 0.0 for order in (further, nearer)]
+        assert bounds[0] <= precisions[-1] <= bounds[1]
         ten = [labels[j] for j in sorted(others, key=lambda j: distances[j])[:10]]
         most = max((ten.count(one) for one in set(ten) - {labels[i]}), default=0)
         strangers += ten.count(labels[i]) <= 1 and most >= 6
@@ -81,6 +90,7 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, float]
         "relative_spread": math.sqrt(around / total),
         "within_between": fmean(own) / fmean(other),
         "strangers": strangers / count,
+        "precisions": precisions,
     }
 
 
@@ -91,6 +101,7 @@ def test_a_look_equals_the_definition(apart: float) -> None:
     points = torch.randn(40, 4, dtype=torch.float64, generator=generator) + apart * torch.eye(4)[labels] + 2
     points[:6] = points[6:12]  # equally near
     labels[20:30] = (labels[20:30] + 1) % 3
+    labels[39] = 3  # alone
     found = look(3, points, labels.numpy(), None)
     for name, value in definition(points.tolist(), labels.tolist()).items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-9), name
@@ -112,7 +123,7 @@ def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspic
         if (update <= 20 or update % 10 == 0) and probing.due(suspicious=suspicious):
             probing.ask(lambda: (NOISE, CLASSES), update)
             asked.append(update)
-    assert asked[:4] == ([1, 6, 12, 30] if suspicious else [1, 12, 50, 200])
+    assert asked[:4] == ([1, 6, 12, 30] if suspicious else [1, 6, 30, 120])
     share = SHARE if suspicious else SHARE / 2
     assert 0.95 * share < probing.cost <= share
     assert probing.cost == len(asked) * ITEMS / (3 * UPDATES * size)
@@ -188,7 +199,7 @@ def steady(step: int) -> Tensor:
 def test_held_out_items_that_stay_worse_than_at_the_start_are_harmed(without_fine: bool) -> None:
     monitor = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 1.0), fine=not without_fine)
     (event,) = monitor.events
-    assert (event.kind, event.step, event.healthy) == ("harm", 39, 0)  # asked at 19 and 39
+    assert (event.kind, event.step, event.healthy) == ("harm", 19, 0)  # asked at 5 and 19
     assert event.evidence["recall"] < 0.6 < event.evidence["recall_at_step_0"]
     assert "two calls of the probe in a row" in event.rule
 
@@ -204,6 +215,17 @@ def test_held_out_items_that_stay_worse_than_at_the_start_are_harmed(without_fin
 )
 def test_what_may_be_chance_or_comes_back_is_no_harm(apart: Callable[[int], float]) -> None:
     assert watched(steady, lambda step: held_out(apart=apart(step)), steps=100).events == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "called"), [(2.8, 2.6, True), (3.6, 3.4, False)], ids=["both", "precision"]
+)
+def test_r_precision_tells_harm_that_recall_leaves_open(before: float, after: float, called: bool) -> None:
+    """It falls beyond chance in both cases, recall@1 beyond 95 % in the first alone, and beyond 99 % in none."""
+    monitor = watched(steady, lambda step: held_out(apart=after if step else before))
+    assert [(event.kind, event.step) for event in monitor.events] == ([("harm", 19)] if called else [])
+    if called:
+        assert "R-precision by the labels is" in monitor.events[0].rule
 
 
 def test_what_the_repair_returns_to_is_the_best_step() -> None:
@@ -228,6 +250,21 @@ def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: fl
     assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
     if seen:
         assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
+
+
+def test_two_calls_tell_what_classes_lost_inside_since_the_best_where_one_leaves_it_open() -> None:
+    def inside(step: int) -> Tensor:
+        return held_out(apart=12.0, inside=0.0 if step == 0 else 2.5 if step < 50 else 2.1)
+
+    monitor = CollapseMonitor()
+    fine = torch.arange(32) % 8
+    for step in range(300):
+        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * 0.93**step * torch.eye(8)[4 + fine // 4]
+        probe = partial(shown, inside, step, CLASSES, FINE)
+        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
+    (event,) = monitor.events
+    asked = [step for step in monitor.probing.series["step"] if step >= 50]
+    assert (event.kind, event.step) == ("class-collapse", asked[1])
 
 
 def test_held_out_items_that_lose_what_is_inside_are_no_class_collapse_while_batches_keep_it() -> None:
@@ -277,7 +314,7 @@ def test_another_attempt_keeps_the_start_alone() -> None:
     monitor.probing = first.probing.begin_again()
     watched(steady, lambda _: held_out(apart=1.0), monitor=monitor)
     assert [event.kind for event in monitor.events] == ["harm"]
-    assert monitor.probing.series["step"][0] == 19
+    assert monitor.probing.series["step"][0] == 5
     record = monitor.probing.as_json()
     assert record is not None
     assert record["start"]["recall"] == first.probing.series["recall"][0]

@@ -453,9 +453,11 @@ class CollapseMonitor:
         narrow = _narrow(now, start)
         stuck = self._stuck(now, start)
         beside_best = probing.beside(best, "the best step")
-        lost, stays = probing.lost(), probing.lost_and_not_coming_back()
+        lost, stays = probing.lost(), probing.stays_below(start)
         fallen = [one for one in beside_best if one.worse]
-        inside = [one for one in fallen if one.level == FINER]
+        inside = any(one.level == FINER for one in fallen) or any(
+            one.comparison.level == FINER for one in probing.stays_below(best)
+        )
         tight = now.within_between < ALARMS["tight"].value
         held_out = f"of {probing.items} held-out items"
         if narrow and (lost or (accused and (stuck or fallen or now.recall < start.recall + FLOOR))):
@@ -468,7 +470,7 @@ class CollapseMonitor:
                 network_advice(None)[1],
                 healthy=start.step if _narrow(best, start) else best.step,
             )
-        elif tight and ((inside and doubted) or any(one.level == FINER for one in stays)):
+        elif tight and ((inside and doubted) or any(one.comparison.level == FINER for one in stays)):
             self._tell(
                 step,
                 "class-collapse",
@@ -481,15 +483,15 @@ class CollapseMonitor:
             )
         elif stays:
             named = " and ".join(
-                f"by {one.level} {_change(one.recall, one.reference_recall)} at the start (interval of the difference "
-                f"{100 * one.low:+.1f} to {100 * one.high:+.1f} points)"
-                for one in stays
+                f"{measure} by {one.level} is {_change(one.recall, one.reference_recall)} at the start (interval of "
+                f"the difference {100 * one.low:+.1f} to {100 * one.high:+.1f} points)"
+                for measure, one in stays
             )
             self._tell(
                 step,
                 "harm",
                 _beside(now, start),
-                f"{held_out} recall@1 is worse than at the start, at two calls of the probe in a row: {named}",
+                f"{held_out} fewer find their class than at the start, at two calls of the probe in a row: {named}",
                 harm_advice(),
                 healthy=best.step,
             )

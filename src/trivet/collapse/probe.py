@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ Probe = Callable[[], Sequence[Array]]
 SHARE = 0.02  # of the cost of the steps, that a probe may take on average
 STEP_COST = 3  # forward passes that a step of an item costs: its own, and twice that backward
 SUSPICIOUS, CALM = 2, 4  # times as many updates as at the last call: when the next one is due whatever it costs
-SOONEST = 3  # the update from which on these times count, as the first steps of an optimiser shake every network
+FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a look, in this order."""
 NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
@@ -42,7 +42,13 @@ class Look:
         within_between: mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0.
         strangers: share of items with at most one of their ten nearest of their class and six or more of one other.
         hits, fine_hits: `(M,)` what each item adds to the recalls; no fine ones without a finer level.
+        precisions, fine_precisions: `(M,)` the R-precision of each item: which share of its R nearest others is of its
+            class, which has R others; 0 for one alone in its class.
         nearest: `(M,)` the row of the nearest other item.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.2: R-precision weighs all of a
+        class, so fewer items tell as much as by recall@1.
     """
 
     step: int
@@ -53,6 +59,8 @@ class Look:
     strangers: float
     hits: Floats
     fine_hits: Floats
+    precisions: Floats
+    fine_precisions: Floats
     nearest: Integers
 
     @property
@@ -70,7 +78,8 @@ class Look:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Look:
         """What `as_json` gave."""
-        kinds = {"hits": np.float64, "fine_hits": np.float64, "nearest": np.int64}
+        floats = ("hits", "fine_hits", "precisions", "fine_precisions")
+        kinds = dict.fromkeys(floats, np.float64) | {"nearest": np.int64}
         made: dict[str, Any] = {
             name: np.array(value, dtype=kinds[name]) if name in kinds else _number(value)
             for name, value in values.items()
@@ -98,10 +107,13 @@ def look(step: int, embeddings: Array, labels: Integers, fine: Integers | None) 
     squares = centred.square().sum(dim=1)
     squared = torch.addmm(squares, centred, centred.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
     squared.fill_diagonal_(torch.inf)
-    tied = squared == squared.amin(dim=1, keepdim=True)
+    ordered = squared.sort(dim=1).values
     same = classes[:, None] == classes
-    hits = _hits(tied, same)
-    fine_hits = np.zeros(0) if fine is None else _hits(tied, torch.as_tensor(fine)[:, None] == torch.as_tensor(fine))
+    hits, precisions = _hits(squared, ordered, same), _precisions(squared, ordered, same)
+    fine_hits = fine_precisions = np.zeros(0)
+    if fine is not None:
+        alike = torch.as_tensor(fine)[:, None] == torch.as_tensor(fine)
+        fine_hits, fine_precisions = _hits(squared, ordered, alike), _precisions(squared, ordered, alike)
     total = points.square().sum()
     distances = squared.sqrt()
     apart = ~torch.eye(len(points), dtype=torch.bool)
@@ -115,13 +127,27 @@ def look(step: int, embeddings: Array, labels: Integers, fine: Integers | None) 
         strangers=_strangers(squared, classes),
         hits=hits,
         fine_hits=fine_hits,
+        precisions=precisions,
+        fine_precisions=fine_precisions,
         nearest=squared.argmin(dim=1).numpy(),
     )
 
 
-def _hits(tied: torch.Tensor, same: torch.Tensor) -> Floats:
+def _hits(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor) -> Floats:
     """Recall@1 of each item where equally near ones come in random order."""
+    tied = squared == ordered[:, :1]
     found: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
+    return found
+
+
+def _precisions(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor) -> Floats:
+    """R-precision of each item, likewise; `same` holds an item with itself, which is no neighbour."""
+    others = same.sum(dim=1) - 1
+    last = ordered.gather(1, (others - 1).clamp_min(0)[:, None])
+    nearer, tied = squared < last, squared == last
+    drawn = (others - nearer.sum(dim=1)) * (tied & same).sum(dim=1).double() / tied.sum(dim=1)
+    found: Floats = (((nearer & same).sum(dim=1) + drawn) / others.clamp_min(1)).numpy()
+    found[others.numpy() == 0] = 0.0
     return found
 
 
@@ -134,12 +160,19 @@ def _strangers(squared: torch.Tensor, classes: torch.Tensor) -> float:
     return float(((own <= OWN) & (votes.amax(dim=1) >= OTHER)).double().mean())
 
 
+class Loss(NamedTuple):
+    """A measure of the probe that fell, and by how much."""
+
+    measure: str
+    comparison: Comparison
+
+
 class Probing:
     """When a probe is asked, and what it says beside the start and the best of the run so far.
 
     The probe is asked before anything is trained, or at the first update: that is the reference. Then it is asked where
     batches are suspicious, if the updates have doubled since the last time (6, 12, 24, ...), or if all calls so far
-    cost at most 2 % of all steps; where nothing is suspicious, at four times the updates (12, 48, ...), or at 1 % of
+    cost at most 2 % of all steps; where nothing is suspicious, at four times the updates (6, 24, 96, ...), or at 1 % of
     the cost. A call costs its items once forward, a step its items three times. So calls are dense at first, where
     collapses begin, and over many steps cost at most 2 % of them.
 
@@ -187,7 +220,7 @@ class Probing:
         if self.reference is None:
             return True
         factor, share = (SUSPICIOUS, SHARE) if suspicious else (CALM, SHARE / 2)
-        if self._updates >= factor * max(self._called, SOONEST):
+        if self._updates >= max(FIRST, factor * self._called):
             return True
         return self._spent + self.items <= share * STEP_COST * self._seen
 
@@ -266,26 +299,58 @@ class Probing:
     @property
     def fell(self) -> bool:
         """Whether the last look may be worse than the start, which the next one will tell."""
-        return self.reference is not None and self.behind(self.reference)
+        return bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
 
     def lost(self) -> list[Comparison]:
         """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""
         return [one for one in self.beside(self.reference, "the start") if one.worse]
 
-    def lost_and_not_coming_back(self) -> list[Comparison]:
-        """The levels at which the last two looks are worse than the start, and recall did not rise by a point between.
+    def stays_below(self, other: Look | None) -> list[Loss]:
+        """What the last two looks have less than an earlier one, beyond chance, if recall did not rise by a point.
 
-        Each is by the interval of 99 % over items and 95 % over classes: it takes two.
+        Recall@1 is a point lower at both. The mean of both is lower by the interval of 99 % over items and 95 % over
+        classes: that of recall@1, or that of R-precision where recall@1 is lower by 95 % over items.
         """
-        now, then = (
-            self._beside(one, self.reference, "the start", over_queries=TWICE, over_classes=CHOOSING)
-            for one in (self.last, self.before)
-        )
-        return [
-            one
-            for one, earlier in zip(now, then, strict=False)
-            if one.worse and earlier.worse and one.recall < earlier.recall + FLOOR
-        ]
+        if other is self.before or other is self.last:
+            return []
+        return self._losses([self.before, self.last], other, over_queries=TWICE, by_recall=True)
+
+    def _losses(
+        self, looks: Sequence[Look | None], other: Look | None, *, over_queries: float, by_recall: bool
+    ) -> list[Loss]:
+        """The levels at which looks, one after the other, together have less than another.
+
+        Args:
+            by_recall: whether recall@1 must be lower beyond chance, too, where R-precision is.
+        """
+        some = [one for one in looks if one is not None]
+        if other is None or len(some) < len(looks):
+            return []
+        levels = [(ITEM, self._classes, "hits", "precisions")]
+        if self._fine is not None:
+            levels.append((FINER, self._fine, "fine_hits", "fine_precisions"))
+        found = []
+        for level, classes, *names in levels:
+            recalls = [float(getattr(one, names[0]).mean()) for one in (*some, other)]
+            if max(recalls[:-1]) > recalls[-1] - FLOOR or recalls[-2] >= recalls[0] + FLOOR:
+                continue
+            recall, precision = (
+                compare(
+                    np.mean([getattr(one, name) for one in some], axis=0),
+                    getattr(other, name),
+                    classes,
+                    reference=f"step {other.step}",
+                    level=level,
+                    over_queries=over_queries,
+                    over_classes=CHOOSING,
+                )
+                for name in names
+            )
+            if recall.worse:
+                found.append(Loss("recall@1", recall))
+            elif precision.worse and (not by_recall or _lower(some, other, names[0])):
+                found.append(Loss("R-precision", precision))
+        return found
 
     def by_chance(self) -> float | None:
         """Up to where recall@1 of the last look comes by chance, if it is not above that; else None."""
@@ -339,6 +404,13 @@ class Probing:
         looks = {name: None if one is None else Look.from_json(one) for name, one in state["looks"].items()}
         self.reference, self.best, self.last = looks["reference"], looks["best"], looks["last"]
         self.before = looks["before"]
+
+
+def _lower(looks: Sequence[Look], other: Look, name: str) -> bool:
+    """Whether the mean of a measure of each item over some looks is lower than in another, by 95 % over items."""
+    gains = np.mean([getattr(one, name) for one in looks], axis=0) - getattr(other, name)
+    one_class = np.zeros(len(gains), dtype=np.int64)
+    return difference_ends(gains, one_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] < 0
 
 
 def _finite(value: float) -> float | None:

@@ -24,7 +24,7 @@ FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that the
 MANY = 50  # items of a class, from which on it may hold more than one thing
 SMALL, LARGE = 64, 128  # items of a batch, up to which it is filled with more of each class, or with more classes
 WARMUP = 0.05  # of the steps
-AT_ONCE = 0.05  # of the steps, within which what is lost was lost by steps that were too large
+AT_ONCE, SOON = 0.05, 20  # of the steps, and at least so many, within which a loss came at once
 
 Settings = dict[str, Any]
 """All settings of a run as its TOML file has them: section -> key -> value."""
@@ -169,14 +169,23 @@ class Guard:
         return {name: new for repair in self.repairs[:attempt] for name, (_, new) in repair.changes.items()}
 
     def _best_attempt(self) -> int:
-        """The attempt whose best call of the probe after its start was the highest; without a probe the present one."""
-        scores = []
+        """The last attempt, or the latest whose best call of the probe after its start beats that by more than chance.
+
+        More than chance: two standard errors of the difference of two shares. Without a probe it is the last one.
+        """
+        shares = []
         for place, seen in enumerate([*self.abandoned, self.monitor.as_json()]):
-            series = {} if seen.get("probe") is None else seen["probe"]["series"]
-            names = [name for name in ("fine_recall", "recall") if any(v is not None for v in series.get(name, []))]
-            values = series[names[0]] if names else []
-            scores.append(max(values[1 if place == 0 else 0 :], default=-1.0))
-        return max(range(len(scores)), key=lambda place: (scores[place], place))
+            probe = seen.get("probe") or {"items": 1, "series": {}}
+            names = [n for n in ("fine_recall", "recall") if any(v is not None for v in probe["series"].get(n, []))]
+            values = probe["series"][names[0]] if names else []
+            share = max(values[1 if place == 0 else 0 :], default=0.0)
+            shares.append((share, share * (1 - share) / probe["items"]))
+        chosen = len(shares) - 1
+        for place in range(chosen - 1, -1, -1):
+            gain = shares[place][0] - shares[chosen][0]
+            if gain > 2 * math.sqrt(shares[place][1] + shares[chosen][1]):
+                chosen = place
+        return chosen
 
     def plan(self, event: Event, checkpoints: Sequence[int]) -> Repair | str:
         """The repair for an event, or why there is none.
@@ -213,7 +222,7 @@ class Guard:
 
     def _at_once(self, event: Event) -> bool:
         """Whether a probe saw it within the first steps: then it began with the first."""
-        within = event.step <= AT_ONCE * self.given.training.num_steps
+        within = event.step <= max(SOON, AT_ONCE * self.given.training.num_steps)
         return self.monitor.probing.reference is not None and within and event.kind in TRAINED
 
     def refused(self, step: int) -> list[Event]:
@@ -344,8 +353,9 @@ def repaired(
 ) -> tuple[RunConfig, dict[str, list[Any]], str] | None:
     """The least change of the settings that may prevent an event, by the ladder of its kind.
 
-    Where the cause shows, what removes it comes first: cleaning where labels are wrong, smaller steps where it all
-    happened at once.
+    Where the cause shows, what removes it comes first: cleaning where labels are wrong, and where it all happened at
+    once to a network that begins pretrained, smaller steps. A network that begins random has nothing to lose then, and
+    collapses at once by what is chosen, not by the steps.
 
     The first rung that applies to the settings as they are is taken; one that makes settings which are refused is
     passed over, and one that was taken for such an event before comes last.
@@ -364,7 +374,7 @@ def repaired(
     tried = {repair.why for repair in done if repair.kind == kind}
     again = None
     first = [_cleaned] if wrong_labels and kind in TRAINED else []
-    first += [_slower] if at_once and kind in TRAINED else []
+    first += [_frozen_statistics, _slower] if at_once and kind in TRAINED and _begun(config) else []
     for rung in (*first, *LADDERS[kind]):
         if rung in TENTATIVE and not probed:
             continue
@@ -513,17 +523,20 @@ def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.
     return "Smaller steps and a warm-up avoid jumps that cannot be undone."
 
 
+def _begun(config: RunConfig) -> bool:
+    """Whether the network begins with what it was trained for, or with its inputs as they are."""
+    model = config.model
+    pretrained = model.pretrained or getattr(model, "weights", None) is not None
+    return pretrained or model.name == "residual" or model.name.startswith("text:")
+
+
 def _frozen_statistics(values: Settings, class_sizes: Sequence[int]) -> str | None:
     """Keeps the batch-norm statistics of a backbone that has any to keep."""
     model = values["model"]
     if model.get("batch_norm") != "train" or not (model.get("pretrained") or model.get("weights")):
         return None
     model["batch_norm"] = "frozen"
-    _slower(values, class_sizes)
-    return (
-        "The batch-norm statistics that a pretrained network brings are those of far more images than a batch has, and "
-        "smaller steps keep what it knows."
-    )
+    return "The batch-norm statistics that a pretrained network brings are those of far more images than a batch has."
 
 
 def _slower_and_normalized(values: Settings, class_sizes: Sequence[int]) -> str | None:

@@ -70,8 +70,9 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
     """The probe of a run; None where the settings ask for none, or there are too few items.
 
     Of the validation part, if there is one. Else training items are left out: at most a twentieth of all and a fifth of
-    a class, four or more of each class in it. Unless the settings name a number, a call costs as much as a step, with
-    100 to 300 items. The choice depends on the seed, the items and the size of a batch alone.
+    a class, four or more of each class in it, by the finest level whose classes have enough. Unless the settings name a
+    number, a call costs as much as a step, with 100 to 300 items. The choice depends on the seed, the items and the
+    size of a batch alone.
     """
     wanted = config.guard.probe
     if wanted is None:
@@ -83,17 +84,25 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
         return None
     if split is not None:
         part = splits.evaluation[split]
-        rows = class_sample(part.labels[level], wanted, least=LEAST, seed=config.seed)
+        rows = class_sample(_finest(part, levels, LEAST), wanted, least=LEAST, seed=config.seed)
         items = part.subset(rows)
         if len(np.unique(items.labels[level])) < 2:
             return None
         return HeldOut(items, split, np.zeros(0, dtype=np.int64), levels)
     if not config.guard.leaves_out:
         return None
-    rows = _left_out(splits.train.labels[level], min(wanted, len(splits.train) // OF_ALL), seed=config.seed)
+    labels = _finest(splits.train, levels, LEAST * OF_A_CLASS)
+    rows = _left_out(labels, min(wanted, len(splits.train) // OF_ALL), seed=config.seed)
     if len(rows) < FEWEST or len(np.unique(splits.train.labels[level][rows])) < 2:
         return None
     return HeldOut(splits.train.subset(rows), None, rows, levels)
+
+
+def _finest(dataset: Dataset, levels: tuple[str, ...], items: int) -> Integers:
+    """The labels of the finest of the levels, if at least half of its classes have so many items; else of the first."""
+    labels = dataset.labels[levels[-1]]
+    _, counts = np.unique(labels, return_counts=True)
+    return labels if np.median(counts) >= items else dataset.labels[levels[0]]
 
 
 def _left_out(labels: Integers, most: int, *, seed: int) -> Integers:
