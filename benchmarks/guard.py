@@ -750,7 +750,7 @@ def report(results: Mapping[str, Any]) -> str:
     lines += [results["environment"], ""]
     lines += [
         "The rules were chosen on the learning runs, and final before any run of the test was trained. What was tried, "
-        "what was missed and why, and the earlier test beside this one, stands in the [notes](collapse_notes.md#probe).",
+        "what was missed and why, and the earlier test beside this one, is in the [notes](collapse_notes.md#probe).",
         "",
     ]
     names = {"alone": "batches alone (before)", "replayed": "batches and probe"}
