@@ -748,6 +748,11 @@ def report(results: Mapping[str, Any]) -> str:
     """The results as a page of text."""
     lines = ["# The guard: runs that collapse, lose what they began with, or learn", "", results["command"], ""]
     lines += [results["environment"], ""]
+    lines += [
+        "The rules were chosen on the learning runs, and final before any run of the test was trained. What was tried, "
+        "what was missed and why, and the earlier test beside this one, is in the [notes](collapse_notes.md#probe).",
+        "",
+    ]
     names = {"alone": "batches alone (before)", "replayed": "batches and probe"}
     for of in results["watch"]:
         found = results["watch"][of]
