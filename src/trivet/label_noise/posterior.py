@@ -16,6 +16,7 @@ ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likeliho
 PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
 FITTED = 20_000  # items that the numbers are fitted to at most
 COUNTED = 1000  # classes; of more, no transition is counted
+EVEN = 1e6  # shape of the gamma distribution where the counts of a column vary no more than by chance
 SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
 
@@ -29,6 +30,7 @@ class Posterior:
         best: `(N,)` the most probable class given x alone; of equal ones the item's own.
         depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
         given: `(N, M)` P(true class is the candidate | x, label).
+        other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
         doubt: `(N,)` logarithm of the odds that the label is wrong.
     """
 
@@ -37,6 +39,7 @@ class Posterior:
     best: Integers
     depth: Floats
     given: Floats
+    other: Integers
     doubt: Floats
 
 
@@ -179,14 +182,48 @@ def _posterior(part: _Part, state: _State) -> Posterior:
         logs = views + np.log(explained)
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
+    given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
     return Posterior(
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
         depth=first[:, -1] - first[:, -2],
-        given=joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300),
+        given=given,
+        other=_other(part, given, features if state.counts is not None else None),
         doubt=rest - logs[:, 0],
     )
+
+
+def _other(part: _Part, given: Floats, features: Floats | None) -> Integers:
+    """The place `(N,)` of the class that an item most probably has if its label y is wrong; never that of its label.
+
+    It is the c of the largest p(c | x) (n_cy + k_y) / n_c, n_cy being how many of the other items have the true class c
+    and the label y, by `given`. Their number is taken for drawn by Poisson with a mean that itself is drawn from a
+    gamma distribution of shape k_y for each class: n_cy + k_y is then in proportion to the mean to be expected. k_y is
+    estimated from mean and variance of the column, mean^2 / (variance - mean). Where the wrong labels of y come from
+    one class, k_y is small, and that class is proposed; where single items alone speak for this one or that, k_y is
+    large, and p(c | x) decides.
+
+    Without `features`, p(c | x), no transition was counted, and the largest of `given` is taken.
+
+    Source:
+        Gamma and Poisson, by moments: Robbins, "An empirical Bayes approach to statistics", Third Berkeley Symposium,
+        1956; Clayton, Kaldor, "Empirical Bayes estimates of age-standardized relative risks", Biometrics 43, 1987.
+    """
+    weight = given.copy()
+    if features is not None:
+        place = part.candidates * part.count + part.labels[:, None]
+        counts = np.bincount(place.ravel(), given.ravel(), part.count**2).reshape(part.count, part.count)
+        off = ~np.eye(part.count, dtype=np.bool_)
+        mean = counts.sum(axis=0, where=off) / (part.count - 1)
+        beyond = np.square(counts - mean).sum(axis=0, where=off) / (part.count - 1) - mean
+        shape = np.full(part.count, EVEN)
+        np.divide(mean**2, beyond, out=shape, where=beyond > mean**2 / EVEN)
+        others = counts[part.candidates, part.labels[:, None]] - given + shape[part.labels][:, None]
+        weight = features * others / np.maximum(counts.sum(axis=1)[part.candidates] - given, 1.0)
+    weight[part.blocked < 0] = -1.0
+    weight[:, 0] = -2.0
+    return np.asarray(weight.argmax(axis=1))
 
 
 def _sure(part: _Part) -> Floats:
