@@ -81,22 +81,24 @@ def test_a_label_is_explained_by_the_other_folds() -> None:
     assert counts.transition(0, 0.2, 5.0) == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
 
 
-def other(candidates: Array, labels: list[int], given: Array, features: Array, count: int) -> list[int]:
+def other(candidates: Array, labels: list[int], given: Array, features: Array, prior: float, count: int) -> list[int]:
     """The other class by its definition, in plain Python."""
     counted = [[0.0] * count for _ in range(count)]
     for row, chances, label in zip(candidates.tolist(), given.tolist(), labels, strict=True):
         for c, chance in zip(row, chances, strict=True):
             counted[c][label] += chance
-    shapes = []
+    sizes, shapes, means = [sum(row) for row in counted], [], []
     for y in range(count):
-        column = [counted[c][y] for c in range(count) if c != y]
-        mean = sum(column) / len(column)
-        beyond = sum((one - mean) ** 2 for one in column) / len(column) - mean
-        shapes.append(min(EVEN, mean**2 / beyond) if beyond > 0 else EVEN)
+        others = [c for c in range(count) if c != y]
+        mean = sum(counted[c][y] for c in others) / sum(sizes[c] for c in others)
+        beyond = sum((counted[c][y] - sizes[c] * mean) ** 2 - sizes[c] * mean for c in others)
+        beyond /= sum(sizes[c] ** 2 for c in others)
+        shapes.append(max(prior, min(EVEN, mean**2 / beyond) if beyond > 0 else EVEN))
+        means.append(mean)
     found = []
     for row, chances, shares, y in zip(candidates.tolist(), given.tolist(), features.tolist(), labels, strict=True):
         weights = [
-            share * (counted[c][y] - chance + shapes[y]) / max(sum(counted[c]) - chance, 1.0)
+            share * (counted[c][y] - chance + shapes[y]) / (sizes[c] - chance + shapes[y] / means[y])
             for c, chance, share in zip(row, chances, shares, strict=True)
         ]
         found.append(1 + int(np.argmax(weights[1:])))
@@ -110,16 +112,19 @@ def test_the_other_class_equals_its_definition(table: Array) -> None:
     random = np.random.default_rng(6)
     given = np.stack([random.dirichlet(0.02 + table[row, y]) for row, y in zip(views.candidates, labels, strict=True)])
     features = random.dirichlet(np.full(6, 0.3), size=80)
-    assert _other(part, given, features).tolist() == other(views.candidates, labels.tolist(), given, features, 6)
-    by_model = np.array([1 + row[1:].argmax() for row in given])
-    assert (_other(part, given, None) == by_model).all()
-    assert (_other(part, given, features) != by_model).any()
+    for prior in (0.01, 5.0):
+        expected = other(views.candidates, labels.tolist(), given, features, prior, 6)
+        assert _other(part, given, features, prior).tolist() == expected
+    by_itself = 1 + features[:, 1:].argmax(axis=1)
+    assert (_other(part, given, features, 1e9) == by_itself).all()  # the noise is even, and tells nothing
+    even_noise = table[0, 1] == table[0, 2]
+    assert (_other(part, given, features, 0.01) == by_itself).all() == even_noise
 
 
 def test_a_class_that_stands_a_second_time_is_not_the_other_one() -> None:
     views = Views(np.array([[0, 0, 1]]), np.zeros((1, 3, 2)), np.array([[False, True, False]]))
     part, sure = _Part(views, np.array([0]), np.array([0]), 2, np.arange(1)), np.array([[1.0, 0.0, 0.0]])
-    assert _other(part, sure, sure).tolist() == _other(part, sure, None).tolist() == [2]
+    assert _other(part, sure, sure, 0.1).tolist() == [2]
 
 
 def test_what_rests_on_single_items_does_not_outweigh_what_an_item_looks_like() -> None:

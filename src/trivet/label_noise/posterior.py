@@ -119,6 +119,11 @@ class _State:
     counts: _Counts | None
     pseudo: float
 
+    @property
+    def prior(self) -> float:
+        """Items of even noise in an entry of the transition off its diagonal."""
+        return self.pseudo * self.rate / (self.counts.by_fold.shape[1] - 1) if self.counts is not None else math.inf
+
     def explained(self, part: _Part) -> Floats:
         """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds."""
         if self.counts is None:
@@ -189,38 +194,43 @@ def _posterior(part: _Part, state: _State) -> Posterior:
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
         depth=first[:, -1] - first[:, -2],
         given=given,
-        other=_other(part, given, features if state.counts is not None else None),
+        other=given[:, 1:].argmax(axis=1) + 1 if state.counts is None else _other(part, given, features, state.prior),
         doubt=rest - logs[:, 0],
     )
 
 
-def _other(part: _Part, given: Floats, features: Floats | None) -> Integers:
+def _other(part: _Part, given: Floats, features: Floats, prior: float) -> Integers:
     """The place `(N,)` of the class that an item most probably has if its label y is wrong; never that of its label.
 
-    It is the c of the largest p(c | x) (n_cy + k_y) / n_c, n_cy being how many of the other items have the true class c
-    and the label y, by `given`. Their number is taken for drawn by Poisson with a mean that itself is drawn from a
-    gamma distribution of shape k_y for each class: n_cy + k_y is then in proportion to the mean to be expected. k_y is
-    estimated from mean and variance of the column, mean^2 / (variance - mean). Where the wrong labels of y come from
-    one class, k_y is small, and that class is proposed; where single items alone speak for this one or that, k_y is
-    large, and p(c | x) decides.
+    It is the c of the largest p(c | x) (n_cy + k_y) / (n_c + k_y / m_y), n_c being how many of the other items have the
+    true class c, and n_cy how many of these the label y, by `given`. n_cy is taken for drawn by Poisson with the mean
+    n_c t, and the share t of each class by a gamma distribution of mean m_y and shape k_y: the fraction is the mean of
+    t given the counts. m_y and k_y are estimated by moments from the column, k_y being at least the prior of the
+    transition, which was chosen by likelihood. Where the wrong labels of y come from one class, k_y is small, and that
+    class is proposed; where single items alone speak for this one or that, k_y is large, and p(c | x) decides.
 
-    Without `features`, p(c | x), no transition was counted, and the largest of `given` is taken.
+    Args:
+        features: `(N, M)` p(c | x).
+        prior: items of even noise in an entry of the transition.
 
     Source:
-        Gamma and Poisson, by moments: Robbins, "An empirical Bayes approach to statistics", Third Berkeley Symposium,
-        1956; Clayton, Kaldor, "Empirical Bayes estimates of age-standardized relative risks", Biometrics 43, 1987.
+        Gamma and Poisson, by moments: Clayton, Kaldor, "Empirical Bayes estimates of age-standardized relative risks
+        for use in disease mapping", Biometrics 43, 1987.
     """
-    weight = given.copy()
-    if features is not None:
-        place = part.candidates * part.count + part.labels[:, None]
-        counts = np.bincount(place.ravel(), given.ravel(), part.count**2).reshape(part.count, part.count)
-        off = ~np.eye(part.count, dtype=np.bool_)
-        mean = counts.sum(axis=0, where=off) / (part.count - 1)
-        beyond = np.square(counts - mean).sum(axis=0, where=off) / (part.count - 1) - mean
-        shape = np.full(part.count, EVEN)
-        np.divide(mean**2, beyond, out=shape, where=beyond > mean**2 / EVEN)
-        others = counts[part.candidates, part.labels[:, None]] - given + shape[part.labels][:, None]
-        weight = features * others / np.maximum(counts.sum(axis=1)[part.candidates] - given, 1.0)
+    place = part.candidates * part.count + part.labels[:, None]
+    counts = np.bincount(place.ravel(), given.ravel(), part.count**2).reshape(part.count, part.count)
+    off, sizes = ~np.eye(part.count, dtype=np.bool_), counts.sum(axis=1)
+    mean = counts.sum(axis=0, where=off) / np.maximum(off @ sizes, 1e-300)
+    expected = sizes[:, None] * mean
+    variance = (np.square(counts - expected) - expected).sum(axis=0, where=off) / np.maximum(off @ sizes**2, 1e-300)
+    shape = np.full(part.count, EVEN)
+    np.divide(mean**2, variance, out=shape, where=variance > mean**2 / EVEN)
+    shape = np.maximum(shape, prior)
+    own = part.labels[:, None]
+    share = (counts[part.candidates, own] - given + shape[own]) / (
+        sizes[part.candidates] - given + shape[own] / np.maximum(mean[own], 1e-12)
+    )
+    weight = features * share
     weight[part.blocked < 0] = -1.0
     weight[:, 0] = -2.0
     return np.asarray(weight.argmax(axis=1))
