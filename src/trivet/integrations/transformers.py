@@ -29,8 +29,8 @@ class MonitorTrainerCallback(TrainerCallback):
     at the last call joins the next row, as "collapse/probe_recall" with "collapse/probe_step". The last row, with the
     times of the training, says how many events there were ("collapse/events") and calls ("collapse/probe_calls"). All
     are in `state.log_history`, too. Each event becomes a warning; `summary()` says in a line what was found, which
-    the logger "trivet" also gets, at level INFO. Each checkpoint folder gets the state of the monitor as `collapse_monitor-0.json`, and a
-    resumed training goes on from it.
+    the logger "trivet" also gets, at level INFO. Each checkpoint folder gets the state of the monitor as
+    `collapse_monitor-0.json`, and a resumed training goes on from it.
 
     With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
     called with, and keeps its own state. Warnings are those of the first process; with "stop", an event of any process

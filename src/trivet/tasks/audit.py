@@ -97,8 +97,8 @@ def audit_path(
         cannot be told apart, wrong or not separable), "called_wrong": how many are wrong with such a probability,
         "expected_wrong": the sum of the probabilities to be wrong, "duplicates": {"exact", "near", "other_label"}, how
         many items, "outliers", "name", "split", "level", "items", "classes", "distance", "folds", "neighbours",
-        "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50 classes, "notes"}, and of what was written the
-        names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The proposed label is
+        "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50 classes, "notes"}, and of
+        what was written the names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The proposed label is
         the item's own where no other is more probable; the neighbour label is the one that most of its neighbours have
         ("neighbour_count" of them; of equally frequent ones that of the nearest), and is no proposal.
 
