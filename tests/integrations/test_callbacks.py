@@ -287,7 +287,7 @@ def test_what_the_probe_showed_is_logged(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level("INFO", logger="trivet"):
         trainer.train()
     steps, recall = (seen.probing.series[name] for name in ("step", "recall"))
-    assert len(steps) > 2
+    assert len(steps) > 1
     assert recall[0] > recall[1]
     rows = [row for row in trainer.state.log_history if "collapse/probe_step" in row]
     logged = [(row["collapse/probe_step"], row["collapse/probe_recall"]) for row in rows]

@@ -117,7 +117,7 @@ class Watch:
         ]
 
     def calls(self) -> list[dict[str, float]]:
-        """The calls of the probe since the last time: "step", "probe_recall", with finer classes "probe_fine_recall"."""
+        """The calls of the probe since the last time: "step", "probe_recall", for finer classes "probe_fine_recall"."""
         series = self.monitor.probing.series
         first, self._calls = self._calls, len(series["step"])
         return [

@@ -98,9 +98,10 @@ def audit_path(
         "expected_wrong": the sum of the probabilities to be wrong, "duplicates": {"exact", "near", "other_label"}, how
         many items, "outliers", "name", "split", "level", "items", "classes", "distance", "folds", "neighbours",
         "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50 classes, "notes"}, and of
-        what was written the names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The proposed label is
-        the item's own where no other is more probable; the neighbour label is the one that most of its neighbours have
-        ("neighbour_count" of them; of equally frequent ones that of the nearest), and is no proposal.
+        what was written the names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The
+        proposed label is the item's own where no other is more probable; the neighbour label is the one that most of
+        its neighbours have ("neighbour_count" of them; of equally frequent ones that of the nearest), and is no
+        proposal.
 
         Where `relabel_above` is refused, because it cannot be told that any label is wrong, "refused" says so.
 
