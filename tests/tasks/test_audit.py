@@ -404,8 +404,8 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
         assert {"out", "report"} <= found.keys()  # nothing that was computed is lost
         if refused == "cannot-tell":
             assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
-        for file in ("s.csv", "d.csv", "r.html"):
-            Path(file).unlink(missing_ok=True)
+        for name in ("s.csv", "d.csv", "r.html"):
+            Path(name).unlink(missing_ok=True)
     told("cannot-tell", monkeypatch)
     found = audit_path(Path("pets.npz"), Request(), outputs)
     assert found["noise_rate"] == {
