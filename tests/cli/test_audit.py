@@ -63,7 +63,8 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found.keys() == {
-        "noise_rate", "suspects", "above_half", "name", "split", "level", "items", "classes", "distance", "folds",
+        "noise_rate", "suspects", "above_half", "called_wrong", "expected_wrong", "name", "split", "level", "items",
+        "classes", "distance", "folds",
         "neighbours", "method", "transition", "notes", "out", "decisions", "report", "duplicates", "outliers",
     }  # fmt: skip
     assert found["noise_rate"].keys() == {"verdict", "estimate", "interval", "reason"}
@@ -75,7 +76,7 @@ def test_json_and_files(files: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert first.keys() == {
         "id", "label", "proposed_label", "probability_wrong", "evidence", "neighbour_agreement", "positive_margin",
         "mode_share", "duplicate", "duplicate_of", "duplicate_label", "outlier", "text",
-        "probability_not_separable", "probability_proposed",
+        "probability_not_separable", "probability_proposed", "neighbour_label", "neighbour_count",
     }  # fmt: skip
     assert {one["id"] for one in found["suspects"][:2]} == {"[red]item 3", "[red]item 40"}
     labels = {"[red]item 3": ("dog", "cat"), "[red]item 40": ("cat", "dog")}
@@ -101,6 +102,37 @@ def test_the_rate_and_the_most_suspect_are_printed(
     assert "Note: If the network that made these embeddings" in out
     assert out.splitlines()[-1] == "Suspects: s.csv"
     assert "┃" not in run(capsys, monkeypatch, "pets.npz", "--top", "0")[1]
+
+
+def test_a_refusal_comes_after_the_results(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    kinds = np.repeat([0, 1], 100)  # two classes that overlap
+    points = random.normal(size=(200, 2)) + np.where(kinds == 1, 1.0, -1.0)[:, None]
+    np.savez("mixed.npz", embeddings=points, kind=np.array(["cat", "dog"])[kinds], text=np.array(["a text"] * 200))
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ("mixed.npz", "--distance", "euclidean", "--out", "s.csv", "--decisions", "d.csv")
+    code, out, err = run(capsys, monkeypatch, *asked, "--relabel-above", "0.5")
+    assert code == 2
+    assert "--relabel-above needs labels that must be wrong" in err
+    assert out.startswith("Cannot tell how many labels are wrong: between 0.0 and ")
+    lines = out.splitlines()
+    tables = [line for line in lines if line.startswith("┃") and " id " in line]
+    assert [" text " in line for line in tables] == [True, False]  # what one reads first, and no column follows
+    assert max(map(len, lines)) <= 80
+    told = " ".join(out.split())
+    for part in ('"wrong": overlap of classes does not', '"wrong or not separable": the', "How far to go: review from"):
+        assert part in told
+    with Path("s.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert f"explain the label: {sum(float(row['probability_wrong']) > 0.5 for row in rows)} above 50 %" in told
+    with Path("d.csv").open(newline="") as file:
+        assert {row["decision"] for row in csv.DictReader(file)} == {""}
+    code, out, err = run(capsys, monkeypatch, *asked, "--relabel-above", "0.5", "--force", "--json")
+    assert (code, json.loads(out)["refused"] in err) == (2, True)
+    code, out, _ = run(capsys, monkeypatch, *asked, "--force", "--json")
+    assert (code, "refused" in json.loads(out)) == (0, False)
 
 
 def test_texts_are_compared_and_shown_and_their_file_stays(
@@ -160,7 +192,7 @@ def test_texts_are_printed_in_one_line_each(
     ]
     Path("long.csv").write_text("id,text,kind\n" + "\n".join(rows) + "\n")
     _, out, _ = run(capsys, monkeypatch, "long.csv", "--top", "60")
-    table = out[out.index("text") :]
+    table = out[out.index("text") : out.index("proposed")]
     (line,) = [line for line in table.splitlines() if line.startswith("│ 3 ")]
     assert line.rstrip(" │").endswith("word…")
     assert max(map(len, out[: out.index("Note")].splitlines())) <= 70

@@ -263,6 +263,54 @@ def test_the_trainer_logs_the_last_look_and_warns_of_an_event(tmp_path: Path) ->
     assert not inner.watched(seen)
 
 
+def probe_of(steps: int) -> Any:
+    """Recall@1 is 1 at the first call and falls by a quarter of the items at each further one."""
+    labels = torch.arange(16) // 2
+    calls: list[int] = []
+
+    def probe(model: nn.Module) -> tuple[Tensor, Tensor]:
+        points = 10.0 * torch.eye(8)[labels]
+        moved = 4 * len(calls)
+        points[:moved:2] = points[:moved:2].roll(1, dims=1)
+        calls.append(steps)
+        return points + 0.1 * torch.eye(16, 8), labels
+
+    return probe
+
+
+def test_what_the_probe_showed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen, inner = monitor(), Shrinking(STEADY)
+    trainer = trainer_of(inner, tmp_path)
+    callback = MonitorTrainerCallback(seen, inner.criterion["pull"], probe=probe_of(STEPS))
+    callback.add_to(trainer)
+    assert callback.summary() == "The monitor saw no batch."
+    with caplog.at_level("INFO", logger="trivet"):
+        trainer.train()
+    steps, recall = (seen.probing.series[name] for name in ("step", "recall"))
+    assert len(steps) > 1
+    assert recall[0] > recall[1]
+    rows = [row for row in trainer.state.log_history if "collapse/probe_step" in row]
+    logged = [(row["collapse/probe_step"], row["collapse/probe_recall"]) for row in rows]
+    assert set(logged) <= set(zip(steps, recall, strict=True))
+    assert logged[-1] == (steps[-1], recall[-1])
+    assert logged[0][0] < 5 <= logged[-1][0]
+    last = trainer.state.log_history[-1]
+    assert (last["collapse/events"], last["collapse/probe_calls"]) == (len(seen.events), len(steps))
+    first, end = (f"{100 * recall[at]:.1f} % at step {steps[at]:.0f}" for at in (0, -1))
+    assert callback.summary().endswith(f"it asked the probe {len(steps)} times: recall@1 {first}, {end}.")
+    assert callback.summary() in caplog.messages
+
+
+def test_lightning_logs_every_call_of_the_probe() -> None:
+    seen, logger = monitor(), Kept()
+    callback = MonitorCallback(seen, LOSS, probe=probe_of(STEPS))
+    fit(callback, Shrinking(STEADY), logger=[logger])
+    found = [(step, row["collapse/probe_recall"]) for step, row in logger.rows if "collapse/probe_recall" in row]
+    assert found == list(zip(*(seen.probing.series[name] for name in ("step", "recall")), strict=True))
+    assert found[0] == (0, 1.0)
+    assert callback.summary().startswith("The monitor found ")
+
+
 def test_the_trainer_counts_steps_of_the_optimiser(tmp_path: Path) -> None:
     seen, inner = monitor(), Shrinking(STEADY)
     callback = MonitorTrainerCallback(seen, inner.criterion["pull"])

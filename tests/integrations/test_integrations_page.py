@@ -77,22 +77,30 @@ def test_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made["module"].loss.beta.item() != type(made["module"].loss)().beta.item()
 
 
-def test_sentence_transformers(tmp_path: Path) -> None:
+def test_sentence_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     parts = pytest.importorskip("sentence_transformers")
-    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("datasets")
     tokenizers = pytest.importorskip("tokenizers")
-    words = [f"word{i}" for i in range(24)]
+    words = sorted(set(re.findall(r"\w+", blocks("sentence-transformers")[0])))
     vocabulary = {"[UNK]": 0, **{word: i + 1 for i, word in enumerate(words)}}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     static = parts.sentence_transformer.modules.StaticEmbedding(tokenizer, embedding_dim=8)
     model = parts.SentenceTransformer(modules=[static], device="cpu")
     before = static.embedding.weight.detach().clone()
-    texts = datasets.Dataset.from_dict({"text": words, "label": [i % 4 for i in range(24)]})
-    held_out = {"text": words[:12], "label": [i % 4 for i in range(12)]}
-    made = run("sentence-transformers", folder=str(tmp_path), model=model, texts=texts, held_out=held_out)
-    assert asked(made["trainer"].callback_handler.callbacks) == [12]
-    assert made["trainer"].state.global_step == 3
+    monkeypatch.setattr(parts, "SentenceTransformer", lambda name: model)  # instead of the one that is downloaded
+    monkeypatch.chdir(tmp_path)
+    made = run("sentence-transformers")
+    assert asked(made["trainer"].callback_handler.callbacks) == [32]
+    assert made["trainer"].state.global_step == 40
+    calls = made["watching"].monitor.probing.series
+    last = made["trainer"].state.log_history[-1]
+    assert (last["collapse/events"], last["collapse/probe_calls"]) == (0, len(calls["step"]))
+    told = capsys.readouterr().out
+    assert f"asked the probe {len(calls['step'])} times: recall@1 {100 * made['before']:.1f} % at step 0, " in told
+    assert f"recall@1 of held-out texts: {made['before']:.3f} before, " in told
     assert not static.embedding.weight.equal(before)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.label_noise.posterior import _Counts, fit_posterior
+from trivet.label_noise.posterior import EVEN, _Counts, _other, _Part, fit_posterior
 from trivet.label_noise.views import Views
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -79,3 +79,64 @@ def test_a_label_is_explained_by_the_other_folds() -> None:
     assert counts.others(0).tolist() == [[0.5, 0.0], [0.5, 1.0]]
     # Five further items of noise at a rate of 0.2.
     assert counts.transition(0, 0.2, 5.0) == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
+
+
+def other(candidates: Array, labels: list[int], given: Array, features: Array, prior: float, count: int) -> list[int]:
+    """The other class by its definition, in plain Python."""
+    counted = [[0.0] * count for _ in range(count)]
+    for row, chances, label in zip(candidates.tolist(), given.tolist(), labels, strict=True):
+        for c, chance in zip(row, chances, strict=True):
+            counted[c][label] += chance
+    sizes, shapes, means = [sum(row) for row in counted], [], []
+    for y in range(count):
+        others = [c for c in range(count) if c != y]
+        mean = sum(counted[c][y] for c in others) / sum(sizes[c] for c in others)
+        beyond = sum((counted[c][y] - sizes[c] * mean) ** 2 - sizes[c] * mean for c in others)
+        beyond /= sum(sizes[c] ** 2 for c in others)
+        shapes.append(max(prior, min(EVEN, mean**2 / beyond) if beyond > 0 else EVEN))
+        means.append(mean)
+    found = []
+    for row, chances, shares, y in zip(candidates.tolist(), given.tolist(), features.tolist(), labels, strict=True):
+        weights = [
+            share * (counted[c][y] - chance + shapes[y]) / (sizes[c] - chance + shapes[y] / means[y])
+            for c, chance, share in zip(row, chances, shares, strict=True)
+        ]
+        found.append(1 + int(np.argmax(weights[1:])))
+    return found
+
+
+@pytest.mark.parametrize("table", [even(0.3, 6), shift(0.3, 6)])
+def test_the_other_class_equals_its_definition(table: Array) -> None:
+    views, _, labels = drawn(80, table, sharp=2.0, seed=5)
+    part = _Part(views, labels, np.arange(80) % 5, 6, np.arange(80))
+    random = np.random.default_rng(6)
+    given = np.stack([random.dirichlet(0.02 + table[row, y]) for row, y in zip(views.candidates, labels, strict=True)])
+    features = random.dirichlet(np.full(6, 0.3), size=80)
+    for prior in (0.01, 5.0):
+        expected = other(views.candidates, labels.tolist(), given, features, prior, 6)
+        assert _other(part, given, features, prior).tolist() == expected
+    by_itself = 1 + features[:, 1:].argmax(axis=1)
+    assert (_other(part, given, features, 1e9) == by_itself).all()  # the noise is even, and tells nothing
+    even_noise = table[0, 1] == table[0, 2]
+    assert (_other(part, given, features, 0.01) == by_itself).all() == even_noise
+
+
+def test_a_class_that_stands_a_second_time_is_not_the_other_one() -> None:
+    views = Views(np.array([[0, 0, 1]]), np.zeros((1, 3, 2)), np.array([[False, True, False]]))
+    part, sure = _Part(views, np.array([0]), np.array([0]), 2, np.arange(1)), np.array([[1.0, 0.0, 0.0]])
+    assert _other(part, sure, sure, 0.1).tolist() == [2]
+
+
+def test_what_rests_on_single_items_does_not_outweigh_what_an_item_looks_like() -> None:
+    """Wrong labels of the last class come from all others; those of the first three from the class before."""
+    table = even(0.0, 12)
+    table[:, 11] += 0.02
+    table[[11, 0, 1], [0, 1, 2]] = 0.2
+    table[np.arange(12), np.arange(12)] -= table.sum(axis=1) - 1
+    views, truth, labels = drawn(1500, table, sharp=4.0, seed=7)
+    found = fit_posterior(views, labels, 12, seed=0)
+    named = views.candidates[np.arange(1500), found.other]
+    by_counts = views.candidates[np.arange(1500), 1 + found.given[:, 1:].argmax(axis=1)]
+    many, one = ((labels != truth) & np.isin(labels, there) for there in ([11], [0, 1, 2]))
+    assert (named == truth)[many].mean() > (by_counts == truth)[many].mean()
+    assert (named == truth)[one].mean() >= (by_counts == truth)[one].mean() > 0.8

@@ -268,6 +268,27 @@ def test_where_no_other_label_is_proposed_none_is_offered(tmp_path: Path, watch:
     assert downloaded(page, tmp_path / "decisions.csv") == [("item 000", "relabel", "33")]
 
 
+def test_the_class_of_most_neighbours_is_offered_where_nothing_is_proposed(tmp_path: Path, watch: Watch) -> None:
+    rate = {"verdict": "cannot-tell", "estimate": None, "interval": [0.0, 0.28], "reason": "Two classes overlap."}
+    found_now = record(noise_rate=rate, called_wrong=3)
+    for one, offered in zip(found_now["shown"][:2], ("33", "10"), strict=True):
+        one |= {"proposed": one["label"], "offered": offered}
+    write_audit_report(found_now, tmp_path / "page.html")
+    assert "with a probability above 50 %, 3 of them wrong; the 12" in words(tmp_path / "page.html")
+    assert "Review from the top, and stop where" in words(tmp_path / "page.html")
+    page = watch(tmp_path / "page.html").page
+    assert page.locator("#relabel").inner_text() == "R relabel 33 (most neighbours)"
+    assert page.locator("#list .classes").all_inner_texts()[:2] == ["2", "10"]  # none is proposed
+    page.keyboard.press("n")
+    assert page.locator("#relabel").inner_text() == "R relabel (no other label is proposed)"
+    page.keyboard.press("n")
+    assert page.locator("#relabel").inner_text() == "R relabel 2"
+    for _ in range(2):
+        page.keyboard.press("p")
+    page.keyboard.press("r")
+    assert downloaded(page, tmp_path / "decisions.csv") == [("item 000", "relabel", "33")]
+
+
 def test_the_first_suspect_is_in_sight_without_scrolling(tmp_path: Path, watch: Watch) -> None:
     doubtful = {"verdict": "cannot-tell", "estimate": None, "interval": [0.031, 0.4], "reason": "Cannot be told. " * 20}
     note = "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones. "

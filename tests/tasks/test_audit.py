@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from trivet.training.fit import Batches, Task
 
 NAMES = "abc"
 PROBABILITIES = ("probability_not_separable", "probability_proposed")
+NEAR = ("neighbour_label", "neighbour_count")
 
 
 def settings(root: Path, steps: int = 4, **data: Any) -> RunConfig:
@@ -237,7 +239,15 @@ def test_what_is_decided_on_suspects_is_trained_on(
     with outputs.out.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:5] == ["id", "label", "proposed_label", "probability_wrong", "evidence"]
-    assert list(rows[0])[5:] == [*PROBABILITIES, "duplicate", "duplicate_of", "duplicate_label", "outlier", "text"]
+    assert list(rows[0])[5:] == [
+        *PROBABILITIES,
+        *NEAR,
+        "duplicate",
+        "duplicate_of",
+        "duplicate_label",
+        "outlier",
+        "text",
+    ]
     assert [{column: row[column] for column in audit.SUSPECTS} for row in rows] == [
         {column: str(one[column]) for column in audit.SUSPECTS} for one in found["suspects"]
     ]
@@ -283,6 +293,9 @@ def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch:
         same = sum(near["label"] == one["label"] for near in one["neighbours"])
         assert one["evidence"][0].startswith(f"{same} of 4 neighbours")
         assert suspect["neighbour_agreement"] == same / 4
+        beside = Counter(near["label"] for near in one["neighbours"])
+        assert suspect["neighbour_count"] == beside[suspect["neighbour_label"]] == max(beside.values())
+        assert one["offered"] == suspect["proposed_label"]
 
 
 def test_raw_inputs_judge_where_networks_know_no_more(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +360,7 @@ def test_duplicates_and_outliers_are_named(files: Path) -> None:
     assert found["duplicates"] == {"exact": 2, "near": 2, "other_label": 2}
     assert found["outliers"] == 1
     with Path("s.csv").open(newline="") as file:
-        further = [name for name in audit.FURTHER if name not in PROBABILITIES]
+        further = [name for name in audit.FURTHER if name not in (*PROBABILITIES, *NEAR)]
         rows = {row["id"]: [row[name] for name in further] for row in csv.DictReader(file)}
     assert {name: row for name, row in rows.items() if any(row)} == {
         "0": ["exact", "1", "same", "", ""],
@@ -385,9 +398,14 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     outputs = Outputs(out=Path("s.csv"), decisions=Path("d.csv"), report=Path("r.html"))
     for refused in ("cannot-tell", "uninformative"):
         told(refused, monkeypatch)
-        with pytest.raises(ValueError, match=r"--relabel-above needs labels that must be wrong, .*: For a reason"):
-            audit_path(Path("pets.npz"), Request(), replace(outputs, relabel_above=0.5))
-        assert not Path("s.csv").exists()
+        found = audit_path(Path("pets.npz"), Request(), replace(outputs, relabel_above=0.5))
+        assert found["refused"].startswith("--relabel-above needs labels that must be wrong, or")
+        assert "For a reason. No decision was filled in" in found["refused"]
+        assert {"out", "report"} <= found.keys()  # nothing that was computed is lost
+        if refused == "cannot-tell":
+            assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
+        for name in ("s.csv", "d.csv", "r.html"):
+            Path(name).unlink(missing_ok=True)
     told("cannot-tell", monkeypatch)
     found = audit_path(Path("pets.npz"), Request(), outputs)
     assert found["noise_rate"] == {
@@ -395,6 +413,7 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     }  # fmt: skip
     assert (len(found["suspects"]), found["transition"]) == (60, None)
     assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
+    assert "refused" not in found
     told("uninformative", monkeypatch)
     Path("d.csv").unlink()
     found = audit_path(Path("pets.npz"), Request(), replace(outputs, force=True))
@@ -408,6 +427,39 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
         rows = list(csv.DictReader(file))
     assert {(row["proposed_label"], row["probability_wrong"], row["evidence"]) for row in rows} == {("", "", "")}
     assert "No suspects are listed" in Path("r.html").read_text()
+
+
+def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label among strangers, whose probability to be wrong is held down: nothing is proposed, a person may choose."""
+    with np.load("pets.npz") as file:
+        parts = dict(file)
+    parts["kind"][7] = "dog"
+    np.savez("one.npz", **parts)
+    judging = find_suspects
+
+    def held_down(*arguments: Any, **options: Any) -> Suspects:
+        found = judging(*arguments, **options)
+        noise = replace(found.noise, verdict="cannot-tell", rate=None, interval=(0.0, 0.4), reason="For a reason.")
+        return replace(found, noise=noise, proposed=arguments[1], probability_wrong=found.probability_wrong / 100)
+
+    monkeypatch.setattr(audit, "find_suspects", held_down)
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr("trivet.reports.write_audit_report", lambda record, path: given.append(record))
+    outputs = Outputs(decisions=Path("d.csv"), report=Path("r.html"))
+    found = audit_path(Path("one.npz"), Request(neighbours=9), outputs)
+    first, shown = found["suspects"][0], given[0]["shown"][0]
+    assert (first["id"], first["label"], first["proposed_label"]) == ("pet 7", "dog", "dog")
+    assert (first["neighbour_label"], first["neighbour_count"]) == ("cat", 9)
+    assert (shown["proposed"], shown["offered"]) == ("dog", "cat")
+    assert (found["called_wrong"], found["above_half"]) == (0, 1)
+    assert found["expected_wrong"] == round(sum(one["probability_wrong"] for one in found["suspects"]), 1)
+    decided = read_decisions(Path("d.csv"))
+    assert (decided[0].id, decided[0].decision, decided[0].label) == (
+        "pet 7",
+        "undecided",
+        "cat",
+    )  # for a person to choose
+    assert all(one.label == ("cat" if int(one.id[4:]) < 30 else "dog") for one in decided)
 
 
 def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) -> None:

@@ -161,6 +161,8 @@ def audit(
         print_json(result)
     else:
         print_audit(result, top)
+    if "refused" in result:  # at the end: what was computed is told and written all the same
+        raise ValueError(result["refused"])
     return 0
 
 
@@ -199,23 +201,12 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
         f"with another label; outliers: {result['outliers']}"
     )
     if top and suspects:
-        rows = []
-        told = "probability_wrong" if rate["verdict"] == "estimated" else "probability_not_separable"
-        for one in suspects[:top]:
-            margin = one["positive_margin"]
-            rows.append(
-                (
-                    *(one[column] for column in ("id", "label", "proposed_label")),
-                    _cents(one[told]),
-                    f"{round(one['neighbour_agreement'] * result['neighbours'])} of {result['neighbours']}",
-                    "–" if margin is None else f"{margin:.3f}",
-                    f"{100 * one['mode_share']:.0f}",
-                )
-            )
-        numbers = (_heading(rate), "neighbours with its label", "margin", "mode, %")
-        print_table(None, ("id", "label", "proposed"), numbers, rows, named_by=1)
         if any(one["text"] is not None for one in suspects[:top]):
             _print_texts(suspects[:top])
+        _print_suspects(suspects[:top], rate["verdict"], result["neighbours"])
+    if suspects and rate["verdict"] == "cannot-tell":
+        for sentence in _advice(result):
+            say(sentence)
     for note in result["notes"]:
         say(f"Note: {note}")
     for key, said in (("out", "Suspects"), ("decisions", "Decisions"), ("report", "Report")):
@@ -236,8 +227,39 @@ def _verb(rate: Mapping[str, Any], count: int) -> str:
     return f"{'is' if count == 1 else 'are'} wrong" + (" or not separable" if rate["verdict"] == "cannot-tell" else "")
 
 
-def _heading(rate: Mapping[str, Any]) -> str:
-    return "wrong or not separable, %" if rate["verdict"] == "cannot-tell" else "wrong, %"
+def _print_suspects(suspects: Sequence[Mapping[str, Any]], verdict: str, neighbours: int) -> None:
+    """What is said of each; with both chances where it cannot be told which are wrong."""
+    from trivet.tasks.audit import offered  # here: it loads the training stack
+
+    words: tuple[str, ...] = ("id", "label", "proposed")
+    numbers: tuple[str, ...] = ("wrong, %", "neighbours with its label", "margin", "mode, %")
+    if verdict == "cannot-tell":
+        words = ("id", "label", "proposed, or most neighbours")
+        numbers = ("wrong, %", "wrong or not separable, %", "neighbours with its label")
+    rows = []
+    for one in suspects:
+        margin = one["positive_margin"]
+        near = f"{round(one['neighbour_agreement'] * neighbours)} of {neighbours}"
+        told: tuple[str, ...] = (
+            near,
+            "–" if margin is None else f"{margin:.3f}",
+            f"{100 * one['mode_share']:.0f}",
+        )
+        if verdict == "cannot-tell":
+            told = (_cents(one["probability_not_separable"]), near)
+        rows.append((one["id"], one["label"], offered(one, verdict), _cents(one["probability_wrong"]), *told))
+    print_table(None, words, numbers, rows, named_by=1)
+
+
+def _advice(result: Mapping[str, Any]) -> tuple[str, str]:
+    """Where it cannot be told which labels are wrong: what the columns say, and how far down the list to go."""
+    return (
+        f'"wrong": overlap of classes does not explain the label: {result["called_wrong"]} above 50 %, '
+        f'{result["expected_wrong"]:g} by the probabilities of all. "wrong or not separable": the embedding takes it '
+        "for another class; its label may be right all the same.",
+        "How far to go: review from the top, and stop where that no longer pays. The label on offer is proposed, or "
+        "the one that most neighbours have, which no probability speaks for; nothing is changed by itself.",
+    )
 
 
 def _print_texts(suspects: Sequence[Mapping[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.evaluation import recall_at_k
 from trivet.geometry import Array
-from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, warn_of
+from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
 from trivet.rows import RowLoss
 
 
@@ -90,7 +90,9 @@ class MonitorCallback(lightning.Callback):
     """Watch a loss of a LightningModule for collapse, while Lightning trains it.
 
     Each look of the monitor goes to all loggers of the trainer as "collapse/recall" and so on, with the step it was
-    made at; measures that are not finite are left out. Each event becomes a warning. A checkpoint holds the state of
+    made at, counted from 0; measures that are not finite are left out. So does each call of the probe, as
+    "collapse/probe_recall", the first from before training. Each event becomes a warning; `summary()` says in a line
+    what was found, which the logger "trivet" also gets, at level INFO. A checkpoint holds the state of
     the monitor, and `trainer.fit(..., ckpt_path=...)` goes on from it.
 
     With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
@@ -130,6 +132,10 @@ class MonitorCallback(lightning.Callback):
         self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
 
+    def summary(self) -> str:
+        """What the monitor found, in a line: its events, and the recall@1 of the probe, at first and at last."""
+        return summary(self.monitor)
+
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         _submodule(pl_module, self.loss)
 
@@ -144,10 +150,10 @@ class MonitorCallback(lightning.Callback):
     ) -> None:
         if self._watch is None:
             return
-        for look in self._watch.looks():
-            step = int(look.pop("step"))
+        for seen in (*self._watch.calls(), *self._watch.looks()):
+            step = int(seen.pop("step"))
             for logger in trainer.loggers:
-                logger.log_metrics({f"collapse/{name}": value for name, value in look.items()}, step=step)
+                logger.log_metrics({f"collapse/{name}": value for name, value in seen.items()}, step=step)
         stopping = self.action == "stop"
         events = self._watch.events()
         if trainer.is_global_zero:

@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.geometry import Array
-from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, warn_of
+from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
 from trivet.rows import RowLoss
 
 
@@ -25,9 +25,12 @@ class MonitorTrainerCallback(TrainerCallback):
     """Watch a loss for collapse while a `transformers.Trainer` trains.
 
     The measures of the last look join each row that the Trainer logs, as "collapse/recall" and so on, with the step of
-    the look as "collapse/step"; measures that are not finite are left out. They are in `state.log_history`, too. Each
-    event becomes a warning. Each checkpoint folder gets the state of the monitor as `collapse_monitor-0.json`, and a
-    resumed training goes on from it.
+    the look as "collapse/step", counted from 0; measures that are not finite are left out. With a probe, its recall@1
+    at the last call joins the next row, as "collapse/probe_recall" with "collapse/probe_step". The last row, with the
+    times of the training, says how many events there were ("collapse/events") and calls ("collapse/probe_calls"). All
+    are in `state.log_history`, too. Each event becomes a warning; `summary()` says in a line what was found, which
+    the logger "trivet" also gets, at level INFO. Each checkpoint folder gets the state of the monitor as
+    `collapse_monitor-0.json`, and a resumed training goes on from it.
 
     With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
     called with, and keeps its own state. Warnings are those of the first process; with "stop", an event of any process
@@ -81,6 +84,10 @@ class MonitorTrainerCallback(TrainerCallback):
         """
         trainer.callback_handler.callbacks.insert(0, self)
 
+    def summary(self) -> str:
+        """What the monitor found, in a line: its events, and the recall@1 of the probe, at first and at last."""
+        return summary(self.monitor)
+
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
@@ -114,10 +121,16 @@ class MonitorTrainerCallback(TrainerCallback):
         logs: dict[str, float] | None = None,
         **others: Any,
     ) -> None:
-        looks = self._watch.looks() if self._watch is not None else []
-        if not looks:
+        if self._watch is None:
             return
-        measures = {f"collapse/{name}": value for name, value in looks[-1].items()}
+        looks, calls = self._watch.looks(), self._watch.calls()
+        measures = {f"collapse/{name}": value for name, value in (looks[-1] if looks else {}).items()}
+        if calls:
+            measures["collapse/probe_step"] = calls[-1].pop("step")
+            measures |= {f"collapse/{name}": value for name, value in calls[-1].items()}
+        if logs is not None and "train_runtime" in logs:  # the last row
+            measures["collapse/events"] = len(self.monitor.events)
+            measures["collapse/probe_calls"] = len(self.monitor.probing.series["step"])
         if logs is not None:
             logs.update(measures)
         if state.log_history:  # holds a copy of `logs`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from trivet.collapse.probe import Probe
 from trivet.geometry import Array
 
 Action = Literal["warn", "stop"]
+log = logging.getLogger("trivet")
 ACTIONS: tuple[Action, ...] = ("warn", "stop")
 LOGGED = ("recall", "relative_spread", "hard", "active", "risk")
 """The measures that are logged unless others are asked for."""
@@ -56,6 +58,24 @@ def check_measures(measures: Sequence[str]) -> None:
         check_name(name, SERIES[1:], name="measures")
 
 
+def summary(monitor: CollapseMonitor) -> str:
+    """What a monitor found, in one line: its events, and what became of the recall@1 of the probe."""
+    seen, probed = monitor.series["step"], monitor.probing.series
+    if not seen:
+        return "The monitor saw no batch."
+    events = ", ".join(f"{event.kind} at step {event.step}" for event in monitor.events) or "no event"
+    found = f"The monitor found {events} in {len(seen)} looks, the last at step {seen[-1]:.0f}"
+    if not probed["step"]:
+        return f"{found}; it had no probe."
+    calls, recall = len(probed["step"]), probed["recall"]
+    if calls == 1:
+        return f"{found}; it asked the probe once, before training: recall@1 {100 * recall[0]:.1f} %."
+    return (
+        f"{found}; it asked the probe {calls} times: recall@1 {100 * recall[0]:.1f} % at step {probed['step'][0]:.0f}, "
+        f"{100 * recall[-1]:.1f} % at step {probed['step'][-1]:.0f}."
+    )
+
+
 class Watch:
     """A monitor on a loss while it trains, until `end`; what the monitor saw before is not new.
 
@@ -77,6 +97,7 @@ class Watch:
         probe: Probe | None = None,
     ) -> None:
         self.monitor, self.measures = monitor, ("step", *measures)
+        self._calls = len(monitor.probing.series["step"])  # before it is asked for the first time, here or by a look
         self._handle = monitor.watch(loss, step=step, probe=probe)
         if probe is not None:
             monitor.begin(probe, step=step())
@@ -93,6 +114,20 @@ class Watch:
         return [
             {name: series[name][look] for name in self.measures if math.isfinite(series[name][look])}
             for look in range(first, count)
+        ]
+
+    def calls(self) -> list[dict[str, float]]:
+        """The calls of the probe since the last time: "step", "probe_recall", for finer classes "probe_fine_recall"."""
+        series = self.monitor.probing.series
+        first, self._calls = self._calls, len(series["step"])
+        return [
+            {"step": series["step"][call]}
+            | {
+                f"probe_{name}": series[name][call]
+                for name in ("recall", "fine_recall")
+                if math.isfinite(series[name][call])
+            }
+            for call in range(first, self._calls)
         ]
 
     def events(self) -> list[Event]:
@@ -116,8 +151,9 @@ class Watch:
         return processes.item() > 0
 
     def end(self, *, warn: bool) -> None:
-        """Leave the loss alone; `warn` if it was trained with and no batch of it was seen."""
+        """Leave the loss alone and log what was found; `warn` if it was trained with and no batch of it was seen."""
         self._handle.remove()
+        log.info(summary(self.monitor))
         if warn and not self.monitor.series["step"]:
             warnings.warn(
                 "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "

@@ -16,6 +16,7 @@ ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likeliho
 PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
 FITTED = 20_000  # items that the numbers are fitted to at most
 COUNTED = 1000  # classes; of more, no transition is counted
+EVEN = 1e6  # shape of the gamma distribution where the counts of a column vary no more than by chance
 SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
 
@@ -29,6 +30,7 @@ class Posterior:
         best: `(N,)` the most probable class given x alone; of equal ones the item's own.
         depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
         given: `(N, M)` P(true class is the candidate | x, label).
+        other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
         doubt: `(N,)` logarithm of the odds that the label is wrong.
     """
 
@@ -37,6 +39,7 @@ class Posterior:
     best: Integers
     depth: Floats
     given: Floats
+    other: Integers
     doubt: Floats
 
 
@@ -116,6 +119,11 @@ class _State:
     counts: _Counts | None
     pseudo: float
 
+    @property
+    def prior(self) -> float:
+        """Items of even noise in an entry of the transition off its diagonal."""
+        return self.pseudo * self.rate / (self.counts.by_fold.shape[1] - 1) if self.counts is not None else math.inf
+
     def explained(self, part: _Part) -> Floats:
         """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds."""
         if self.counts is None:
@@ -179,14 +187,53 @@ def _posterior(part: _Part, state: _State) -> Posterior:
         logs = views + np.log(explained)
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
+    given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
     return Posterior(
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
         depth=first[:, -1] - first[:, -2],
-        given=joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300),
+        given=given,
+        other=given[:, 1:].argmax(axis=1) + 1 if state.counts is None else _other(part, given, features, state.prior),
         doubt=rest - logs[:, 0],
     )
+
+
+def _other(part: _Part, given: Floats, features: Floats, prior: float) -> Integers:
+    """The place `(N,)` of the class that an item most probably has if its label y is wrong; never that of its label.
+
+    It is the c of the largest p(c | x) (n_cy + k_y) / (n_c + k_y / m_y), n_c being how many of the other items have the
+    true class c, and n_cy how many of these the label y, by `given`. n_cy is taken for drawn by Poisson with the mean
+    n_c t, and the share t of each class by a gamma distribution of mean m_y and shape k_y: the fraction is the mean of
+    t given the counts. m_y and k_y are estimated by moments from the column, k_y being at least the prior of the
+    transition, which was chosen by likelihood. Where the wrong labels of y come from one class, k_y is small, and that
+    class is proposed; where single items alone speak for this one or that, k_y is large, and p(c | x) decides.
+
+    Args:
+        features: `(N, M)` p(c | x).
+        prior: items of even noise in an entry of the transition.
+
+    Source:
+        Gamma and Poisson, by moments: Clayton, Kaldor, "Empirical Bayes estimates of age-standardized relative risks
+        for use in disease mapping", Biometrics 43, 1987.
+    """
+    place = part.candidates * part.count + part.labels[:, None]
+    counts = np.bincount(place.ravel(), given.ravel(), part.count**2).reshape(part.count, part.count)
+    off, sizes = ~np.eye(part.count, dtype=np.bool_), counts.sum(axis=1)
+    mean = counts.sum(axis=0, where=off) / np.maximum(off @ sizes, 1e-300)
+    expected = sizes[:, None] * mean
+    variance = (np.square(counts - expected) - expected).sum(axis=0, where=off) / np.maximum(off @ sizes**2, 1e-300)
+    shape = np.full(part.count, EVEN)
+    np.divide(mean**2, variance, out=shape, where=variance > mean**2 / EVEN)
+    shape = np.maximum(shape, prior)
+    own = part.labels[:, None]
+    share = (counts[part.candidates, own] - given + shape[own]) / (
+        sizes[part.candidates] - given + shape[own] / np.maximum(mean[own], 1e-12)
+    )
+    weight = features * share
+    weight[part.blocked < 0] = -1.0
+    weight[:, 0] = -2.0
+    return np.asarray(weight.argmax(axis=1))
 
 
 def _sure(part: _Part) -> Floats:

@@ -26,7 +26,8 @@ class Suspects:
         probability_not_separable: `(N,)` that it is wrong or classes overlap there: the same odds, multiplied so that
             the mean is the share of all labels that disagree, the upper end.
         probability_proposed: `(N,)` that the proposed label is right.
-        proposed: `(N,)` the label value of the most probable class, which may be the item's own.
+        proposed: `(N,)` the label value of the other class that the item speaks for most, if that class is more
+            probable than the item's own; else the item's own.
         order: `(N,)` positions, most suspect first; equal ones by position.
         neighbour_agreement: `(N,)` share of the k neighbours that have the item's label.
         positive_margin: `(N,)` how much nearer the nearest item of the own label is than that of any other: the
@@ -74,6 +75,10 @@ def find_suspects(
     verdict is "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is held
     against no label. The order of the items knows no such difference. An item that is the only one of its label (in its
     fold) has the mean.
+
+    Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label. A
+    count that rests on an item or two is shrunk to that of the other classes (`posterior._other`), so that it does not
+    outweigh what the item itself looks like.
 
     A small cluster of a class is judged by its own items, through the weights of the neighbours: rare modes of a class
     are not errors.
@@ -151,11 +156,10 @@ def _probabilities(setting: Setting, found: Judgement, least: float) -> _Judged:
     shift, most = _shift(doubt[~lone], mean), max(mean, 1 - noise.agreement)
     wrong = np.where(lone, mean, _sigmoid(doubt + shift))
     disagrees = np.where(lone, most, _sigmoid(doubt + _shift(doubt[~lone], most)))
-    given = found.model.given.copy()
-    given[:, 0] = -1.0
-    other = found.views.candidates[np.arange(len(given)), given.argmax(axis=1)]
+    given, rows = found.model.given, np.arange(len(lone))
+    other = found.views.candidates[rows, found.model.other]
     with np.errstate(divide="ignore"):
-        share = np.log(given.max(axis=1)) - np.log(np.maximum(1 - found.model.given[:, 0], 1e-300))
+        share = np.log(given[rows, found.model.other]) - np.log(np.maximum(1 - given[:, 0], 1e-300))
     share = np.minimum(share, 0.0)
     beyond = ~lone & (doubt + shift + share > 0)  # the other class alone outweighs the own one
     of_proposed = np.where(beyond, wrong * np.exp(share), 1 - wrong)

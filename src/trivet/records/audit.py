@@ -56,10 +56,12 @@ class Beside(LabelledItem):
 class ShownSuspect(LabelledItem):
     """An item of the page with the label proposed for it and its nearest neighbours.
 
-    `duplicate` is "exact" or "near", `duplicate_label` "same" or "other".
+    `offered` is what a person may choose with one key: see `trivet.tasks.audit.offered`; nothing if it is the item's
+    own. `duplicate` is "exact" or "near", `duplicate_label` "same" or "other".
     """
 
     proposed: str
+    offered: str | None
     probability: float | None
     evidence: list[str]
     duplicate: str | None
@@ -83,6 +85,8 @@ class AuditRecord(TypedDict):
     method: str
     noise_rate: NoiseRate | None
     above_half: int | None
+    called_wrong: int | None
+    expected_wrong: float | None
     duplicates: DuplicateCounts | None
     outliers: int | None
     transition: Transition | None

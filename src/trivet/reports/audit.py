@@ -102,6 +102,7 @@ def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
     suspects = [
         [
             numbered(one["proposed"]),
+            numbered(one["offered"] or one["proposed"]),
             ">99.9" if (one["probability"] or 0) >= 0.9995 else percent(one["probability"]),
             one["evidence"],
             one["duplicate"],

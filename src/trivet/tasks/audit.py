@@ -29,6 +29,8 @@ MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
 FURTHER = (
     "probability_not_separable",
     "probability_proposed",
+    "neighbour_label",
+    "neighbour_count",
     "duplicate",
     "duplicate_of",
     "duplicate_label",
@@ -43,10 +45,12 @@ class Outputs:
 
     Attributes:
         out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`, then
-            `probability_not_separable,probability_proposed,duplicate,duplicate_of,duplicate_label,outlier,text`.
-        decisions: a csv file `id,decision,label` to be filled in, the label being the proposed one.
+            `probability_not_separable,probability_proposed,neighbour_label,neighbour_count`, `duplicate,duplicate_of,
+            duplicate_label,outlier,text`.
+        decisions: a csv file `id,decision,label` to be filled in, with the label that `offered` gives.
         relabel_above: in it, items whose proposed label is another one and right with a higher probability are to be
-            relabelled, and the others kept; None leaves all decisions empty.
+            relabelled, and the others kept; None leaves all decisions empty. So does a refusal, where no label must
+            be wrong.
         report: a page.
         force: replace files that an earlier audit wrote.
     """
@@ -87,33 +91,39 @@ def audit_path(
     Returns:
         {"noise_rate": {"verdict", "estimate", "interval" (95 %), "reason"}, "suspects": [{"id", "label",
         "proposed_label", "probability_wrong", "probability_not_separable",
-        "probability_proposed", "evidence", "neighbour_agreement", "positive_margin", "mode_share",
-        "duplicate", "duplicate_of", "duplicate_label", "outlier", "text"}], most suspect first, "above_half": how many
-        have a probability above 1/2, "duplicates": {"exact", "near", "other_label"}, how many items, "outliers",
-        "name", "split", "level", "items", "classes", "distance", "folds", "neighbours", "method", "transition":
-        {"classes", "matrix", "low", "high"}, None for more than 50 classes, "notes"}, and of what was written the
-        names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The proposed label is
-        the item's own where that is the most probable one.
+        "probability_proposed", "evidence", "neighbour_label", "neighbour_count", "neighbour_agreement",
+        "positive_margin", "mode_share", "duplicate", "duplicate_of", "duplicate_label", "outlier", "text"}], most
+        suspect first, "above_half": how many have a probability above 1/2, of what is told first (wrong, or if that
+        cannot be told apart, wrong or not separable), "called_wrong": how many are wrong with such a probability,
+        "expected_wrong": the sum of the probabilities to be wrong, "duplicates": {"exact", "near", "other_label"}, how
+        many items, "outliers", "name", "split", "level", "items", "classes", "distance", "folds", "neighbours",
+        "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50 classes, "notes"}, and of
+        what was written the names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The
+        proposed label is the item's own where no other is more probable; the neighbour label is the one that most of
+        its neighbours have ("neighbour_count" of them; of equally frequent ones that of the nearest), and is no
+        proposal.
+
+        Where `relabel_above` is refused, because it cannot be told that any label is wrong, "refused" says so.
 
         Where the embeddings are no judge of the labels (verdict "uninformative"), there are no suspects, no proposed
         labels and no decisions.
 
     Raises:
-        ValueError: if the file, the run or an output cannot be used, if what is asked does not fit, or if decisions are
-            to be filled in where it cannot be told how many labels are wrong.
+        ValueError: if the file, the run or an output cannot be used, or if what is asked does not fit.
         OSError: if an output cannot be written.
     """
     _check_outputs(path, outputs)
     items = items_of(path, request)
     judged = judge(items, neighbours=request.neighbours, seed=request.seed)
-    noise = judged.suspects.noise
-    if outputs.relabel_above is not None and not noise.accuses:
-        raise ValueError(
-            f"--relabel-above needs labels that must be wrong, or it would spoil right ones: {noise.reason} Leave it "
-            "out, and decide on each item yourself."
-        )
+    noise, above = judged.suspects.noise, outputs.relabel_above
     result = summary(items, judged)
     told = noise.verdict != "uninformative"
+    if above is not None and not noise.accuses:
+        above = None
+        result["refused"] = (
+            f"--relabel-above needs labels that must be wrong, or it would spoil right ones: {noise.reason} No "
+            "decision was filled in; decide on each item yourself."
+        )
     rows = result["suspects"] if told else _rows(items, judged)
     if outputs.out is not None:
         columns = SUSPECTS + FURTHER
@@ -122,7 +132,7 @@ def audit_path(
         )
         result["out"] = str(outputs.out)
     if outputs.decisions is not None and told:
-        decided = _decided(result["suspects"], outputs.relabel_above)
+        decided = _decided(result["suspects"], noise.verdict, above)
         write_whole(outputs.decisions, write_decisions(decided).encode())
         result["decisions"] = str(outputs.decisions)
     elif outputs.decisions is not None:
@@ -198,6 +208,8 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
         },
         "suspects": _rows(items, judged) if told else [],
         "above_half": int((_told(found) > 0.5).sum()) if told else None,
+        "called_wrong": int((found.probability_wrong > 0.5).sum()) if told else None,
+        "expected_wrong": round(float(found.probability_wrong.sum()), 1) if told else None,
         "duplicates": {
             "exact": int(duplicates.exact.sum()),
             "near": int(duplicates.near.sum()),
@@ -250,6 +262,7 @@ def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
     found, duplicates = judged.suspects, judged.duplicates
     told = found.noise.verdict != "uninformative"
     evidence = _evidence(found, classes, names)
+    beside, counts = _most_neighbours(classes[found.neighbours])
 
     def row(i: int) -> dict[str, Any]:
         twin = int(duplicates.twin[i])
@@ -259,6 +272,8 @@ def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
             "probability_not_separable": round(float(found.probability_not_separable[i]), 6),
             "probability_proposed": round(float(found.probability_proposed[i]), 6),
             "evidence": "; ".join(evidence(i)),
+            "neighbour_label": names[beside[i]],
+            "neighbour_count": int(counts[i]),
             "neighbour_agreement": _short(found.neighbour_agreement[i]),
             "positive_margin": _short(found.positive_margin[i]),
             "mode_share": _short(found.mode_share[i]),
@@ -280,6 +295,22 @@ def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
 def _told(found: Suspects) -> Floats:
     """The probability that is told first: wrong, or where that cannot be told apart, wrong or not separable."""
     return found.probability_wrong if found.noise.verdict == "estimated" else found.probability_not_separable
+
+
+def _most_neighbours(beside: Integers) -> tuple[Integers, Integers]:
+    """The most frequent of the classes `(N, k)` of neighbours, and how many have it; of equals that of the nearest."""
+    found = [Counter(row).most_common(1)[0] for row in beside.tolist()]
+    return np.array([one for one, _ in found], np.int64), np.array([count for _, count in found], np.int64)
+
+
+def offered(suspect: Mapping[str, Any], verdict: str) -> str:
+    """The label that a person is offered for an item, and may choose: the proposed one.
+
+    Where it cannot be told which labels are wrong, hardly any other label is proposed; the one that most neighbours
+    have then stands in for it, and no probability speaks for it.
+    """
+    own, proposed = suspect["label"], suspect["proposed_label"]
+    return str(suspect["neighbour_label"] if proposed == own and verdict == "cannot-tell" else proposed)
 
 
 def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
@@ -315,10 +346,12 @@ def _cell(value: Any) -> Any:
     return "" if value is None or value is False else "yes" if value is True else value
 
 
-def _decided(suspects: Sequence[Mapping[str, Any]], above: float | None) -> Iterable[tuple[str, str, str]]:
+def _decided(
+    suspects: Sequence[Mapping[str, Any]], verdict: str, above: float | None
+) -> Iterable[tuple[str, str, str]]:
     for one in suspects:
         sure = above is not None and one["probability_proposed"] > above and one["proposed_label"] != one["label"]
-        yield one["id"], "" if above is None else "relabel" if sure else "keep", one["proposed_label"]
+        yield one["id"], "" if above is None else "relabel" if sure else "keep", offered(one, verdict)
 
 
 def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -355,6 +388,7 @@ def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) 
         item(i)
         | {
             "proposed": one["proposed_label"],
+            "offered": offered(one, found.noise.verdict),
             "probability": one["probability_wrong" if estimated else "probability_not_separable"],
             "evidence": evidence(i),
             "duplicate": one["duplicate"],

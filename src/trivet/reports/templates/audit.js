@@ -16,8 +16,10 @@
   const id = (i) => items[i][0];
   const label = (i) => names[items[i][1]];
   const proposed = (i) => names[suspects[i][0]];
-  // The class that a button offers; null where the proposed one is the item's own.
-  const offered = (i) => (proposed(i) === label(i) ? null : proposed(i));
+  // The class that a button offers; null where it is the item's own.
+  const offered = (i) => (names[suspects[i][1]] === label(i) ? null : names[suspects[i][1]]);
+  // Whether that is only what most neighbours have.
+  const likeNeighbours = (i) => offered(i) !== null && offered(i) !== proposed(i);
 
   const decisions = new Map(); // number of the item -> [decision, new label]
   const history = []; // of each step what it changed: [number of the item, what was decided before]
@@ -85,7 +87,7 @@
     const cut = make("span", "cut name", text === null ? id(i) : text.slice(0, 120));
     cut.title = id(i);
     const classes = make("span", "classes cut name", proposed(i) === label(i) ? label(i) : `${label(i)} → ${proposed(i)}`);
-    button.append(...face, cut, classes, make("span", "percent", `${suspects[i][1]} %`), make("span", "as cut name", words(i)));
+    button.append(...face, cut, classes, make("span", "percent", `${suspects[i][2]} %`), make("span", "as cut name", words(i)));
     button.addEventListener("click", () => go(at));
     const line = make("li");
     line.append(button);
@@ -124,7 +126,7 @@
     const i = ordered[place];
     element("card").classList.toggle("blank", i === undefined);
     if (i === undefined) return;
-    const [, cents, evidence, duplicate, twin, twinLabel, outlier, near] = suspects[i];
+    const [, , cents, evidence, duplicate, twin, twinLabel, outlier, near] = suspects[i];
     const [, , image, text] = items[i];
     const [face, read] = [element("picture"), element("words")];
     face.hidden = image === null;
@@ -145,6 +147,7 @@
     keep.querySelector("b").textContent = label(i);
     const offer = offered(i);
     relabel.querySelector("b").textContent = offer ?? "(no other label is proposed)";
+    element("like").hidden = !likeNeighbours(i);
     relabel.disabled = offer === null;
     keep.setAttribute("aria-pressed", String(decision === "keep"));
     drop.setAttribute("aria-pressed", String(decision === "drop"));
@@ -168,7 +171,7 @@
   }
   // Not at each decision: what is being decided on stays where it is.
   function filter() {
-    const flagged = { same: (i) => suspects[i][5] === "same", other: (i) => suspects[i][5] === "other", outlier: (i) => suspects[i][6] };
+    const flagged = { same: (i) => suspects[i][6] === "same", other: (i) => suspects[i][6] === "other", outlier: (i) => suspects[i][7] };
     const fits = (i) =>
       (!byLabel.value || label(i) === byLabel.value) && (!byProposed.value || proposed(i) === byProposed.value) &&
       (!kind.value || flagged[kind.value](i)) && (!state.value || decisions.has(i) === (state.value === "done"));
@@ -200,7 +203,7 @@
     go(place + 1);
     tally();
     const next = ordered[place];
-    say(`${id(i)}: ${words(i)}.${last ? " This was the last item." : ` Next: ${id(next)}, labelled ${label(next)}, ${offered(next) === null ? "no other label proposed" : `proposed ${offered(next)}`}.`}${kept ? "" : " This browser keeps nothing: download the decisions before you leave."}`);
+    say(`${id(i)}: ${words(i)}.${last ? " This was the last item." : ` Next: ${id(next)}, labelled ${label(next)}, ${offered(next) === null ? "no other label proposed" : `${likeNeighbours(next) ? "most neighbours have" : "proposed"} ${offered(next)}`}.`}${kept ? "" : " This browser keeps nothing: download the decisions before you leave."}`);
   }
   function back() {
     const changes = history.pop();
