@@ -70,7 +70,7 @@ def test_miners_of_pytorch_metric_learning(batch: tuple[torch.Tensor, torch.Tens
     loss = names["TripletMarginLoss"](margin=0.2, reducer=names["MeanReducer"]())
     compared = 0
     for there, here, value in rows("pytorch-metric-learning", "Miners"):
-        options = eval(f"dict({whole(here)})")
+        options = eval(f"dict({whole(here)})", dict(OURS))
         ours = trivet.TripletLoss(margin=0.2, distance="euclidean", normalize=True, **options).double()
         if value.startswith("equal pairs"):
             continue  # of a set: tests/test_interoperability.py

@@ -341,6 +341,17 @@ def test_arcface_and_cosface(name: str, sub_centers: int) -> None:
     assert_same_with_proxies(theirs, theirs.W, ours, ours.proxies)
 
 
+def test_softmax_over_all_proxies() -> None:
+    """Its proxy-NCA has the own class in the sum, so it is a softmax: of unit rows, squared distances are 2 - 2 S."""
+    ours = trivet.CosFaceLoss(6, 5, margin=0, scale=6.0).double()
+    nca = losses.ProxyNCALoss(6, 5, softmax_scale=3).double()
+    nca.proxies.data = ours.proxies.detach().clone()
+    assert_same_with_proxies(nca, nca.proxies, ours, ours.proxies)
+    softmax = losses.NormalizedSoftmaxLoss(6, 5, temperature=1 / 6).double()
+    softmax.W.data = ours.proxies.detach().T.clone()
+    assert_same_with_proxies(softmax, softmax.W, ours, ours.proxies)
+
+
 # Where both differ on purpose.
 
 
