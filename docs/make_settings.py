@@ -23,7 +23,7 @@ from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.choosing import ChoosingConfig
 from trivet.training.cleaning import CleaningConfig
 from trivet.training.config import GuardConfig
-from trivet.training.loss import Selector, loss_settings
+from trivet.training.loss import Selector, StrategyConfig, loss_settings
 
 HEAD = """# Settings
 
@@ -63,7 +63,7 @@ RULES = {
     "positives": rules(POSITIVES, 'name = "easy", k = 2, max_positive_similarity = 0.9999'),
     "negatives": rules(NEGATIVES, 'name = "semihard", k = 2, otherwise = "drop"'),
 }
-SHARED = ("positives", "negatives", "distance", "normalize", "trim", "trim_positives_only", "disjoint")
+SHARED = ("positives", "negatives", "prefixes", "distance", "normalize", "trim", "trim_positives_only", "disjoint")
 
 
 def _parts(annotation: Any) -> set[Any]:
@@ -138,7 +138,8 @@ def settings() -> str:
 def losses() -> str:
     """The section of the losses: what they share once, then the rest of each."""
     models = {name: loss_settings(name) for name in LOSSES}
-    said = arguments_help(RowLoss) | RULES
+    own = {"prefixes": str(StrategyConfig.model_fields["prefixes"].description)}
+    said = arguments_help(RowLoss) | RULES | own
     fields = {key: {name: model.model_fields.get(key) for name, model in models.items()} for key in SHARED}
     shared, differ = ["| key | type | default | |", "|---|---|---|---|"], []
     for key, by_loss in fields.items():

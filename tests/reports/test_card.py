@@ -116,3 +116,11 @@ def test_a_name_stays_a_text(name: str, shown: str) -> None:
     text = card(level=name, evaluation={name: RECORD["evaluation"]["unseen"]}, warnings=[name], status=name)
     assert text.count(shown) >= 4
     assert name not in text.replace(shown, "") or name == shown
+
+
+def test_prefixes_are_measured_too() -> None:
+    cut = {"prefix": 8, "evaluated": [{"name": "trained", "levels": {"class": {"recall@1": 0.375}}}], "comparisons": {}}
+    text = card(prefixes={"unseen": [cut]})
+    assert re.search(r"^\| trained, first 8 \| 37\.5 \|", text, re.MULTILINE)
+    assert "Rows named first N" in text
+    assert "first" not in card().partition("## Measures")[2].partition("## Diagnosis")[0].replace("The first row", "")

@@ -177,6 +177,28 @@ def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], sa
     assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
 
 
+def test_prefixes_stand_beside_the_whole_and_say_whether_they_were_helped(tmp_path: Path) -> None:
+    def cut(prefix: int, trained: float, before: float, outcome: str) -> dict[str, Any]:
+        shares = {"trained": trained, "untrained network": before}
+        reference = {"reference": "untrained network", "reference_recall": before, "outcome": outcome}
+        return {
+            "prefix": prefix,
+            "evaluated": [{"name": name, "levels": {"digit": {"recall@1": one}}} for name, one in shares.items()],
+            "comparisons": {"digit": [reference | {"recall": trained}]},
+        }
+
+    whole = compared(0.9, untrained=(0.8, "better"))
+    cuts = [cut(16, 0.6, 0.7, "worse"), cut(32, 0.85, 0.6, "better"), cut(64, 0.88, 0.7, "better")]
+    text = page_text(whole | {"prefixes": {"unseen": cuts}}, tmp_path)
+    worse = "made it worse: unseen by digit with the first 16 numbers (recall@1 60.0 %, against 70.0 % of the untrained"
+    helped = "Training helped: unseen by digit, also with the first 32 and 64 numbers."
+    table = "first trained untrained network raw inputs 16 60.0 70.0 – 32 85.0 60.0 – 64 88.0 70.0 – all 90.0 80.0 20.0"
+    places = [text.index(one) for one in (worse, helped, "On unseen 714 items", table, "Evaluation In per cent")]
+    assert places == sorted(places)
+    assert "untrained network, first 16 70.0" in text
+    assert "Recall@1 of the first numbers" not in page_text(whole, tmp_path)
+
+
 def test_nothing_is_green_where_something_is_red(tmp_path: Path) -> None:
     worse = {"kind": "worse-than-reference", "rule": "recall@1 22.0 %, against 52.2 % of the zero-shot backbone"}
     good = compared(0.9, untrained=(0.5, "better")) | {"status": "finished"}

@@ -10,7 +10,7 @@ from torch import nn
 from trivet.data import DigitsConfig, load
 from trivet.evaluation import recall_at_k, retrieve
 from trivet.models import Embedder
-from trivet.tasks.measure import measure_splits, run_references
+from trivet.tasks.measure import at_prefixes, measure_splits, run_references
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed
 
@@ -48,3 +48,18 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
         found_here = retrieve(embed(backbone, seen.inputs), seen.labels["digit"], measures=[name]).mean()
         assert rows["zero-shot backbone"]["digit"][name] == pytest.approx(found_here[name])
         assert name in found["intervals"]["seen"]["digit"]
+
+
+def test_prefixes_stand_beside_references_that_are_as_long_but_not_beside_pixels() -> None:
+    seen = load(DigitsConfig(), None).evaluation["seen"].subset(np.arange(60))
+    draw = np.random.default_rng(0)
+    rows, zero_shot, raw = (draw.normal(size=(60, size)).astype(np.float32) for size in (6, 3, 64))
+    references = {"zero-shot backbone": zero_shot, "raw inputs": raw}
+    for unit in (True, False):
+        two, four = at_prefixes(rows, references, seen, EvaluationConfig(k=(1,)), (2, 4), normalize=unit, kept=None)
+        assert [row["name"] for row in two["evaluated"]] == ["trained", "zero-shot backbone"]
+        assert [row["name"] for row in four["evaluated"]] == ["trained"]
+        assert four["comparisons"] == {level: [] for level in seen.labels}
+        for row, whole in zip(two["evaluated"], (rows, zero_shot), strict=True):
+            cut = whole[:, :2] / (np.linalg.norm(whole[:, :2], axis=1, keepdims=True) if unit else 1)
+            assert row["levels"]["digit"]["recall@1"] == recall_at_k(cut, seen.labels["digit"], (1,))[1]

@@ -75,6 +75,7 @@ FITS: tuple[dict[str, Any], ...] = (
     {"loss.positives": {"name": "easy", "k": 2}, "loss.negatives": "python:mine.py:Rule"},
     {"loss.negatives": {"name": "distance-weighted", "upper_cutoff": float("inf")}},
     {"data": {"name": "folder", "root": "photos", "image_size": [128, 64]}},
+    {"loss.prefixes": [8, 32], "batch": {"size": 64, "mined": "triplets.parquet"}},
     {"evaluation.nmi_plus": {"class": 2}, "training.devices": "auto", "training.milestones": [3, 4]},
     {"data.noise": {"kind": "symmetric", "rate": 0.2}, "cleaning": {"action": "drop"}},
     {"sweep": {"vary": {"loss": {"margin": [0.1, 0.2]}}, "trials": 3}},
@@ -90,6 +91,8 @@ FAILS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"loss.name": "tripelt"}, ".loss"),
     ({"loss.margn": 0.1}, "margn"),
     ({"loss.beta": 0.1}, "beta"),  # of another loss
+    ({"loss.prefixes": []}, ".loss"),
+    ({"loss.prefixes": [0, 8]}, ".loss"),
     ({"loss.negatives": "semi-hard"}, "semi-hard"),
     ({"loss.negatives": {"k": 2}}, "negatives"),
     ({"loss": {"name": "proxy-nca", "positives": "easy"}}, ".loss"),  # which chooses none

@@ -24,6 +24,7 @@ from trivet.training.optimizer import make_optimizer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
+SHARED = ("positives", "negatives", "prefixes")  # of all losses, whatever their constructors take
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": Tru
 def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
     config = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss
     fields = type(config).model_fields
-    left_out = {key for key in fields if key not in loss and key not in ("positives", "negatives")}
+    left_out = {key for key in fields if key not in loss and key not in SHARED}
     assert left_out == set()
     built = build(loss)
     for key, value in loss.items():
@@ -262,10 +263,7 @@ def test_settings_of_a_loss_are_its_constructor(name: str) -> None:
     arguments = dict(inspect.signature(LOSSES[name]).parameters)
     of_the_run = {"num_classes", "embedding_dim", "num_samples", "block_size", "generator"}
     of_the_run |= {"normalize"} if name in ("triplet", "contrastive") else set()  # of the model
-    assert fields.keys() - {"name", "positives", "negatives"} == arguments.keys() - of_the_run - {
-        "positives",
-        "negatives",
-    }
+    assert fields.keys() - {"name", *SHARED} == arguments.keys() - of_the_run - {"positives", "negatives"}
     docs = " ".join(f"{LOSSES[name].__doc__} {RowLoss.__doc__}".split())
     for key in fields.keys() & arguments.keys():
         default = arguments[key].default

@@ -18,7 +18,8 @@ from mining.crew import Crew, check, message, run
 from trivet.batching import PKBatches
 from trivet.data import Dataset
 from trivet.data.inputs import in_memory
-from trivet.losses import LOSSES
+from trivet.losses import LOSSES, MatryoshkaLoss
+from trivet.losses.matryoshka import of_whole
 from trivet.mining.block import Choice
 from trivet.models import ModelConfig, build
 from trivet.rows import RowLoss, Rows
@@ -77,7 +78,12 @@ def task_of(world: World | None, loss: str = "triplet", model: str = "mlp", **op
     micro = options.pop("micro", None)
     config = TrainingConfig(**options)
     average = copy.deepcopy(network) if config.ema is not None else None
-    made = make(loss, generator=torch.Generator().manual_seed(3))
+    generator = torch.Generator().manual_seed(3)
+    made: RowLoss | MatryoshkaLoss
+    if loss == "matryoshka":  # with parameters at each prefix, and random choices
+        made = MatryoshkaLoss([make("margin", positives="random", generator=generator) for _ in "12"], (2, 3))
+    else:
+        made = make(loss, generator=generator)
     return Task(network, made, config, seed=5, world=world, average=average, micro=micro)
 
 
@@ -95,7 +101,7 @@ def weights(task: Task) -> Tensor:
 
 def same_network(crew: Crew, **options: Any) -> None:
     alone, shared = task_of(None, **options), task_of(world_of(crew), **options)
-    choices = watched(alone.loss), watched(shared.loss)
+    choices = watched(of_whole(alone.loss)), watched(of_whole(shared.loss))
     begun = weights(alone)
     train(alone)
     train(shared)
@@ -115,7 +121,7 @@ def of_loss(name: str) -> None:
     check(same)
 
 
-for each in LOSSES:
+for each in (*LOSSES, "matryoshka"):
     of_loss(each)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -33,6 +34,11 @@ class BatchConfig(Config):
         description="Shuffled batches of so many items, with whatever classes they have, in place of num_classes and "
         "samples_per_class. Where there are many classes, most items then meet no positive.",
     )
+    mined: Path | None = Field(
+        None,
+        description="A file of trivet mine: each batch then holds anchors, each with its positive and all its mined "
+        "negatives, as many as size items hold, in place of items at random. Its ids are those of the training items.",
+    )
     micro: int | None = Field(
         None,
         ge=1,
@@ -47,6 +53,8 @@ class BatchConfig(Config):
         given = [key for key in unused if getattr(self, key) != fields[key].default]
         if self.size is not None and given:
             raise ValueError(f"size shuffles all items, so {given[0]} has no effect: remove one of the two.")
+        if self.mined is not None and self.size is None:
+            raise ValueError("mined needs size, the most items of a batch: set it too, such as batch.size = 128.")
         return self
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trivet.batching.pk import Coverage
-from trivet.batching.shuffled import BatchPlan
+from trivet.batching.shuffled import PlannedBatches
 from trivet.geometry.arrays import Integers
 
 
@@ -18,7 +18,7 @@ class PartBatches:
         labels: `(N,)` the class of each item.
     """
 
-    def __init__(self, plan: BatchPlan, rows: Integers, labels: Integers) -> None:
+    def __init__(self, plan: PlannedBatches, rows: Integers, labels: Integers) -> None:
         self._plan, self._rows, self._labels = plan, rows, labels
 
     @property

@@ -10,7 +10,7 @@ from trivet.batching.pk import Coverage, check_place
 from trivet.geometry.arrays import Integers
 
 
-class BatchPlan(Protocol):
+class PlannedBatches(Protocol):
     """The batches of every epoch, each a pure function of seed, epoch and step."""
 
     @property
@@ -19,6 +19,10 @@ class BatchPlan(Protocol):
 
     def batch(self, epoch: int, step: int) -> Integers:
         """Positions `(B,)` of the items of a batch."""
+
+
+class BatchPlan(PlannedBatches, Protocol):
+    """Planned batches that know how much of the items they show."""
 
     def coverage(self, epoch: int) -> Coverage:
         """The shares of items and classes that the batches of an epoch hold."""

@@ -26,6 +26,7 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
             for split, rows in splits.items()
         },
         "comparisons": record["comparisons"],
+        "prefixes": record["prefixes"],
         "verdicts": {split: section["verdicts"] for split, section in record["diagnosis"].items()},
         "intervals": {} if first is None else record["intervals"].get(first, {}),
         "collapse": record["collapse"],
@@ -49,6 +50,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
     from trivet.reports.run import (
         cause_lines,
         choice_line,
+        evaluated_rows,
         fell_back,
         result_lines,
     )  # here: it loads what draws, which `--help` does not need
@@ -61,7 +63,8 @@ def print_run(record: RunRecord, folder: Path) -> None:
         say(line, indent=2)
     for warning in record["warnings"]:
         say(f"Warning: {warning}")
-    for split, rows in record["evaluation"].items():
+    for split in record["evaluation"]:
+        rows = evaluated_rows(record, split)
         known = next(iter(rows[0]["levels"].values()))
         measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
         print_table(

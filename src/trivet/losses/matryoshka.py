@@ -64,9 +64,14 @@ class MatryoshkaLoss(nn.Module):
             )
 
     @property
+    def longest(self) -> RowLoss:
+        """The loss of the longest prefix, called last of all."""
+        return cast(RowLoss, self.losses[-1])
+
+    @property
     def last(self) -> StepRecord | None:
         """What the last call did at the longest prefix."""
-        return cast(RowLoss, self.losses[-1]).last
+        return self.longest.last
 
     def extra_repr(self) -> str:
         """The options."""
@@ -113,6 +118,11 @@ class MatryoshkaLoss(nn.Module):
             values.append(weight * value)
         total: Tensor = sum(values[1:], values[0])
         return total
+
+
+def of_whole(loss: RowLoss | MatryoshkaLoss) -> RowLoss:
+    """The loss of the longest prefix; one without prefixes as it is."""
+    return loss.longest if isinstance(loss, MatryoshkaLoss) else loss
 
 
 def _first(rows: Any, prefix: int) -> Any:

@@ -102,6 +102,14 @@ class Evaluated(TypedDict):
     levels: Levels
 
 
+class AtPrefix(TypedDict):
+    """The first so many numbers of each embedding, beside as many of what it is compared with; as of the whole."""
+
+    prefix: int
+    evaluated: list[Evaluated]
+    comparisons: dict[str, list[Compared]]
+
+
 class CollapseIndex(TypedDict):
     """How far apart fine classes lie inside coarse ones, beside these."""
 
@@ -171,6 +179,7 @@ class RunRecord(TypedDict):
     evaluation: dict[str, list[Evaluated]]
     intervals: dict[str, dict[str, Intervals]]
     comparisons: dict[str, dict[str, list[Compared]]]
+    prefixes: dict[str, list[AtPrefix]]
     collapse: dict[str, CollapseIndex]
     maps: dict[str, PlaneMap]
     scatter: dict[str, dict[str, TripletScatter]]

@@ -12,6 +12,7 @@ from trivet.records.run import Counts
 from trivet.reports.items import is_number
 from trivet.reports.measures import NAMES, between, finite
 from trivet.reports.page import MISSING, percent
+from trivet.reports.run import evaluated_rows
 from trivet.terminal import printable
 from trivet.wording import counted
 
@@ -20,7 +21,7 @@ SETTINGS = {  # what of the settings a reader needs first
     "data": ("name", "image_size", "channels", "resize", "augment", "encoder", "prefix"),
     "batch": ("num_classes", "samples_per_class", "size"),
     "model": ("name", "embedding_dim", "normalize", "head", "pooling", "freeze", "lora", "max_tokens"),
-    "loss": ("name", "positives", "negatives", "margin", "temperature", "distance"),
+    "loss": ("name", "positives", "negatives", "margin", "temperature", "distance", "prefixes"),
     "training": ("steps", "optimizer", "learning_rate", "schedule", "precision"),
 }
 DIAGNOSED = {"train": "the training items"}
@@ -112,7 +113,8 @@ def _short(value: object) -> str:
 
 def _measured(record: RunRecord) -> str:
     said = ["## Measures"]
-    for split, rows in record["evaluation"].items():
+    for split in record["evaluation"]:
+        rows = evaluated_rows(record, split)
         levels = rows[0]["levels"] if rows else {}
         for level, own in levels.items():
             names = [name for name in MEASURES if any(name in row["levels"].get(level, {}) for row in rows)]
@@ -132,9 +134,12 @@ def _measured(record: RunRecord) -> str:
             said[-1] += f"\n| by chance | {' | '.join(chance)} |"
     if len(said) == 1:
         return "## Measures\n\nThis run was not evaluated."
+    cuts = (
+        " Rows named first N are of the first N numbers of each embedding." if any(record["prefixes"].values()) else ""
+    )
     said.append(
         "In brackets: 95 % intervals, over classes where there are, else over queries. The first row is this network; "
-        "the others are what it has to beat."
+        f"the others are what it has to beat.{cuts}"
     )
     return "\n\n".join(said)
 

@@ -77,7 +77,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "chosen_by": choice["split"] if (choice := record["choosing"]) and _counts(choice) else None,
         "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in said],
         "bad": bad,
-        "tables": {split: _tables(rows) for split, rows in record["evaluation"].items()},
+        "tables": {split: _tables(evaluated_rows(record, split)) for split in record["evaluation"]},
         "happened": _happened(record),
         "curves": curves,
         "forecast": forecast_parts(record["forecast"]),
@@ -116,6 +116,7 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
     kinds = [one["kind"] for one in diagnosed["verdicts"]] if diagnosed else []
     by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None
     shown = []
+    cuts = record["prefixes"].get(split, [])
     for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
         references = {
             name: share for name, levels in by_name.items() if (share := _share(levels, level, "recall@1")) is not None
@@ -124,6 +125,8 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
         intervals = record["intervals"].get(split, {}).get(level, {}).get("recall@1", {})
         compared = record["comparisons"].get(split, {}).get(level, [])
         bars = [("trained", share), *references.items(), ("chance", chance)]
+        lengths = [*(number(cut["prefix"]) for cut in cuts), "all"]
+        shares = [{row["name"]: _share(row["levels"], level, "recall@1") for row in cut["evaluated"]} for cut in cuts]
         roles = [role for role, of in (("level trained on", main), ("finest level", list(trained)[-1])) if of == level]
         shown.append(
             {
@@ -137,6 +140,18 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
                     f"{percent(ends[0])} to {percent(ends[1])} over {over}" for over, ends in intervals.items() if ends
                 ],
                 "bars": [bar for bar in bars if bar[1] is not None],
+                "prefixes": {
+                    "names": ["trained", *references],
+                    "rows": [
+                        (length, [found.get(name) for name in ("trained", *references)])
+                        for length, found in zip(lengths, [*shares, {"trained": share, **references}], strict=True)
+                    ],
+                },
+                "prefixes_helped": [
+                    (cut["prefix"], helped)
+                    for cut, found in zip(cuts, shares, strict=True)
+                    if (helped := _helped(found.get("trained"), chance, cut["comparisons"].get(level, [])))
+                ],
                 "sentence": _sentence(level, share, references, chance),
             }
         )
@@ -144,14 +159,27 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
     return {"split": split, "levels": shown, "asked": bool(counts and counts["protocol"])}
 
 
+def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
+    """The embeddings of a split, then prefixes of them, which their names say."""
+    rows = list(record["evaluation"][split])
+    for cut in record["prefixes"].get(split, []):
+        for row in cut["evaluated"]:
+            rows.append({"name": f"{row['name']}, first {cut['prefix']}", "levels": row["levels"]})
+    return rows
+
+
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     """Whether training helped, in sentences with their tone ("bad", "warn", "good"), the worst first."""
     places: dict[tuple[str, str], list[str]] = {}
     for split in record["evaluation"]:
         for level in _result(split, record)["levels"]:
-            if level["helped"] is not None:
-                tone, words, numbers = level["helped"]
-                places.setdefault((tone, words), []).append(f"{split} by {level['level']}{numbers}")
+            told: dict[tuple[str, str], dict[int | None, str]] = {}
+            for prefix, helped in ((None, level["helped"]), *level["prefixes_helped"]):
+                if helped is not None:
+                    tone, words, numbers = helped
+                    told.setdefault((tone, words), {})[prefix] = numbers
+            for key, found in told.items():
+                places.setdefault(key, []).append(_place(f"{split} by {level['level']}", found))
     lines = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in places.items()]
     lines = sorted(lines, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
@@ -159,6 +187,17 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     if record["choosing"] and record["choosing"]["keep"] != "last":  # the model is as it began: there is none
         lines = [line for line in lines if not line[1].startswith(_NO_DIFFERENCE)]
     return [("warn", choice_line(record) or ""), *lines]
+
+
+def _place(where: str, found: Mapping[int | None, str]) -> str:
+    """Where something holds: of whole embeddings, which the key None stands for, and of prefixes; each with numbers.
+
+    Those of a prefix of which the same holds as of the whole stand in the table below.
+    """
+    cuts = [prefix for prefix in found if prefix is not None]
+    if None not in found:
+        return f"{where} with {_list([f'the first {prefix} numbers{found[prefix]}' for prefix in cuts])}"
+    return f"{where}{found[None]}" + (f", also with the first {_list(list(map(str, cuts)))} numbers" if cuts else "")
 
 
 def fell_back(record: RunRecord) -> bool:
@@ -255,7 +294,7 @@ def cause_lines(record: RunRecord) -> list[str]:
 
 
 def _helped(
-    share: float | None, chance: float | None, compared: Sequence[Compared], *, by_chance: bool
+    share: float | None, chance: float | None, compared: Sequence[Compared], *, by_chance: bool = False
 ) -> tuple[str, str, str] | None:
     """The tone, the words and the numbers of what training did, on the same items as each reference."""
     if share is None:

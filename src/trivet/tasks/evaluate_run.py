@@ -158,6 +158,8 @@ def write_evaluation(
         keep=keep,
         diagnose=diagnose,
         kept=find_root(data_root) / FOLDER,
+        prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
+        normalize=config.model.normalize,
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})

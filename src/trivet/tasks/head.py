@@ -97,7 +97,8 @@ def suited(given: Mapping[str, Any], splits: Splits, network: ModelConfig | None
     if choosable:
         values["choosing"] = {"keep": "best", "measure": "recall@1"}
     most, samples = (CLASSES, SAMPLES) if network is None else (TUNED_CLASSES, TUNED_SAMPLES)
-    values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
+    if given.get("batch", {}).get("size") is None:
+        values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
     return values
 
 

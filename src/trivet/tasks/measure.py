@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from trivet.collapse import fine_coarse_index
 from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, compare, comparison_json
 from trivet.data import Dataset
 from trivet.data.shown import as_json, called
-from trivet.evaluation import LevelResult, Retrieval, evaluate, nearest_pairs, neighbours
+from trivet.evaluation import Retrieval, evaluate, nearest_pairs, neighbours, retrieve_levels
 from trivet.evaluation.intervals import intervals_json
 from trivet.evaluation.levels import CLUSTERING
+from trivet.geometry import unit_rows
 from trivet.models import Embedder
 from trivet.progress import reporter, steps, work
 from trivet.tasks.baselines import baseline_retrieval
@@ -38,6 +40,8 @@ def measure_splits(
     keep: Callable[[str, np.ndarray], None],
     diagnose: Callable[[str, np.ndarray, Mapping[str, np.ndarray]], None] | None = None,
     kept: Path | None = None,
+    prefixes: Sequence[int] = (),
+    normalize: bool = False,
 ) -> dict[str, Any]:
     """Evaluate every split, beside the untrained network and the raw inputs; the sections of the run record.
 
@@ -46,12 +50,14 @@ def measure_splits(
         keep: called with the name of each split and its embeddings.
         diagnose: called with the name of each split, its embeddings and those of `run_references`.
         kept: the folder where measures of the untrained network and the raw inputs are kept, see `baselines`.
+        prefixes, normalize: see `at_prefixes`.
     """
     began = time.perf_counter()
     sections: dict[str, Any] = {
         "evaluation": {},
         "intervals": {},
         "comparisons": {},
+        "prefixes": {},
         "collapse": {},
         "maps": {},
         "scatter": {},
@@ -82,9 +88,12 @@ def measure_splits(
         ]
         sections["evaluation"][name] = rows
         sections["comparisons"][name] = {
-            level: [_compared(result, levels[level], key, level) for key, levels in retrieved.items()]
+            level: _compared(result.retrieval, {key: levels[level] for key, levels in retrieved.items()}, level)
             for level, result in by_level.items()
         }
+        sections["prefixes"][name] = at_prefixes(
+            embeddings, references, dataset, config, prefixes, normalize=normalize, kept=kept
+        )
         index = collapse_index(embeddings, dataset)
         if index is not None:
             sections["collapse"][name] = index
@@ -118,12 +127,61 @@ def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np
     return references
 
 
-def _compared(result: LevelResult, other: Retrieval, reference: str, level: str) -> dict[str, Any]:
-    """Recall@1 beside that of a reference, see `Comparison`."""
-    own = result.retrieval
+def at_prefixes(
+    embeddings: np.ndarray,
+    references: Mapping[str, np.ndarray],
+    dataset: Dataset,
+    config: EvaluationConfig,
+    prefixes: Sequence[int],
+    *,
+    normalize: bool,
+    kept: Path | None,
+) -> list[dict[str, Any]]:
+    """Evaluate the first numbers of each embedding beside as many of each reference, without its clusters.
+
+    Pixels are no reference: their first ones are a corner of the picture.
+
+    Args:
+        references: name -> embeddings of the same items; those that are shorter than a prefix are left out there.
+        prefixes: how many numbers.
+        normalize: whether embeddings have length 1: each prefix, also of a reference, is then brought to it.
+        kept: see `measure_splits`.
+    """
+    ranking = [measure for measure in config.measures if measure not in CLUSTERING]
+    others = {name: rows for name, rows in references.items() if name != RAW or len(dataset.inputs.shape) == 1}
+    sections = []
+    for prefix in prefixes:
+        cut = {
+            name: unit_rows(torch.from_numpy(rows[:, :prefix])).numpy() if normalize else rows[:, :prefix]
+            for name, rows in {"trained": embeddings, **others}.items()
+            if rows.shape[1] >= prefix
+        }
+        own = retrieve_levels(**dataset.asked(cut.pop("trained")), measures=ranking, distance=config.distance)
+        found = {name: baseline_retrieval(rows, dataset, ranking, config.distance, kept) for name, rows in cut.items()}
+        sections.append(
+            {
+                "prefix": prefix,
+                "evaluated": [
+                    {"name": name, "levels": {level: one.mean() for level, one in levels.items()}}
+                    for name, levels in {"trained": own, **found}.items()
+                ],
+                "comparisons": {
+                    level: _compared(one, {name: levels[level] for name, levels in found.items()}, level)
+                    for level, one in own.items()
+                },
+            }
+        )
+    return sections
+
+
+def _compared(own: Retrieval | None, references: Mapping[str, Retrieval], level: str) -> list[dict[str, Any]]:
+    """Recall@1 beside that of each reference, see `Comparison`."""
     assert own is not None
-    hits, others = (one.values[:, one.measures.index("recall@1")] for one in (own, other))
-    return comparison_json(compare(hits, others, own.classes, reference=reference, level=level))
+    hits, *others = (one.values[:, one.measures.index("recall@1")] for one in (own, *references.values()))
+    return [
+        comparison_json(compare(hits, other, own.classes, reference=reference, level=level))
+        for reference, other in zip(references, others, strict=True)
+    ]
 
 
 def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> dict[str, Any] | None:

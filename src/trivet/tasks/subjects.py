@@ -15,6 +15,7 @@ from trivet.collapse import Strategy
 from trivet.data import Dataset, Splits, load
 from trivet.data.shown import Shown
 from trivet.evaluation.inputs import Metric
+from trivet.losses.matryoshka import of_whole
 from trivet.models import tokenize_of
 from trivet.outputs import of_run
 from trivet.progress import report, reporter
@@ -120,13 +121,16 @@ def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Str
     """
     if not config.batch.in_classes:
         return None
-    loss = config.loss.build(
-        num_classes=len(names), embedding_dim=config.model.embedding_dim, generator=torch.Generator().manual_seed(0)
+    loss = config.loss.build_at_prefixes(
+        num_classes=len(names),
+        embedding_dim=config.model.embedding_dim,
+        normalize=config.model.normalize,
+        generator=torch.Generator().manual_seed(0),
     )
     checkpoints = run.checkpoints()
     if checkpoints and any(True for _ in loss.parameters()):
         load_loss(checkpoints[-1], loss)
-    return Strategy(loss, config.batch.num_classes, config.batch.samples_per_class)
+    return Strategy(of_whole(loss), config.batch.num_classes, config.batch.samples_per_class)
 
 
 def of_dataset(

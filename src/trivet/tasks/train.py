@@ -251,14 +251,18 @@ def _save_models(run: RunFolder, parts: Parts) -> None:
 
 
 def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
-    """The measures of all splits and levels as loggers get them; those of a reference are named after it."""
-    return {
-        (*(("evaluation",) if row["name"] == "trained" else ("reference", row["name"])), split, level, name): float(
-            value
-        )
-        for split, rows in record["evaluation"].items()
-        for row in rows
-        for level, values in row["levels"].items()
-        for name in measures
-        if isinstance(value := values.get(name), int | float)
-    }
+    """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
+    found: dict[tuple[str, ...], float] = {}
+    for split, whole in record["evaluation"].items():
+        cuts = {(f"first {cut['prefix']}",): cut["evaluated"] for cut in record["prefixes"].get(split, [])}
+        for cut, rows in ({(): whole} | cuts).items():
+            for row in rows:
+                of = ("evaluation",) if row["name"] == "trained" else ("reference", row["name"])
+                for level, values in row["levels"].items():
+                    shares = {name: values.get(name) for name in measures}
+                    found |= {
+                        (*of, *cut, split, level, name): float(share)
+                        for name, share in shares.items()
+                        if isinstance(share, int | float)
+                    }
+    return found

@@ -19,6 +19,7 @@ from trivet.documents import parse_json
 from trivet.files import write_whole
 from trivet.training.choosing import ended
 from trivet.training.config import RunConfig
+from trivet.training.mined import mined_fingerprint
 from trivet.training.probe import held_out
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import TO_THE_END
@@ -257,7 +258,7 @@ def _unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 def fingerprint(config: RunConfig, splits: Splits) -> str:
     """What a checkpoint depends on: the settings, but for those that change no step before it, and the items.
 
-    Of decisions on labels it is what they did to these, and not where their file lies.
+    Of decisions on labels, and of mined triplets, it is what they say of these, and not where their file lies.
     """
     training, fields = config.training, type(config.training).model_fields
     changes_nothing = set() if training.schedule in TO_THE_END else {"steps"}
@@ -268,6 +269,7 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
         "guard": True,
         "training": changes_nothing,
         "data": {"decisions"},
+        "batch": {"mined"},
         "choosing": {"patience"},
     }
     settings = config.model_dump(mode="json", exclude=left_out)
@@ -275,13 +277,16 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
         settings.pop("choosing")
     elif config.choosing.level is None:
         del settings["choosing"]["level"]
-    if config.batch.micro is None:
-        del settings["batch"]["micro"]
+    for section, setting in (("batch", "micro"), ("loss", "prefixes")):  # settings that earlier runs did not have
+        if settings[section][setting] is None:
+            del settings[section][setting]
     if training.weight_decay:
         settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
-    decided = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
+    decided: list[Any] = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
     probe = held_out(config, splits)
     if probe is not None and probe.split is None:
         decided.append(probe.rows.tolist())  # left out of training
+    if config.batch.mined is not None:
+        decided.append(mined_fingerprint(config.batch.mined, splits.train))
     text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -255,6 +255,8 @@ class RunConfig(Config):
                 raise ValueError(
                     f"loss.{str(error).removesuffix('.')}, or set model.normalize = false to train without length 1."
                 ) from None
+        if self.model.embedding_dim:  # 0: that of a pretrained network of texts, which is not known yet
+            self.loss.lengths(self.model.embedding_dim)
         measures = [name for name in self.evaluation.measures if name not in CLUSTERING]
         check_name(self.choosing.measure, measures, name="choosing.measure")
         if self.batch.samples_per_class == 1 and self.needs_positives:
@@ -285,7 +287,9 @@ def resolved(config: RunConfig) -> RunConfig:
     model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
     if isinstance(model, TextNetworkConfig):
         model = resolved_text(model)
-    return config.model_copy(update={"data": data, "model": model, "loss": config.loss.absolute()})
+    mined = config.batch.mined
+    batch = config.batch if mined is None else config.batch.model_copy(update={"mined": mined.resolve()})
+    return config.model_copy(update={"data": data, "batch": batch, "model": model, "loss": config.loss.absolute()})
 
 
 def name_of(override: str) -> str:

@@ -24,6 +24,7 @@ from trivet.batching import BatchPlan, embed_in_pieces
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe
 from trivet.data import Augment, Dataset
+from trivet.losses import MatryoshkaLoss
 from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.signals import ending_signals
@@ -112,7 +113,7 @@ class Task:
     def __init__(
         self,
         model: Embedder,
-        loss: RowLoss,
+        loss: RowLoss | MatryoshkaLoss,
         config: TrainingConfig,
         *,
         seed: int,

@@ -487,7 +487,7 @@ def _easily(values: Settings, name: str, negatives: str, samples: int, class_siz
     loss = values["loss"]
     if loss["name"] == name and _name(loss["positives"]) == "easy":
         return False
-    kept = ("trim", "trim_positives_only", "disjoint")
+    kept = ("trim", "trim_positives_only", "disjoint", "prefixes")
     values["loss"] = {"name": name, "positives": "easy", "negatives": negatives} | {
         key: loss[key] for key in kept if key in loss
     }
@@ -592,7 +592,7 @@ def _more_samples(values: Settings, samples: int, class_sizes: Sequence[int]) ->
     """At least `samples` of a class in a batch of about the same size, as far as half of the classes have so many."""
     batch = values["batch"]
     if batch.get("size") is not None:  # shuffled batches have no such number: batches of classes take their place
-        batch |= {"num_classes": batch["size"], "samples_per_class": 1, "size": None}
+        batch |= {"num_classes": batch["size"], "samples_per_class": 1, "size": None, "mined": None}
     size, now = batch["num_classes"] * batch["samples_per_class"], batch["samples_per_class"]
     batch["samples_per_class"] = max(now, min(samples, median_low(class_sizes)))
     batch["num_classes"] = max(2, min(batch["num_classes"], round(size / batch["samples_per_class"])))

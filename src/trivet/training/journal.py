@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trivet.collapse.monitor import Event
+from trivet.losses import MatryoshkaLoss
 from trivet.records import RunRecord
 from trivet.rows import RowLoss
 from trivet.training.choosing import RECALL
@@ -179,7 +180,7 @@ def _rows_known(record: RunRecord | None) -> list[tuple[float, float]]:
     return sorted({place for part in parts for place in zip(part["attempt"], part["step"], strict=False)})
 
 
-def step_values(loss: RowLoss, value: float) -> dict[str, float]:
+def step_values(loss: RowLoss | MatryoshkaLoss, value: float) -> dict[str, float]:
     """A row of `metrics.csv` from the loss's record of its last step; a distance that was not measured is left out."""
     done = loss.last
     assert done is not None

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import AllowInfNan, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import AllowInfNan, Field, PositiveInt, SerializeAsAny, ValidationError, model_validator
 
 from trivet.config import Config, NamedConfig, derived_settings, nearest
-from trivet.losses import LOSSES
+from trivet.losses import LOSSES, MatryoshkaLoss
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
 from trivet.plugins import absolute, is_reference, python_object
 from trivet.rows import RowLoss
@@ -20,11 +20,21 @@ Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)
 
 
 class StrategyConfig(NamedConfig):
-    """What the settings of every loss have: whom it compares. The rest are the arguments of its constructor."""
+    """What the settings of every loss have: whom it compares, and at which prefixes of an embedding.
+
+    The rest are the arguments of its constructor.
+    """
 
     loss: ClassVar[type[RowLoss]]
     positives: Selector
     negatives: Selector
+    prefixes: tuple[PositiveInt, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Matryoshka: lengths, ascending, such as [32, 64]. The loss is then the sum of that of whole "
+        "embeddings and of those of their first so many numbers, which are scaled to length 1 where embeddings are. "
+        "Each prefix is measured beside the whole.",
+    )
 
     @classmethod
     def names(cls) -> Collection[str]:
@@ -37,7 +47,13 @@ class StrategyConfig(NamedConfig):
         return loss_settings(name) if name in LOSSES or is_reference(name) else None
 
     def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> RowLoss:
-        """The loss; `num_classes` counts the labels it may meet, `embedding_dim` is the length of an embedding."""
+        """The loss of whole embeddings.
+
+        Args:
+            num_classes: of the labels it may meet.
+            embedding_dim: the length of an embedding.
+            generator: seeds its random choices and its parameters.
+        """
         arguments = inspect.signature(self.loss).parameters
         run = {"num_classes": num_classes, "embedding_dim": embedding_dim, "generator": generator}
         values: dict[str, Any] = {key: value for key, value in run.items() if key in arguments}
@@ -52,6 +68,42 @@ class StrategyConfig(NamedConfig):
                     values["normalize"] = True
         return self.loss(**values)
 
+    def build_at_prefixes(
+        self, *, num_classes: int, embedding_dim: int, normalize: bool, generator: torch.Generator
+    ) -> RowLoss | MatryoshkaLoss:
+        """The loss that is trained on: with `prefixes` a sum, each with random choices and parameters of its own.
+
+        Args:
+            num_classes, embedding_dim, generator: see `build`.
+            normalize: whether embeddings have length 1, so that each prefix is brought to it.
+
+        Raises:
+            ValueError: if a prefix is longer than an embedding.
+        """
+        # The whole first: with prefixes it draws what it draws without.
+        lengths = self.lengths(embedding_dim)
+        made = [
+            self.build(num_classes=num_classes, embedding_dim=length, generator=generator)
+            for length in reversed(lengths)
+        ]
+        for loss in made[1:]:
+            loss.normalize = loss.normalize or normalize
+        return made[0] if self.prefixes is None else MatryoshkaLoss(made[::-1], lengths)
+
+    def lengths(self, embedding_dim: int) -> tuple[int, ...]:
+        """The lengths at which embeddings are compared in training, ascending; the last is the whole.
+
+        Raises:
+            ValueError: if a prefix is longer than that.
+        """
+        given = self.prefixes or ()
+        if given and given[-1] > embedding_dim:
+            raise ValueError(
+                f"loss.prefixes must not be longer than an embedding, model.embedding_dim = {embedding_dim}: got "
+                f"{given[-1]}; leave it out, or raise model.embedding_dim."
+            )
+        return (*given, *(() if embedding_dim in given else (embedding_dim,)))
+
     def absolute(self) -> StrategyConfig:
         """The same settings from any folder."""
         values = self.model_dump()
@@ -64,6 +116,9 @@ class StrategyConfig(NamedConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        given = self.prefixes or ()
+        if list(given) != sorted(set(given)):
+            raise ValueError(f"prefixes must be ascending, each length once: got {list(given)}; sort them.")
         try:
             self.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
         except ValueError:

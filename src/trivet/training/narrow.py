@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
-from trivet.losses import ContrastiveLoss, MarginLoss, TripletLoss
+from trivet.losses import ContrastiveLoss, MarginLoss, MatryoshkaLoss, TripletLoss
+from trivet.losses.matryoshka import of_whole
 from trivet.rows import RowLoss
 from trivet.theory.packing import most_points
 from trivet.training.parts import Parts
@@ -15,10 +17,15 @@ def check_width(parts: Parts) -> str | None:
     settings = parts.settings
     if not settings.model.normalize or settings.batch.size is not None or parts.model.headless:
         return None
-    return too_narrow(parts.loss, settings.batch.num_classes, settings.model.embedding_dim)
+    loss, classes = parts.loss, settings.batch.num_classes
+    if isinstance(loss, MatryoshkaLoss):  # the shortest has the least room
+        for one, prefix in zip(loss.losses[:-1], loss.prefixes, strict=False):
+            if said := too_narrow(cast(RowLoss, one), classes, prefix, setting="loss.prefixes"):
+                return said
+    return too_narrow(of_whole(loss), classes, settings.model.embedding_dim)
 
 
-def too_narrow(loss: RowLoss, num_classes: int, dim: int) -> str | None:
+def too_narrow(loss: RowLoss, num_classes: int, dim: int, *, setting: str = "model.embedding_dim") -> str | None:
     """Says that not all classes of a batch can lie so far apart as the loss wants them; None if they may.
 
     Each class takes one point at least, and the points of two classes must be a margin apart for a loss of 0; twice
@@ -28,6 +35,7 @@ def too_narrow(loss: RowLoss, num_classes: int, dim: int) -> str | None:
         loss: of embeddings of length 1.
         num_classes: of a batch.
         dim: length of an embedding.
+        setting: that gives it.
     """
     apart = loss.margin if isinstance(loss, ContrastiveLoss) else 0.0
     if isinstance(loss, TripletLoss) and not loss.soft:
@@ -42,6 +50,6 @@ def too_narrow(loss: RowLoss, num_classes: int, dim: int) -> str | None:
         return None
     return (
         f"the {num_classes} classes of a batch cannot all lie {apart:g} apart ({loss.strategy.distance}), as the loss "
-        f"wants it: {dim} dimension{'s have' if dim > 1 else ' has'} room for {most:.0f}; raise model.embedding_dim, "
+        f"wants it: {dim} dimension{'s have' if dim > 1 else ' has'} room for {most:.0f}; raise {setting}, "
         "or lower batch.num_classes or loss.margin."
     )

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from trivet.losses import MatryoshkaLoss
 from trivet.rows import RowLoss
 from trivet.training.config import TrainingConfig
 
@@ -53,7 +54,7 @@ def _by_decay(parameters: Iterable[nn.Parameter]) -> list[tuple[bool, list[nn.Pa
     return [(False, split[0]), (True, split[1])]
 
 
-def make_optimizer(model: nn.Module, loss: RowLoss, config: TrainingConfig) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, loss: RowLoss | MatryoshkaLoss, config: TrainingConfig) -> torch.optim.Optimizer:
     """The optimiser of the settings, with the loss's own parameter groups; each group keeps its "initial_lr".
 
     Raises:

@@ -18,6 +18,7 @@ from trivet.data import Dataset, Splits, augmentation
 from trivet.data.equal_texts import distinct_texts, with_positive
 from trivet.data.texts import TextsConfig
 from trivet.geometry.arrays import Integers
+from trivet.losses import MatryoshkaLoss
 from trivet.models import Embedder, build
 from trivet.rows import RowLoss
 from trivet.training.choosing import followed, make_choosing
@@ -26,6 +27,7 @@ from trivet.training.config import RunConfig
 from trivet.training.fit import Batches, Task, step_seed
 from trivet.training.guard import Guard
 from trivet.training.history import History
+from trivet.training.mined import check_mined, mined_batches
 from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
 from trivet.training.precision import check_precision, device_of
@@ -36,11 +38,12 @@ from trivet.training.world import World
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
 
-def make_loss(config: RunConfig, classes: int) -> RowLoss:
+def make_loss(config: RunConfig, classes: int) -> RowLoss | MatryoshkaLoss:
     """The loss of the settings for so many training classes, its random choices seeded by them."""
-    return config.loss.build(
+    return config.loss.build_at_prefixes(
         num_classes=classes,
         embedding_dim=config.model.embedding_dim,
+        normalize=config.model.normalize,
         generator=torch.Generator().manual_seed(step_seed(config.seed, 0, LOSS_STREAM)),
     )
 
@@ -74,6 +77,9 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
 
 def _plan(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
     batch = config.batch
+    if batch.mined is not None:
+        assert batch.size is not None
+        return mined_batches(batch.mined, items, level, size=batch.size, seed=config.seed)
     if batch.size is not None:
         return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
     return PKBatches(
@@ -143,9 +149,12 @@ def check_before_data(config: RunConfig) -> None:
 
     Raises:
         ValueError: if they ask for a GPU where torch sees none, for a precision that the device lacks, for measures at
-            label levels that are not there, or for a network that does not fit the inputs or whose published weights
-            cannot be had.
+            label levels that are not there, for mined triplets that are not there, or for a network that does not fit
+            the inputs or whose published weights cannot be had.
     """
+    mined = config.batch.mined
+    if mined is not None and not mined.is_file():
+        raise ValueError(f"batch.mined must be a file of triplets: {mined} does not exist; check the path.")
     check_precision(config.training.precision, device_of(config.training.accelerator))
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)
@@ -191,6 +200,7 @@ class Parts:
         split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
             training.
         choosing: the best step so far, by these items.
+        mined_note: how many mined triplets are left out, in a sentence; empty where none is.
 
     Raises:
         ValueError: if the settings do not fit the data.
@@ -200,6 +210,8 @@ class Parts:
         self.world = world
         self.config, self.splits = (config := in_steps(config, splits)), splits
         check_levels(config, splits.train.labels)
+        mined = config.batch.mined
+        self.mined_note = "" if mined is None else check_mined(mined, splits.train, splits.level)
         labels = splits.train.labels[splits.level]
         self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
         self.fine = finer_level(splits.train, splits.level)
@@ -222,7 +234,7 @@ class Parts:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the network, and of the pieces that it gets, in sentences."""
-        return (*self.model.notes, *filter(None, [self.piece_note, self.probe_note]))
+        return (*self.model.notes, *filter(None, [self.piece_note, self.probe_note, self.mined_note]))
 
     @property
     def probe_note(self) -> str:

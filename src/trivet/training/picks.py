@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from trivet.data import Splits
 from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_tolerance, unpicked
+from trivet.losses import MatryoshkaLoss
+from trivet.losses.matryoshka import of_whole
 from trivet.rows import RowLoss
 from trivet.training.config import RunConfig
 
@@ -50,8 +52,10 @@ class PickLog:
         """Go on from what a checkpoint kept; looks that are none any more, since steps were added, are left out."""
         self.looks = [look for look in looks if look["step"] % self._spacing == 0]
 
-    def watch(self, loss: RowLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]) -> None:
-        """Look at batches of a loss right after it was evaluated.
+    def watch(
+        self, loss: RowLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
+    ) -> None:
+        """Look at batches of a loss, of whole embeddings where it has prefixes, right after it was evaluated.
 
         Args:
             step: gives the optimiser steps done.
@@ -64,7 +68,7 @@ class PickLog:
             done = step()
             if done % self._spacing == 0:
                 embeddings, labels = inputs
-                counts = loss_picks(loss, embeddings, labels, true_labels=truth(done))
+                counts = loss_picks(of_whole(loss), embeddings, labels, true_labels=truth(done))
                 self.looks.append({"step": done} | counts.as_json())
 
         loss.register_forward_hook(look)

@@ -1,0 +1,176 @@
+"""`loss.prefixes`: trained at each prefix, and each is measured beside what was there before."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from trivet.cli.run import print_run, run_summary
+from trivet.evaluation import retrieve
+from trivet.label_noise import loss_picks
+from trivet.losses import MatryoshkaLoss
+from trivet.losses.matryoshka import of_whole
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.train import resume, train
+from trivet.training import RunConfig
+from trivet.training.choosing import load_splits
+from trivet.training.narrow import check_width
+from trivet.training.parts import Parts, make_loss
+
+ROWS = torch.nn.functional.normalize(torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+LABELS = torch.arange(8) % 3
+
+
+def settings(loss: dict[str, Any], classes: int = 16, **model: Any) -> RunConfig:
+    values = {"data": {"name": "digits", "level": "digit"}, "batch": {"num_classes": classes}}
+    values |= {"model": {"embedding_dim": 6, **model}, "loss": {"name": "triplet", **loss}}
+    return RunConfig.parse(values, source="x.toml")
+
+
+def definition(rows: Sequence[Sequence[float]], lengths: Sequence[int], *, unit: bool, margin: float) -> float:
+    """The mean hinge over all triplets of squared distances, added up over the prefixes, in plain Python."""
+    total = 0.0
+    for length in lengths:
+        cut = [[x / (math.hypot(*row[:length]) if unit else 1) for x in row[:length]] for row in rows]
+        total += fmean(
+            max(0.0, math.dist(cut[a], cut[p]) ** 2 - math.dist(cut[a], cut[n]) ** 2 + margin)
+            for a, p, n in product(range(len(rows)), repeat=3)
+            if a != p and a % 3 == p % 3 != n % 3
+        )
+    return total
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("prefixes", [[2, 4], [2, 4, 6]], ids=["the whole always counts", "and may be listed"])
+def test_the_loss_is_the_sum_over_the_prefixes_and_the_whole(prefixes: list[int], unit: bool) -> None:
+    every = {"positives": "all", "negatives": "all", "margin": 0.3}
+    loss = make_loss(settings({"prefixes": prefixes, **every}, normalize=unit), classes=3)
+    want = definition(ROWS.tolist(), (2, 4, 6), unit=unit, margin=0.3)
+    assert loss(ROWS, LABELS).item() == pytest.approx(want, rel=1e-9)
+
+
+def test_the_whole_draws_and_learns_what_it_does_without_prefixes() -> None:
+    for loss in ({"name": "arcface"}, {"positives": "random", "negatives": "random"}):
+        cut, plain = (make_loss(settings(loss | extra), classes=3) for extra in ({"prefixes": [2]}, {}))
+        assert isinstance(cut, MatryoshkaLoss)
+        whole = of_whole(cut)
+        assert of_whole(plain) is plain
+        states = whole.state_dict(), plain.state_dict()
+        assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
+        cut.double()(ROWS, LABELS)
+        plain.double()(ROWS, LABELS)
+        assert whole.last is not None
+        assert cut.last is whole.last
+        if loss.get("name") == "arcface":
+            assert [group["params"][0].shape for group in cut.optimizer_groups()] == [(3, 2), (3, 6)]
+        else:
+            picks = [loss_picks(of_whole(one), ROWS, LABELS).as_json() for one in (cut, plain)]
+            assert picks[0] == picks[1]
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "said"),
+    [
+        ([4, 2], "loss: prefixes must be ascending, each length once: got [4, 2]; sort them."),
+        ([2, 2], "loss: prefixes must be ascending, each length once: got [2, 2]"),
+        ([2, 7], "loss.prefixes must not be longer than an embedding, model.embedding_dim = 6: got 7; leave it out"),
+        ([0, 2], "loss.prefixes.0 = 0 cannot be used"),
+        ([], "loss.prefixes = [] cannot be used"),
+        ([2.5], "loss.prefixes.0 = 2.5 cannot be used"),
+    ],
+)
+def test_what_cannot_be_used(prefixes: list[float], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^x\.toml: ") as error:
+        settings({"prefixes": prefixes})
+    assert said in str(error.value)
+
+
+def test_a_prefix_that_is_too_narrow_for_the_batch_is_told() -> None:
+    config = settings({"margin": 2.0, "prefixes": [2, 4]}, classes=5, name="linear", embedding_dim=32)
+    parts = Parts(config, load_splits(config, None, None))
+    assert "2 dimensions have room for 4; raise loss.prefixes" in str(check_width(parts))
+
+
+RUN: dict[str, Any] = {
+    "seed": 3,
+    "batch": {"num_classes": 3, "samples_per_class": 4},
+    "model": {"name": "mlp", "embedding_dim": 6, "width": 16},
+    "loss": {"name": "margin", "positives": "random", "prefixes": [2, 4]},
+    "training": {"steps": 8, "checkpoint_every": 5, "accelerator": "cpu", "log_every": 1},
+    "evaluation": {"every": 4, "map_points": 10, "nmi_plus": 2, "k": [1, 2], "distance": "cosine"},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prefixes")
+    source = np.random.default_rng(0)
+    labels, means = np.arange(120) % 8, source.normal(size=(8, 5))
+    vectors = (means[labels] + 0.7 * source.normal(size=(120, 5))).astype(np.float32)
+    np.savez(folder / "vectors.npz", embeddings=vectors, label=labels)
+    data = {"name": "vectors", "path": str(folder / "vectors.npz")}
+    train(RunConfig.parse({**RUN, "data": data}, source="test"), folder / "run")
+    return folder / "run"
+
+
+def record(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "record.json").read_text())
+    return found
+
+
+def test_each_prefix_is_measured_beside_that_of_the_network_before_and_of_the_vectors(finished: Path) -> None:
+    table = pq.read_table(finished / "embeddings" / "unseen.parquet").to_pydict()
+    rows, labels = np.array(table["embedding"]), np.unique(table["label"], return_inverse=True)[1]
+    two, four = record(finished)["prefixes"]["unseen"]
+    assert (two["prefix"], four["prefix"]) == (2, 4)
+    assert [row["name"] for row in four["evaluated"]] == ["trained", "untrained network", "raw inputs"]
+    for cut in (two, four):
+        measures = ["recall@1", "recall@2", "r-precision", "map@r", "map", "mrr"]
+        want = retrieve(rows[:, : cut["prefix"]], labels, measures=measures, distance="cosine").mean()
+        assert cut["evaluated"][0]["levels"]["label"] == pytest.approx(want)
+        compared = {one["reference"]: one["reference_recall"] for one in cut["comparisons"]["label"]}
+        others = {row["name"]: row["levels"]["label"]["recall@1"] for row in cut["evaluated"][1:]}
+        assert compared == pytest.approx(others)
+    vectors = np.load(finished.parent / "vectors.npz")
+    kept = np.isin(vectors["label"], np.unique(table["label"]).astype(int))
+    raw = retrieve(vectors["embeddings"][kept][:, :2], vectors["label"][kept], distance="cosine").mean()
+    assert others.keys() == {"untrained network", "raw inputs"}
+    assert two["evaluated"][2]["levels"]["label"]["recall@1"] == pytest.approx(raw["recall@1"])
+
+
+def test_a_killed_run_goes_on_to_the_same_result_and_is_evaluated_again(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    (path / "checkpoints" / "step-00000008.safetensors").unlink()
+    (path / "record.json").unlink()
+    resume(path)
+    for file in ("model/model.safetensors", "checkpoints/step-00000008.safetensors"):
+        before, after = load_file(finished / file), load_file(path / file)
+        assert before.keys() == after.keys()
+        assert all(np.array_equal(before[key], after[key]) for key in before), file
+    assert sum("beta" in key for key in before) >= 3  # each prefix has a boundary of its own
+    for key in ("evaluation", "prefixes", "curves"):
+        assert record(path)[key] == record(finished)[key]
+    shutil.rmtree(path / "embeddings")
+    assert evaluate_run(path)["prefixes"] == record(finished)["prefixes"]
+
+
+def test_the_console_and_the_json_show_prefixes(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found: Any = record(finished)
+    print_run(found, finished)
+    out = capsys.readouterr().out
+    for name in ("trained, first 2", "trained, first 4", "untrained network, first", "raw inputs, first 4"):
+        assert name in out
+    assert run_summary(found, finished)["prefixes"] == found["prefixes"]
