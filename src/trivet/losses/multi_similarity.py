@@ -48,7 +48,7 @@ class MultiSimilarityLoss(RowLoss):
         negative_scale: b, > 0: how much the most similar negatives count.
         threshold: lambda of the papers, t above, a similarity. The default, 0.5, is that of the authors' code; Levi et
             al. print 1. At 1 the weight of a negative is at most exp(b (S_an - 1)): with b = 50, less than a tenth
-            below a similarity of 0.95, and networks trained from random weights end far lower (`docs/results.md`).
+            below a similarity of 0.95, and a network trained from random weights retrieves far worse.
         positives: "multi-similarity" (mined), "easy" (Levi et al.), "all" or another.
         negatives: "multi-similarity" (mined), "all" or another.
         skip_if_any_empty: leave out an anchor with no chosen positive or no chosen negative, as widely used code does.

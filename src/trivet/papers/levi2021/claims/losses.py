@@ -92,9 +92,7 @@ def losses() -> Iterator[Check]:
         slopes.append((float(slope.sum()), counted))
     of_section_5 = (
         MarginLoss(positives="all", negatives="all", reduction="sum"),
-        MultiSimilarityLoss(
-            positives="all", negatives="all", reduction="sum", threshold=HYPERPARAMETERS["threshold"]
-        ),
+        MultiSimilarityLoss(positives="all", negatives="all", reduction="sum", threshold=1.0),
     )
     yield check_values(
         "objectives",
@@ -153,7 +151,7 @@ def easy_positives() -> Iterator[Check]:
         chosen[distance] = dict(zip(triplets.anchor.tolist(), triplets.positive.tolist(), strict=True))
     nearest = dict(enumerate((1, 0, 4, 1, 5, 4, 3)))
     clusters = (0, 0, 0, 0, 1, 1, 2, 2), (0, 0, 1, 1, 2, 2, 3, 4)
-    reference = MultiSimilarityLoss(positives="easy", threshold=HYPERPARAMETERS["threshold"])
+    reference = MultiSimilarityLoss(positives="easy", threshold=1.0)
     yield check(
         "easy-not-itself",
         "Error: the set from which the nearest positive is taken holds the anchor, whose distance to itself is the "
