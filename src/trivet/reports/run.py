@@ -268,6 +268,10 @@ def choice_line(record: RunRecord) -> str | None:
     else:
         said = f"{_capital(model)}: {measure} {_percent(later[-1]['value'])} {where}. The best is that of step "
         said += f"{number(best['step'])}: {_percent(best['value'])}, {before} training; it lies in model-best/."
+    if choice["known"]:
+        said += f" In the table of {choice['split']} its items are only among themselves."
+    if choice["step"] == 0 and not last:
+        said += " The row “trained” in the tables is this model."
     if choice["ended"] is not None:
         looks = counted(choice["patience"] or 0, "look")
         said += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
