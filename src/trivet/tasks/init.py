@@ -351,7 +351,7 @@ def _of_images(found: Found, images: Images, data: list[Entry]) -> tuple[Section
             Entry("margin", 0.2),
         ]
     else:
-        why = 'among the best on four data sets, see docs/results.md; positives = "easy" if a class holds several kinds'
+        why = 'among the best on four data sets; positives = "easy" if a class holds several kinds'
         sections["loss"] = [Entry("name", "multi-similarity", why), Entry("threshold", 0.5)]
     size = math.prod(one.value for one in sections["batch"])
     sections["training"] = _training(len(splits.train), size, tuned=backbone is not None)
