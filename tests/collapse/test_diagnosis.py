@@ -322,3 +322,8 @@ def test_print_shows_what_the_command_line_says(
     assert "array" not in str(found) + repr(found)
     assert repr(found) == "Diagnosis(Verdict('network-collapse', 'full'))"
     assert str(found.verdicts[0]) in str(found)
+
+
+def test_the_learning_rate_is_the_first_change_where_nothing_is_known_of_the_training() -> None:
+    found = diagnose(np.ones((400, 16)) + 1e-6 * clusters(), LABELS)
+    assert found.verdicts[0].changes[0].startswith("Lower the learning rate tenfold")

@@ -192,10 +192,10 @@ def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrai
             {"untrained": (0.895, "equal")},
             [by_choice(0.578, 0.016, 0.028, outcome="better")],
             [
-                "Training helped by MAP@R: unseen by digit (57.8 %, against 55.6 % of the untrained network: +2.2 points, "
-                "+1.6 to +2.8).",
-                "Training made no clear difference by recall@1: unseen by digit (recall@1 90.0 %, against 89.5 % of the "
-                "untrained network).",
+                "Training helped by MAP@R: unseen by digit (57.8 %, against 55.6 % of the untrained network: +2.2 "
+                "points, +1.6 to +2.8).",
+                "Training made no clear difference by recall@1: unseen by digit (recall@1 90.0 %, against 89.5 % of "
+                "the untrained network).",
             ],
         ),
         (
@@ -213,9 +213,7 @@ def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrai
                 by_choice(0.5, 0.2, 0.4, outcome="better"),
                 by_choice(0.5, -0.2, -0.1, outcome="worse", reference="raw inputs"),
             ],
-            [
-                "The raw inputs do better by MAP@R: unseen by digit (50.0 %, against 65.0 % of the raw inputs: −15.0 points"
-            ],
+            ["The raw inputs do better by MAP@R: unseen by digit (50.0 %, against 65.0 % of the raw inputs: −15.0 "],
         ),
         (
             {"untrained": (0.8, "better")},
@@ -241,7 +239,8 @@ def test_the_measure_that_a_step_was_chosen_by_comes_first(
     text = page_text(record, tmp_path)
     places = [text.index(one) for one in (*said, "On unseen 714 items")]
     assert places == sorted(places)
-    assert [line.replace("\u00a0", " ") for _, line in result_lines(read_run(record))][0].startswith(said[0])
+    first, *_ = result_lines(read_run(record))
+    assert first[1].replace("\u00a0", " ").startswith(said[0])
     of_another_level = record | {"choosing": choice | {"level": "parity"}}
     assert "MAP@R:" not in page_text(of_another_level, tmp_path)
 

@@ -19,8 +19,8 @@ def network_advice(strategy: Strategy | None) -> Advice:
             (
                 'Use semi-hard negatives (negatives = "semihard-hardest"), possibly with easy positives.',
                 "Use the second-order or the selectively contrastive loss, which do not pull hard negatives closer.",
-                "Use smaller batches, a wider embedding or a lower learning rate: this first, if it is 0.01 or more with "
-                "Adam.",
+                "Use smaller batches, a wider embedding or a lower learning rate: this first, if it is 0.01 or more "
+                "with Adam.",
             ),
         )
     return (
