@@ -105,7 +105,9 @@ def test_what_to_use_instead_is_said_once_and_is_the_default() -> None:
         re.search(rf"^\| {name} \| ([\d.]+), \**([\d.]+)", results, re.MULTILINE)
         for name in ("multi-similarity", "batch-hard", "triplet, easy positives")
     )
-    assert best and hard and easy
+    assert best is not None
+    assert hard is not None
+    assert easy is not None
     said = " ".join(section("What to use instead").split())
     assert (
         "{} and {} %, where batch-hard has {} and {} % and triplets with easy positives {} and {} %".format(

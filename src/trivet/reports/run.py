@@ -201,9 +201,9 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
             (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v for (tone, words), v in places.items()
         }
     lines = []
-    for found in (by_choice, places):
-        told = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in found.items()]
-        lines += sorted(told, key=lambda line: ("bad", "warn", "good").index(line[0]))
+    for said_of in (by_choice, places):
+        sentences = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in said_of.items()]
+        lines += sorted(sentences, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
         return lines
     if record["choosing"] and record["choosing"]["keep"] != "last":  # the model is as it began: there is none
