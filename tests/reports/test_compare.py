@@ -134,7 +134,7 @@ def test_the_difference_comes_first_with_its_interval_and_pairs(tmp_path: Path) 
 
 def test_a_measure_that_a_step_was_chosen_by_comes_before_recall(tmp_path: Path) -> None:
     given = record(PLAIN)
-    given["runs"][-1]["chosen_by"] = "map@r"
+    given["runs"][0]["chosen_by"], given["runs"][-1]["chosen_by"] = "recall@1", "map@r"
     for one in given["tables"][0]["differences"]:
         one["outcome"] = "better" if one["measure"] == "map@r" else "open"
     write_compare_report(given, tmp_path / "page.html")

@@ -89,7 +89,8 @@ def compare_lines(record: CompareRecord) -> list[tuple[str, str]]:
 
 def judged_measures(record: CompareRecord) -> list[str]:
     """The measures by which sides are judged: first those that a step was chosen by, and recall@1 in any case."""
-    return [*dict.fromkeys([*(run["chosen_by"] for run in record["runs"] if run["chosen_by"]), JUDGED])]
+    chosen = dict.fromkeys(name for run in record["runs"] if (name := run["chosen_by"]) and name != JUDGED)
+    return [*chosen, JUDGED]
 
 
 def how_compared(record: CompareRecord) -> str:
