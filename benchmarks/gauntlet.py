@@ -121,7 +121,7 @@ SETTINGS = (
     Setting("random, random, convolutions", _triplet("random", "random"), large=True, model="conv4", dimension=8),
     Setting("contrastive", _CONTRASTIVE, large=True),
     Setting("margin, distance-weighted", {"name": "margin"}),
-    Setting("multi-similarity", {"name": "multi-similarity"}, large=True),
+    Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, large=True),
 )
 COARSE_SETTINGS = (  # for coarse tasks, where they make classes collapse
     Setting("contrastive, convolutions", _CONTRASTIVE, large=True, model="conv4", dimension=8),

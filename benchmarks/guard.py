@@ -127,7 +127,7 @@ _BEGUN = (
     Setting("margin 0, 4 dimensions", _triplet("hard", "hard", 0.0, distance="euclidean"), True, large=True,
             model={"embedding_dim": 4, "normalize": False}),
     Setting("first order, rate x 10", _NCA, False, rate=10),
-    Setting("multi-similarity", {"name": "multi-similarity"}, False, large=True),
+    Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, False, large=True),
     Setting("proxies", {"name": "proxy-nca"}, False),
     Setting("easy positives, semi-hard", _triplet("easy", "semihard"), False, large=True),
 )  # fmt: skip
@@ -177,7 +177,11 @@ LEARN |= {
         *_BEGUN,
         Setting("batch norm trained", _triplet("easy", "semihard"), True, model={"batch_norm": "train"}),
         Setting(
-            "batch norm trained, rate x 10", {"name": "multi-similarity"}, True, rate=10, model={"batch_norm": "train"}
+            "batch norm trained, rate x 10",
+            {"name": "multi-similarity", "threshold": 1.0},
+            True,
+            rate=10,
+            model={"batch_norm": "train"},
         ),
     ),
     Task(
@@ -201,7 +205,7 @@ _TEST_SCRATCH = (
     Setting("first order, hard positives", {**_NCA, "positives": "hard"}, True),
     Setting("n-pair, large batches", {"name": "n-pair"}, False, large=True),
     Setting("proxies, rate x 3", {"name": "proxy-nca"}, False, rate=3),
-    Setting("multi-similarity", {"name": "multi-similarity"}, False, large=True),
+    Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, False, large=True),
     Setting("easy positives, violating", _triplet("easy", "violating", 0.3), False, large=True),
 )  # fmt: skip
 _TEST_BEGUN = (

@@ -45,7 +45,7 @@ STRATEGIES: dict[str, Callable[[], RowLoss]] = {
     "easy, semihard": lambda: TripletLoss(positives="easy", negatives="semihard"),
     "all triplets": lambda: TripletLoss(positives="all", negatives="all"),
     "easy, distance-weighted": lambda: MarginLoss(positives="easy", negatives="distance-weighted"),
-    "multi-similarity": lambda: MultiSimilarityLoss(),
+    "multi-similarity": lambda: MultiSimilarityLoss(threshold=1.0),
 }
 SIZES, UNSEEN, DIMS, PER_CLASS = (128, 256, 512, 1024, 2048, 4096), (8192,), (64, 128, 512), (4, 16)
 NETWORKS = {"conv4": (1, 28, 28), "timm:resnet18": (3, 64, 64)}

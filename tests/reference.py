@@ -129,7 +129,7 @@ def multi_similarity(
     negatives: Sequence[Sequence[int]],
     a: float = 2.0,
     b: float = 50.0,
-    threshold: float = 1.0,
+    threshold: float = 0.5,
 ) -> list[float]:
     """The term of each anchor that has a positive and a negative in the batch."""
     return [

@@ -81,6 +81,42 @@ def test_miners_of_pytorch_metric_learning(batch: tuple[torch.Tensor, torch.Tens
     assert compared >= 5
 
 
+def test_losses_with_miners_of_pytorch_metric_learning(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    embeddings, labels = batch
+    names = theirs()
+    table = rows("pytorch-metric-learning", "A loss with its miner")
+    for there, here, value in table:
+        loss, miner = eval(f"({there.replace('`', '')})", names)
+        ours = eval(whole(here) or "", dict(OURS)).double()
+        assert value == "equal"
+        found = loss(embeddings, labels, miner(embeddings, labels)).item()
+        assert found == pytest.approx(ours(embeddings, labels).item(), rel=1e-7), there
+    assert len(table) == 2
+
+
+def test_what_to_use_instead_is_said_once_and_is_the_default() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", section("What to use instead"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert isinstance(names["loss"], trivet.MultiSimilarityLoss)
+    assert names["loss"].threshold == 0.5  # as in the table that is cited
+    results = (PAGE.parent / "results.md").read_text()
+    best, hard, easy = (
+        re.search(rf"^\| {name} \| ([\d.]+), \**([\d.]+)", results, re.MULTILINE)
+        for name in ("multi-similarity", "batch-hard", "triplet, easy positives")
+    )
+    assert best is not None
+    assert hard is not None
+    assert easy is not None
+    said = " ".join(section("What to use instead").split())
+    assert (
+        "{} and {} %, where batch-hard has {} and {} % and triplets with easy positives {} and {} %".format(
+            *best.groups(), *hard.groups(), *easy.groups()
+        )
+        in said
+    )
+
+
 def test_measures_of_pytorch_metric_learning(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     theirs()
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator

@@ -166,7 +166,7 @@ ALL_EQUAL = {
     "CircleLoss": math.log(1 + math.exp(80 * -(0.4**2)) * 2 * math.exp(80 * (1 - 0.4**2))),
     "ContrastiveLoss": 8 * 1.0 / 16,
     "MarginLoss": 1.2 + 0.2,  # the pushes alone are above zero
-    "MultiSimilarityLoss": math.log(1 + 1) / 2 + math.log(1 + 2) / 50,
+    "MultiSimilarityLoss": math.log(1 + math.exp(-2 * 0.5)) / 2 + math.log(1 + 2 * math.exp(50 * 0.5)) / 50,
     "NCATripletLoss": math.log(2),
     "NPairLoss": math.log(1 + 2),
     "SecondOrderTripletLoss": math.log(2),
@@ -239,7 +239,7 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
         "MarginLoss": (trivet.MarginLoss(beta=0.75), (d_ap - 0.75 + 0.2 + 0.75 - d_an + 0.2) / 2),
         "MultiSimilarityLoss": (
             trivet.MultiSimilarityLoss(**EVERYONE, reduction="sum"),
-            math.log(1 + math.exp(-2 * (0.8 - 1))) / 2 + math.log(1 + math.exp(50 * (0.6 - 1))) / 50,
+            math.log(1 + math.exp(-2 * (0.8 - 0.5))) / 2 + math.log(1 + math.exp(50 * (0.6 - 0.5))) / 50,
         ),
         "NCATripletLoss": (trivet.NCATripletLoss(), reference.nca(0.8, 0.6)),
         "NPairLoss": (trivet.NPairLoss(), math.log(1 + math.exp(0.6 - 0.8))),

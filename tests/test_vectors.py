@@ -275,7 +275,7 @@ def test_multi_similarity(
     assert loss(ROWS, LABELS).item() == close(by_batch)
     if by_kept is not None:
         assert fmean(terms) == close(by_kept)
-        kept = trivet.MultiSimilarityLoss(reduction="mean", block_size=block_size, **options)
+        kept = trivet.MultiSimilarityLoss(threshold=threshold, reduction="mean", block_size=block_size, **options)
         assert kept(ROWS, LABELS).item() == close(by_kept)
 
 

@@ -1,4 +1,4 @@
-"""Counts in sentences: one item, two items."""
+"""Counts and numbers in sentences: one item, two items."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def noun(count: object, one: str) -> str:
 def counted(count: object, one: str) -> str:
     """A number and what it counts: 1 item, 2 items."""
     return f"{count} {noun(count, one)}"
+
+
+def digits(value: float | None) -> str:
+    """A number to three digits, or more where it is a thousand or more."""
+    return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -108,3 +108,16 @@ def test_a_page_replaces_its_like(
         assert code == 0
         assert out.endswith("Report: page.html\n")
     assert b'content="Trivet compare"' in Path("page.html").read_bytes()[:200]
+
+
+def test_a_measure_that_a_step_was_chosen_by_has_a_table_too(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = '[choosing]\nkeep = "best"\nmeasure = "mrr"\n'
+    for name, wrong in (("one", [1]), ("other", [1, 12])):
+        make_run(runs / name, wrong, settings=settings + f"[training]\nsteps = {len(wrong)}\n")
+    code, out, _ = run(capsys, monkeypatch, "one", "other")
+    assert code == 0
+    titles = [line for line in out.splitlines() if "in per cent" in line]
+    assert [title.split()[0] for title in titles] == ["mrr", "recall@1"]
+    assert "No clear difference between other and one by MRR: unseen by digit" in " ".join(out.split())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import trivet
+from trivet.cli.diagnose import print_diagnosis
 from trivet.collapse import THRESHOLDS, Strategy, diagnose, mode_index
 from trivet.collapse.measures import measure, occupied_spots, strangers
 from trivet.losses import TripletLoss
@@ -302,3 +303,27 @@ def test_odd_input_is_said_or_measured() -> None:
     )
     same = np.random.default_rng(0).standard_normal((400, 1)) * np.ones((1, 32))
     assert found(same, distance="cosine")
+
+
+def test_print_shows_what_the_command_line_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    found = diagnose(np.ones((400, 16)) + 1e-6 * clusters(), LABELS)
+    about = {"name": "file", "split": None, "items": 400, "dimension": 16, "level": "labels", "distance": "euclidean"}
+    print_diagnosis(found.as_json() | about | {"reference": None})
+    shown = capsys.readouterr().out.splitlines()
+    said = str(found).splitlines()
+    assert said[0] == "network collapse, full: " + found.verdicts[0].rule
+    assert len(said) >= 4 + len(found.verdicts[0].changes) - 1
+    assert "\n".join(said) == str(found)
+    for line in said:
+        assert f"file: {line}" in shown or (line if line.startswith("  ") else f"  {line}") in shown
+    assert "array" not in str(found) + repr(found)
+    assert repr(found) == "Diagnosis(Verdict('network-collapse', 'full'))"
+    assert str(found.verdicts[0]) in str(found)
+
+
+def test_the_learning_rate_is_the_first_change_where_nothing_is_known_of_the_training() -> None:
+    found = diagnose(np.ones((400, 16)) + 1e-6 * clusters(), LABELS)
+    assert found.verdicts[0].changes[0].startswith("Lower the learning rate tenfold")

@@ -132,6 +132,18 @@ def test_the_difference_comes_first_with_its_interval_and_pairs(tmp_path: Path) 
     assert "The runs have different losses, whose values cannot be compared." in text
 
 
+def test_a_measure_that_a_step_was_chosen_by_comes_before_recall(tmp_path: Path) -> None:
+    given = record(PLAIN)
+    given["runs"][0]["chosen_by"], given["runs"][-1]["chosen_by"] = "recall@1", "map@r"
+    for one in given["tables"][0]["differences"]:
+        one["outcome"] = "better" if one["measure"] == "map@r" else "open"
+    write_compare_report(given, tmp_path / "page.html")
+    text = page_text(tmp_path / "page.html")
+    by_choice = text.index("right is better than left by MAP@R: unseen by digit 52.5 %, against 50.5 %")
+    assert by_choice < text.index("No clear difference between right and left by recall@1: unseen by digit 52.5 %")
+    assert "so that all 4 comparisons by MAP@R and recall@1 hold together" in text
+
+
 @pytest.mark.parametrize(("outcome", "said"), [("worse", "right is worse than left"), ("open", "No clear difference")])
 def test_what_is_not_better_is_not_called_so(outcome: str, said: str, tmp_path: Path) -> None:
     given = record(PLAIN)

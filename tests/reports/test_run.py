@@ -12,6 +12,7 @@ import pytest
 from pages import write_run_report
 from trivet.records import read_run
 from trivet.reports.page import duration, image, moment, number, percent, points
+from trivet.reports.run import result_lines
 from trivet.reports.tolerance import noise_lines
 from watched import HOSTILE, Watched
 
@@ -175,6 +176,73 @@ def compared(trained: float, **others: tuple[float, str]) -> dict[str, Any]:
 def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], said: str, tmp_path: Path) -> None:
     text = page_text(record | {"diagnosis": {"unseen": {"verdicts": [{"kind": "healthy"}]}}}, tmp_path)
     assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
+
+
+def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrained network") -> dict[str, Any]:
+    """MAP@R beside a reference, with the interval of the difference."""
+    found = {"measure": "map@r", "reference": reference, "value": value, "low": ends[0], "high": ends[1]}
+    middle = (ends[0] + ends[1]) / 2
+    return found | {"reference_value": value - middle, "difference": middle, "outcome": outcome}
+
+
+@pytest.mark.parametrize(
+    ("recalls", "chosen", "said"),
+    [
+        (
+            {"untrained": (0.895, "equal")},
+            [by_choice(0.578, 0.016, 0.028, outcome="better")],
+            [
+                "Training helped by MAP@R: unseen by digit (57.8 %, against 55.6 % of the untrained network: +2.2 "
+                "points, +1.6 to +2.8).",
+                "Training made no clear difference by recall@1: unseen by digit (recall@1 90.0 %, against 89.5 % of "
+                "the untrained network).",
+            ],
+        ),
+        (
+            {"untrained": (0.95, "worse")},
+            [by_choice(0.5, -0.01, 0.02, outcome="equal")],
+            [
+                "Training made no clear difference by MAP@R: unseen by digit (50.0 %, against 49.5 % of the untrained "
+                "network: +0.5 points, −1.0 to +2.0).",
+                "Training made it worse by recall@1: unseen by digit (recall@1 90.0 %, against 95.0 % of the untrained",
+            ],
+        ),
+        (
+            {"untrained": (0.8, "better")},
+            [
+                by_choice(0.5, 0.2, 0.4, outcome="better"),
+                by_choice(0.5, -0.2, -0.1, outcome="worse", reference="raw inputs"),
+            ],
+            ["The raw inputs do better by MAP@R: unseen by digit (50.0 %, against 65.0 % of the raw inputs: −15.0 "],
+        ),
+        (
+            {"untrained": (0.8, "better")},
+            [by_choice(0.5, -0.05, 0.01, outcome="open")],
+            [
+                "Training may have made it worse by MAP@R: unseen by digit (50.0 %",
+                "Training helped by recall@1: unseen by",
+            ],
+        ),
+        (
+            {"untrained": (0.8, "better")},
+            [by_choice(0.5, -0.05, -0.01, outcome="worse")],
+            ["Training made it worse by MAP@R: unseen by digit (50.0 %, against 53.0 % of the untrained network"],
+        ),
+    ],
+    ids=["helped", "no difference", "raw better", "open", "worse"],
+)
+def test_the_measure_that_a_step_was_chosen_by_comes_first(
+    recalls: dict[str, Any], chosen: list[dict[str, Any]], said: list[str], tmp_path: Path
+) -> None:
+    choice = {"keep": "best", "measure": "map@r", "level": "digit", "looks": []}
+    record = compared(0.9, **recalls) | {"choosing": choice, "chosen_comparisons": {"unseen": {"digit": chosen}}}
+    text = page_text(record, tmp_path)
+    places = [text.index(one) for one in (*said, "On unseen 714 items")]
+    assert places == sorted(places)
+    first, *_ = result_lines(read_run(record))
+    assert first[1].replace("\u00a0", " ").startswith(said[0])
+    of_another_level = record | {"choosing": choice | {"level": "parity"}}
+    assert "MAP@R:" not in page_text(of_another_level, tmp_path)
 
 
 def test_prefixes_stand_beside_the_whole_and_say_whether_they_were_helped(tmp_path: Path) -> None:

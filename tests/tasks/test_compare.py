@@ -70,6 +70,20 @@ def test_each_run_is_compared_with_the_first_on_the_same_queries(tmp_path: Path)
     assert judged(compare_runs(paths[1::-1]))[0]["outcome"] == "better"
 
 
+def test_runs_are_also_judged_by_the_measure_that_their_step_was_chosen_by(tmp_path: Path) -> None:
+    settings = '[choosing]\nkeep = "best"\nmeasure = "mrr"\n'
+    paths = [make_run(tmp_path / "first", [1]), make_run(tmp_path / "second", [1, 12, 23], settings=settings)]
+    record = compare_runs(paths)
+    assert [run["chosen_by"] for run in record["runs"]] == [None, "mrr"]
+    assert (record["comparisons"], record["confidence"]) == (2, pytest.approx(0.975))
+    (by_rank,) = [one for one in record["tables"][0]["differences"] if one["measure"] == "mrr"]
+    assert by_rank["interval"][0] < by_rank["difference"] < 0
+    by_recall, unchosen = hits([1, 12, 23]) - hits([1]), '[choosing]\nmeasure = "mrr"\n'
+    assert judged(record)[0]["interval"] == pytest.approx(ends(by_recall, LABELS, 0.975))
+    paths[1] = make_run(tmp_path / "third", [1, 12, 23], settings=unchosen)  # the last step is kept: by nothing
+    assert compare_runs(paths)["comparisons"] == 1
+
+
 def test_runs_of_several_seeds_are_taken_together(tmp_path: Path) -> None:
     own = {0: [1], 1: [1, 12], 2: [1, 12, 23]}
     other = {seed: [*range(0, 60, 3)][: 18 + seed] for seed in own}

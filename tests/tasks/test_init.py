@@ -206,6 +206,16 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("make", "said"), [(npz, "training classes less those held out;"), (nested, "training classes;")]
+)
+def test_the_classes_of_a_batch_are_those_that_are_not_held_out(
+    make: Callable[[], str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, out, _ = call("init", make(), capsys=capsys, monkeypatch=monkeypatch)
+    assert said in " ".join(out.split())
+
+
 def setting(values: dict[str, Any], key: str) -> Any:
     section, _, name = key.partition(".")
     return values.get(section, {}).get(name)
@@ -347,6 +357,7 @@ def test_copies_and_columns_that_say_the_same_are_seen() -> None:
     np.savez("named.npz", **made, number=np.repeat(np.arange(24), 4))
     proposal = propose(Path("named.npz"))
     assert "Copies of other vectors, number for number: 1 of 96." in proposal.found
+    assert any(note.startswith("A copy is found first") for note in proposal.found)
     assert proposal.values["data"]["levels"] == ["group", "kind"]
     pictures(["photos/a/0.png", "photos/a/1.png"])
     for one in "bcd":

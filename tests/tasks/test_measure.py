@@ -35,9 +35,18 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
         EvaluationConfig(k=(1,), nmi_plus=2, map_points=20, further=("found@3", "ndcg@5")),
         seed=0,
         keep=lambda name, embeddings: None,
+        chosen_by="map@r",
     )
     rows = {row["name"]: row["levels"] for row in found["evaluation"]["seen"]}
     assert list(rows) == ["trained", "untrained network", "zero-shot backbone", "raw inputs"]
+    by_choice = {one["reference"]: one for one in found["chosen_comparisons"]["seen"]["digit"]}
+    assert list(by_choice) == list(rows)[1:]
+    for name, one in by_choice.items():
+        of = {"measure": "map@r", "queries": 60, "level": "digit"}
+        assert one.items() >= of.items()
+        shares = [row["digit"]["map@r"] for row in (rows["trained"], rows[name])]
+        assert [one["value"], one["reference_value"]] == pytest.approx(shares)
+        assert one["low"] <= one["difference"] == one["value"] - one["reference_value"] <= one["high"]
     backbone = untrained.backbone
     assert backbone is not None
     recall = recall_at_k(embed(backbone, seen.inputs), seen.labels["digit"], (1,))[1]

@@ -158,6 +158,7 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     assert tone == "warn"
     where = "on classes held out (validation, 4 classes, among 72 training items)"
     assert line.startswith(f"Training did not help {where}; the model is the raw vectors: ")
+    assert " In the table of validation its items are only among themselves. The row “trained” in the tables is" in line
     # Patience was 1, and the first look found nothing higher.
     assert line.endswith(" Training ended early, at step 2, as 1 look found no higher MAP@R.")
     assert (record["status"], record["step"], record["choosing"]["ended"]) == ("finished", 2, 2)
@@ -338,7 +339,8 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     assert choice_line(record) == (
         "The model is that of the last step, 4: MAP@R 60.0\u00a0% on classes held out (validation, 4 "
         "classes, among 72 training items). "
-        "The best is that of step 2: 70.0\u00a0%, against 50.0\u00a0% before training; it lies in model-best/."
+        "The best is that of step 2: 70.0\u00a0%, against 50.0\u00a0% before training; it lies in model-best/. "
+        "In the table of validation its items are only among themselves."
     )
     assert not fell_back(record)
 

@@ -16,8 +16,6 @@ from trivet.progress import shown
 if TYPE_CHECKING:
     from trivet.records.compare import CompareRecord, PairDifference, SideDifference, Told
 
-JUDGED = "recall@1"
-
 
 def compare(
     context: typer.Context,
@@ -58,13 +56,14 @@ def _as_json(record: CompareRecord, report: Path | None) -> dict[str, Any]:
 
 def print_comparison(record: CompareRecord, report: Path | None) -> None:
     """Which side is better, then the runs on each split and level, the settings that differ, and what they did."""
-    from trivet.reports.compare import compare_lines, how_compared  # here: it loads what draws
+    from trivet.reports.compare import compare_lines, how_compared, judged_measures  # here: it loads what draws
 
     for note in record["notes"]:
         say(f"Warning: {note}")
     for _, line in compare_lines(record):
         say(line.replace("\u00a0", " "), bold=True)
-    _print_table(record)
+    for measure in judged_measures(record):
+        _print_table(record, measure)
     if record["settings"]:
         print_table(
             "settings that differ",
@@ -99,12 +98,12 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
         echo(f"Report: {report}")
 
 
-def _print_table(record: CompareRecord) -> None:
-    """Recall@1 of all runs on each split and level, with 95 % intervals, and the differences from the first side."""
+def _print_table(record: CompareRecord, measure: str) -> None:
+    """A measure of all runs on each split and level, with 95 % intervals, and the differences from the first side."""
     tables = record["tables"]
-    differences = [{one["of"]: one for one in table["differences"] if one["measure"] == JUDGED} for table in tables]
+    differences = [{one["of"]: one for one in table["differences"] if one["measure"] == measure} for table in tables]
     pairs = [{pair["of"]: pair for one in found.values() for pair in one["pairs"]} for found in differences]
-    means = [{mean["side"]: mean for mean in table["means"] if mean["measure"] == JUDGED} for table in tables]
+    means = [{mean["side"]: mean for mean in table["means"] if mean["measure"] == measure} for table in tables]
     rows = [{row["run"]: row for row in table["rows"]} for table in tables]
     lines: list[tuple[str, ...]] = []
     for side in record["sides"]:
@@ -121,15 +120,17 @@ def _print_table(record: CompareRecord) -> None:
             cells = []
             for place, known in enumerate(rows):
                 row, one = known.get(run), differences[place].get(side["name"])
-                shown = "–" if row is None else _with_ends(row["measures"].get(JUDGED), row["intervals"].get(JUDGED))
+                shown = "–" if row is None else _with_ends(row["measures"].get(measure), row["intervals"].get(measure))
                 cells.append((shown, _points(pairs[place].get(run) if several else one)))
             lines.append((run, *chain(*cells)))
     names = dict.fromkeys(name for known in rows for row in known.values() for name in row["references"])
+    if measure != "recall@1":  # the others' are not known
+        names = {}
     for name in names:
         beside = [[row["references"].get(name) for row in known.values()] for known in rows]
         lines.append((name, *chain(*((_span(values), "") for values in beside))))
     print_table(
-        f"recall@1 in per cent, with 95 % intervals; points more than {record['sides'][0]['name']}",
+        f"{measure} in per cent, with 95 % intervals; points more than {record['sides'][0]['name']}",
         ("run",),
         [head for table in tables for head in (f"{table['split']} {table['level']}", "points")],
         lines,

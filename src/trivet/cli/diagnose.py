@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, refuse
-from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
+from trivet.cli.output import command_line, echo, print_json, print_table, say
 from trivet.outputs import of_run, page
 from trivet.progress import shown
-from trivet.wording import counted
+from trivet.wording import counted, digits
 
 
 class Failure(StrEnum):
@@ -102,20 +102,17 @@ def diagnose(
 
 def print_diagnosis(result: Mapping[str, Any]) -> None:
     """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
+    from trivet.collapse.told import verdict_lines, verdict_title  # here: it loads the training stack
+
     results = result.get("results", [result])
     for warning in result.get("warnings", []):
         say(f"Warning: {warning}", bold=True)
     names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in results]
     for one, name in zip(results, names, strict=True):
         for verdict in one["verdicts"]:
-            kind = verdict["kind"].replace("-", " ")
-            severity = f", {verdict['severity']}" if verdict["severity"] else ""
-            say(f"{name}: {kind}{severity}: {verdict['rule']}", bold=True)
-            evidence = (f"{_words(key)} {digits(value)}" for key, value in verdict["evidence"].items())
-            say(f"Evidence: {', '.join(evidence)}", indent=2)
-            say(f"Cause: {verdict['cause']}" if verdict["changes"] else verdict["cause"], indent=2)
-            for number, change in enumerate(verdict["changes"], 1):
-                say(f"Change {number}: {change}", indent=2)
+            say(f"{name}: {verdict_title(verdict)}", bold=True)
+            for line in verdict_lines(verdict):
+                say(line, indent=2)
         counts = {"class": one["measures"]["classes"], "item": one["items"], "dimension": one["dimension"]}
         items = ", ".join(counted(count, name) for name, count in counts.items())
         reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
@@ -130,19 +127,21 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
 
 def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Rows of the table: what was measured in at least one embedding, or in a reference."""
+    from trivet.collapse.told import measure_words  # here: it loads the training stack
+
     measures = [one["measures"] for one in results]
     references = [_references(one) for one in results]
     values: dict[str, list[float | None]] = {}
     for key in _DIAGNOSED:
-        values[_words(key)] = [one.get(key) for one in measures]
+        values[measure_words(key)] = [one.get(key) for one in measures]
         if key == "recall":
             for name in dict.fromkeys(name for known in references for name in known):
                 values[name] = [known.get(name) for known in references]
     for level in dict.fromkeys(level for one in measures for level in one["fine"]):
         for key in ("recall@1", "fine_coarse_index"):
-            values[f"{level}: {_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in measures]
+            values[f"{level}: {measure_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in measures]
     for key in _SAMPLED:
-        values[f"batches: {_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in measures]
+        values[f"batches: {measure_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in measures]
     return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
 
 
@@ -183,9 +182,3 @@ _DIAGNOSED = (
     "reference_shrinkage",
     "reference_spread",
 )
-
-
-def _words(measure: str) -> str:
-    return {"recall": "recall@1", "chance": "recall@1 by chance", "occupied": "occupied spots", "nmi_plus": "nmi+"}.get(
-        measure, measure.replace("_", " ")
-    )

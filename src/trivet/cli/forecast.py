@@ -12,9 +12,10 @@ import typer
 import trivet
 from trivet.arguments import check_name
 from trivet.cli.options import Change, DataRoot, Json, Report, check_written, exists
-from trivet.cli.output import command_line, digits, echo, print_json, print_table, say
+from trivet.cli.output import command_line, echo, print_json, print_table, say
 from trivet.outputs import page
 from trivet.progress import shown
+from trivet.wording import digits
 
 AXES = ("classes", "samples", "dim")
 

@@ -124,8 +124,3 @@ def per_cent(value: float | str | Sequence[float] | None) -> str:
     if isinstance(value, Sequence):
         return f"{100 * value[0]:.1f} … {100 * value[1]:.1f}"
     return f"{100 * value:.1f}"
-
-
-def digits(value: float | None) -> str:
-    """A number to three digits, or more where it is a thousand or more."""
-    return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.cli.options import Change, DataRoot, Json, check_folder, exists, refuse
-from trivet.cli.output import command_line, digits, echo, per_cent, print_json, print_table, say
+from trivet.cli.output import command_line, echo, per_cent, print_json, print_table, say
 from trivet.outputs import RUN_FOLDER
 from trivet.progress import shown
-from trivet.wording import counted
+from trivet.wording import counted, digits
 
 if TYPE_CHECKING:
     from trivet.records.sweep import SweepRecord, SweepTrial

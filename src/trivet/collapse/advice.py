@@ -19,16 +19,17 @@ def network_advice(strategy: Strategy | None) -> Advice:
             (
                 'Use semi-hard negatives (negatives = "semihard-hardest"), possibly with easy positives.',
                 "Use the second-order or the selectively contrastive loss, which do not pull hard negatives closer.",
-                "Use smaller batches, a wider embedding or a lower learning rate.",
+                "Use smaller batches, a wider embedding or a lower learning rate: this first, if it is 0.01 or more "
+                "with Adam.",
             ),
         )
     return (
         "The loss was lowered by drawing all items together. Typical causes are hard negatives in large batches, few "
         "dimensions, wrong labels or a high learning rate.",
         (
+            "Lower the learning rate tenfold, above all if it is 0.01 or more with Adam, or the loss jumped.",
             "Use semi-hard negatives or easy positives instead of the hardest.",
-            "Lower the learning rate, or start from a pretrained backbone.",
-            "Normalise the embeddings, make them wider, or use smaller batches.",
+            "Normalise the embeddings, make them wider, use smaller batches, or start from a pretrained backbone.",
         ),
     )
 

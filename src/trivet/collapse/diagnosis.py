@@ -12,6 +12,7 @@ from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.result import FLOOR, Comparison, comparison_json, in_words
 from trivet.collapse.strategy import Strategy
+from trivet.collapse.told import verdict_lines, verdict_title
 from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
@@ -103,9 +104,9 @@ THRESHOLDS: dict[str, Threshold] = {
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
-    """One finding.
+    """One finding; `print` shows it as `trivet diagnose` does.
 
     Attributes:
         kind: what was found.
@@ -123,14 +124,30 @@ class Verdict:
     cause: str
     changes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        told = vars(self)
+        return "\n  ".join([verdict_title(told), *verdict_lines(told)])
 
-@dataclass(frozen=True, eq=False)
+    def __repr__(self) -> str:
+        return f"Verdict({self.kind!r}, {self.severity!r})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
-    """What was found, what the embedding is worth before its shape, and all that was measured."""
+    """What was found, what the embedding is worth before its shape, and all that was measured.
+
+    `print` shows the verdicts and the notes as `trivet diagnose` does; the numbers are in `measures`.
+    """
 
     verdicts: tuple[Verdict, ...]
     measures: Measures
     notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.verdicts), *(f"Note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({', '.join(map(repr, self.verdicts))})"
 
     @property
     def collapsed(self) -> bool:
@@ -308,7 +325,7 @@ def _said(one: Comparison, level: str) -> str:
     change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
     return (
         f"recall@1{by} {100 * one.recall:.1f} %, against {100 * one.reference_recall:.1f} % of "
-        f"{in_words(one.reference)}: {change} (interval {100 * one.low:+.1f} to {100 * one.high:+.1f})"
+        f"{in_words(one.reference)}: {change} (Student's t {100 * one.low:+.1f} to {100 * one.high:+.1f})"
     )
 
 

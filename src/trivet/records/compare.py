@@ -36,7 +36,8 @@ class SeenWhileTraining(TypedDict):
 class ComparedRun(TypedDict):
     """A run: what was trained, how it ended, and what is known of it beside its measures.
 
-    `helped` are the sentences on whether training helped; `training` is None where it was left out.
+    `helped` are the sentences on whether training helped; `chosen_by` is the measure by which its step was chosen, None
+    where none was; `training` is None where it was left out.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ComparedRun(TypedDict):
     seconds: dict[str, float]
     parameters: int | None
     helped: list[str]
+    chosen_by: str | None
     diagnosis: dict[str, Inside]
     events: list[Told]
     repairs: int | None
@@ -154,7 +156,8 @@ class SharedGallery(TypedDict):
 class CompareRecord(TypedDict):
     """What the page of `trivet compare` shows.
 
-    `confidence` is that of each interval of a difference, so that all `comparisons` of recall@1 hold together in 95 %.
+    `confidence` is that of each interval of a difference, so that all `comparisons` hold together in 95 %: those by
+    recall@1, and by each measure that the step of a run was chosen by.
     """
 
     runs: list[ComparedRun]

@@ -102,6 +102,21 @@ class Evaluated(TypedDict):
     levels: Levels
 
 
+class ChosenCompared(TypedDict):
+    """A measure by which a step was chosen, beside that of a reference; interval and outcome as of `Compared`."""
+
+    measure: str
+    reference: str
+    level: str
+    queries: int | None
+    value: float | None
+    reference_value: float | None
+    low: float | None
+    high: float | None
+    difference: float | None
+    outcome: str
+
+
 class AtPrefix(TypedDict):
     """The first so many numbers of each embedding, beside as many of what it is compared with; as of the whole."""
 
@@ -179,6 +194,7 @@ class RunRecord(TypedDict):
     evaluation: dict[str, list[Evaluated]]
     intervals: dict[str, dict[str, Intervals]]
     comparisons: dict[str, dict[str, list[Compared]]]
+    chosen_comparisons: dict[str, dict[str, list[ChosenCompared]]]
     prefixes: dict[str, list[AtPrefix]]
     collapse: dict[str, CollapseIndex]
     maps: dict[str, PlaneMap]

@@ -66,21 +66,31 @@ def write_compare_report(record: CompareRecord, path: Path) -> None:
 
 
 def compare_lines(record: CompareRecord) -> list[tuple[str, str]]:
-    """Which side is better by recall@1, in sentences with their tone ("good", "bad", "warn"): one for each outcome."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Which side is better, in sentences with their tone ("good", "bad", "warn"): one for each measure and outcome."""
+    found: dict[tuple[str, str, str], list[str]] = {}
     less = record["sides"][0]["name"] if record["sides"] else ""
+    measures = judged_measures(record)
     for side in record["sides"]:
-        for table in record["tables"]:
-            for one in table["differences"]:
-                if one["measure"] == JUDGED and one["of"] == side["name"]:
-                    found.setdefault((one["of"], one["outcome"]), []).append(_said(one, table))
+        for measure in measures:
+            for table in record["tables"]:
+                for one in table["differences"]:
+                    if one["measure"] == measure and one["of"] == side["name"]:
+                        found.setdefault((one["of"], measure, one["outcome"]), []).append(_said(one, table))
     lines = []
-    for (side_name, outcome), places in found.items():
+    for (side_name, measure, outcome), places in found.items():
         words = f"{side_name} is {outcome} than {less}"
         if outcome == "open":
             words = f"No clear difference between {side_name} and {less}"
+        if len(measures) > 1:
+            words += f" by {NAMES.get(measure, measure)}"
         lines.append((_TONES[outcome], f"{words}: {'; '.join(places)}."))
     return lines
+
+
+def judged_measures(record: CompareRecord) -> list[str]:
+    """The measures by which sides are judged: first those that a step was chosen by, and recall@1 in any case."""
+    chosen = dict.fromkeys(name for run in record["runs"] if (name := run["chosen_by"]) and name != JUDGED)
+    return [*chosen, JUDGED]
 
 
 def how_compared(record: CompareRecord) -> str:
@@ -88,10 +98,12 @@ def how_compared(record: CompareRecord) -> str:
     count, confidence = record["comparisons"], record["confidence"]
     said = "Differences are those of the same queries (paired)."
     if count and confidence is not None:
-        together = f", so that all {count} comparisons by recall@1 hold together with 95\u00a0%" if count > 1 else ""
+        by = " and ".join(NAMES.get(name, name) for name in judged_measures(record))
+        together = f", so that all {count} comparisons by {by} hold together with 95\u00a0%" if count > 1 else ""
         said += (
             f" Their intervals have a confidence of {100 * confidence:.4g}\u00a0% each{together}. They say what other "
-            "queries and, with five classes or more, other classes would change, not what another seed would."
+            "queries and, with five classes or more, other classes would change, not what another seed would. They are "
+            "the wider of two by Student's t; trivet evaluate draws by bootstrap, so its intervals differ somewhat."
         )
     if any(len(side["runs"]) > 1 for side in record["sides"]):
         said += (

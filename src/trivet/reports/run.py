@@ -11,7 +11,7 @@ from trivet.records import RunRecord
 from trivet.records.diagnosis import Compared
 from trivet.records.items import Levels
 from trivet.records.monitor import Attempt, Event, Repair
-from trivet.records.run import Choice, ChoosingLook, Curves, Evaluated, Validation
+from trivet.records.run import Choice, ChoosingLook, ChosenCompared, Curves, Evaluated, Validation
 from trivet.reports.diagnosis import (
     RESULTS,
     SCRIPTS,
@@ -25,7 +25,7 @@ from trivet.reports.diagnosis import (
 from trivet.reports.forecast import forecast_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
-from trivet.reports.page import MISSING, Pictures, number, percent, same_length, value, write_page
+from trivet.reports.page import MISSING, Pictures, number, percent, points, same_length, value, write_page
 from trivet.reports.tolerance import cleaning_rows, noise_curve, noise_parts
 from trivet.wording import counted
 
@@ -38,7 +38,11 @@ _REFERENCES = {
     "raw inputs": "the raw inputs",
 }
 _BEGUN_AS = ("untrained network", "zero-shot backbone")
-_NO_DIFFERENCE = "Training made no clear difference"
+_HELPED, _NO_DIFFERENCE = "Training helped", "Training made no clear difference"
+_WORSE, _PERHAPS_WORSE = "Training made it worse", "Training may have made it worse"
+_RAW_BETTER = "The raw inputs do better"
+_OF_TRAINING = (_HELPED, _NO_DIFFERENCE, _WORSE, _PERHAPS_WORSE, _RAW_BETTER)  # these hold by a measure
+RECALL = "recall@1"
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
@@ -117,6 +121,7 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
     by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None
     shown = []
     cuts = record["prefixes"].get(split, [])
+    chosen_level = (choice["level"] or record["level"]) if (choice := record["choosing"]) else None
     for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
         references = {
             name: share for name, levels in by_name.items() if (share := _share(levels, level, "recall@1")) is not None
@@ -124,6 +129,7 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
         share, chance = (_share(trained, level, name) for name in ("recall@1", "chance_recall@1"))
         intervals = record["intervals"].get(split, {}).get(level, {}).get("recall@1", {})
         compared = record["comparisons"].get(split, {}).get(level, [])
+        chosen = record["chosen_comparisons"].get(split, {}).get(level, []) if level == chosen_level else []
         bars = [("trained", share), *references.items(), ("chance", chance)]
         lengths = [*(number(cut["prefix"]) for cut in cuts), "all"]
         shares = [{row["name"]: _share(row["levels"], level, "recall@1") for row in cut["evaluated"]} for cut in cuts]
@@ -152,6 +158,9 @@ def _result(split: str, record: RunRecord) -> dict[str, Any]:
                     for cut, found in zip(cuts, shares, strict=True)
                     if (helped := _helped(found.get("trained"), chance, cut["comparisons"].get(level, [])))
                 ],
+                "chosen": []
+                if level == by_chance or not chosen
+                else [(_name(chosen[0]["measure"]), *_by_choice(chosen))],
                 "sentence": _sentence(level, share, references, chance),
             }
         )
@@ -169,10 +178,17 @@ def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
-    """Whether training helped, in sentences with their tone ("bad", "warn", "good"), the worst first."""
+    """Whether training helped, in sentences with their tone ("bad", "warn", "good"), the worst first.
+
+    Where a step was chosen by another measure than recall@1, what is said by that one comes before.
+    """
     places: dict[tuple[str, str], list[str]] = {}
+    by_choice: dict[tuple[str, str], list[str]] = {}
     for split in record["evaluation"]:
         for level in _result(split, record)["levels"]:
+            for measure, tone, words, numbers in level["chosen"]:
+                said = f"{split} by {level['level']}{numbers}"
+                by_choice.setdefault((tone, f"{words} by {measure}"), []).append(said)
             told: dict[tuple[str, str], dict[int | None, str]] = {}
             for prefix, helped in ((None, level["helped"]), *level["prefixes_helped"]):
                 if helped is not None:
@@ -180,8 +196,14 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
                     told.setdefault((tone, words), {})[prefix] = numbers
             for key, found in told.items():
                 places.setdefault(key, []).append(_place(f"{split} by {level['level']}", found))
-    lines = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in places.items()]
-    lines = sorted(lines, key=lambda line: ("bad", "warn", "good").index(line[0]))
+    if by_choice:
+        places = {
+            (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v for (tone, words), v in places.items()
+        }
+    lines = []
+    for said_of in (by_choice, places):
+        sentences = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in said_of.items()]
+        lines += sorted(sentences, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
         return lines
     if record["choosing"] and record["choosing"]["keep"] != "last":  # the model is as it began: there is none
@@ -246,6 +268,10 @@ def choice_line(record: RunRecord) -> str | None:
     else:
         said = f"{_capital(model)}: {measure} {_percent(later[-1]['value'])} {where}. The best is that of step "
         said += f"{number(best['step'])}: {_percent(best['value'])}, {before} training; it lies in model-best/."
+    if choice["known"]:
+        said += f" In the table of {choice['split']} its items are only among themselves."
+    if choice["step"] == 0 and not last:
+        said += " The row “trained” in the tables is this model."
     if choice["ended"] is not None:
         looks = counted(choice["patience"] or 0, "look")
         said += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
@@ -305,13 +331,40 @@ def _helped(
         return None
     if lost := [one for one in compared if one["outcome"] == "worse"]:
         begun = any(one["reference"] in _BEGUN_AS for one in lost)
-        return "bad", "Training made it worse" if begun else "The raw inputs do better", _numbers(share, lost)
+        return "bad", _WORSE if begun else _RAW_BETTER, _numbers(share, lost)
     begun_as = [one for one in compared if one["reference"] in _BEGUN_AS]
     if begun_as and all(one["outcome"] == "better" for one in begun_as):
-        return "good", "Training helped", ""
+        return "good", _HELPED, ""
     if open_ := [one for one in compared if one["outcome"] == "open"]:
-        return "warn", "Training may have made it worse", _numbers(share, open_)
+        return "warn", _PERHAPS_WORSE, _numbers(share, open_)
     return "warn", _NO_DIFFERENCE, _numbers(share, begun_as)
+
+
+def _by_choice(compared: Sequence[ChosenCompared]) -> tuple[str, str, str]:
+    """The tone, the words and the numbers of what training did, by the measure that a step was chosen by."""
+    outcomes = [one["outcome"] for one in compared]
+    begun_as = [one for one in compared if one["reference"] in _BEGUN_AS]
+    told = begun_as
+    if "worse" in outcomes:
+        told = [one for one in compared if one["outcome"] == "worse"]
+        tone, words = "bad", _WORSE if any(one in begun_as for one in told) else _RAW_BETTER
+    elif begun_as and all(one["outcome"] == "better" for one in begun_as):
+        tone, words = "good", _HELPED
+    elif "open" in outcomes:
+        told = [one for one in compared if one["outcome"] == "open"]
+        tone, words = "warn", _PERHAPS_WORSE
+    else:
+        tone, words = "warn", _NO_DIFFERENCE
+    against = [
+        f"{_percent(one['reference_value'])} of {_REFERENCES.get(one['reference'], one['reference'])}: "
+        f"{points(one['difference'])} points, {points(one['low'])} to {points(one['high'])}"
+        for one in told
+    ]
+    return tone, words, f" ({_percent(compared[0]['value'])}, against {'; '.join(against)})" if against else ""
+
+
+def _name(measure: str) -> str:
+    return NAMES.get(measure, measure)
 
 
 def _percent(share: float | None) -> str:

@@ -93,7 +93,8 @@ def compare_runs(
             f"{unlike[0] if unlike else 'fewer than two that differ hold embeddings'}; give runs on the same data."
         )
     places = _places(pairs, measured)
-    confidence = 1 - (1 - TOGETHER) / len(places)
+    comparisons = len(places) * len({JUDGED, *_chosen_measures(runs)})
+    confidence = 1 - (1 - TOGETHER) / comparisons
     tables = []
     for split, level in dict.fromkeys((split, level) for _, split, level in places):
         differences = [
@@ -107,7 +108,7 @@ def compare_runs(
     record: dict[str, Any] = {
         "runs": [_described(run, side) for side in sides for run in side.runs],
         "sides": [{"name": side.name, "runs": [run.name for run in side.runs]} for side in sides],
-        "comparisons": len(places),
+        "comparisons": comparisons,
         "confidence": confidence,
         "tables": tables,
         "settings": _differing(sides),
@@ -124,7 +125,12 @@ def compare_runs(
 def _ranked(runs: Sequence[Run]) -> list[str]:
     """The measures of rankings that all runs have; each query has a value, so they can be paired."""
     ks = sorted(set.intersection(*({*run.config.evaluation.k} for run in runs)))
-    return [*(f"recall@{k}" for k in ks), "r-precision", "map@r"]
+    return [*dict.fromkeys([*(f"recall@{k}" for k in ks), "r-precision", "map@r", *_chosen_measures(runs)])]
+
+
+def _chosen_measures(runs: Sequence[Run]) -> list[str]:
+    """The measures by which steps of the runs were chosen, each once."""
+    return [*dict.fromkeys(name for run in runs if (name := run.config.choosing.counted_measure))]
 
 
 def _measure(run: Run, split: str, measures: Sequence[str]) -> Measured:
@@ -348,6 +354,7 @@ def _described(run: Run, side: Side) -> dict[str, Any]:
         "seconds": record["seconds"],
         "parameters": record["model"]["parameters"],
         "helped": [line.replace("\u00a0", " ") for _, line in result_lines(record)],
+        "chosen_by": run.config.choosing.counted_measure,
         "diagnosis": {
             split: {
                 "verdicts": [{name: one[name] for name in ("kind", "severity", "rule")} for one in section["verdicts"]],

@@ -160,6 +160,7 @@ def write_evaluation(
         kept=find_root(data_root) / FOLDER,
         prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
         normalize=config.model.normalize,
+        chosen_by=config.choosing.counted_measure,
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})

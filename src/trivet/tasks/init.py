@@ -305,7 +305,7 @@ def _of_vectors(found: Found, data: list[Entry], data_root: Path | None) -> tupl
             Entry("name", model["name"], f"a linear head that begins as {raw}"),
             Entry("embedding_dim", model["embedding_dim"], "as long as the vectors; fewer begin as their projection"),
         ],
-        "batch": _batch(usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH),
+        "batch": _batch(usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH, held_out=folds is not None),
         "loss": [Entry(key, value) for key, value in loss.items()],
         "training": [Entry(key, value) for key, value in values["training"].items()],
         "evaluation": [Entry(key, value) for key, value in values["evaluation"].items()],
@@ -341,7 +341,8 @@ def _of_images(found: Found, images: Images, data: list[Entry]) -> tuple[Section
     counts = _counts(splits)
     coarse = splits.level != list(found.levels)[-1]
     sections: Sections = {"data": data, "model": _network(found, images, backbone, values["image_size"])}
-    sections["batch"] = _batch(counts, EASY if coarse else max(2, min(USUAL, int(np.median(counts)))), BATCH)
+    samples = EASY if coarse else max(2, min(USUAL, int(np.median(counts))))
+    sections["batch"] = _batch(counts, samples, BATCH, held_out=any(entry.key == "folds" for entry in data))
     if coarse:
         why = "finer classes lie in one: each item is pulled to its nearest of the class alone, so that they stay apart"
         sections["loss"] = [
@@ -351,7 +352,7 @@ def _of_images(found: Found, images: Images, data: list[Entry]) -> tuple[Section
             Entry("margin", 0.2),
         ]
     else:
-        why = 'among the best on four data sets, see docs/results.md; positives = "easy" if a class holds several kinds'
+        why = 'among the best on four data sets; positives = "easy" if a class holds several kinds'
         sections["loss"] = [Entry("name", "multi-similarity", why), Entry("threshold", 0.5)]
     size = math.prod(one.value for one in sections["batch"])
     sections["training"] = _training(len(splits.train), size, tuned=backbone is not None)
@@ -416,11 +417,12 @@ def _network(found: Found, images: Images, backbone: str | None, size: int | lis
     return [Entry("name", name, why), Entry("embedding_dim", 64)]
 
 
-def _batch(counts: np.ndarray, samples: int, most: int) -> list[Entry]:
-    """Classes and samples of a batch from the sizes of the training classes."""
+def _batch(counts: np.ndarray, samples: int, most: int, *, held_out: bool) -> list[Entry]:
+    """Classes and samples of a batch from the sizes of the training classes, less those that are held out."""
     classes = max(2, min(len(counts), most // samples))
     of = "all" if classes == len(counts) else f"of {len(counts):,}"
-    what = f"{of} training classes; {classes * samples} items are compared with each other"
+    less = " less those held out" if held_out else ""
+    what = f"{of} training classes{less}; {classes * samples} items are compared with each other"
     why = f"a median class has {np.median(counts):,.0f}; a smaller one gives all it has"
     return [Entry("num_classes", classes, what), Entry("samples_per_class", samples, why)]
 

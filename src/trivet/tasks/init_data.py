@@ -208,6 +208,7 @@ def _vectors(path: Path, labels: Sequence[str] | None) -> Found:
     same = len(rows) - len({row.tobytes() for row in rows})
     if same:
         notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
+        notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
     divided = SPLIT[0] in source.columns
     return Found("vectors", data, len(source.embeddings), levels, main, divided, notes=tuple(notes), guessed=guessed)
 

@@ -21,6 +21,7 @@ from trivet.geometry import unit_rows
 from trivet.models import Embedder
 from trivet.progress import reporter, steps, work
 from trivet.tasks.baselines import baseline_retrieval
+from trivet.training.choosing import RECALL
 from trivet.training.config import EvaluationConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.sample import map_sample
@@ -42,6 +43,7 @@ def measure_splits(
     kept: Path | None = None,
     prefixes: Sequence[int] = (),
     normalize: bool = False,
+    chosen_by: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate every split, beside the untrained network and the raw inputs; the sections of the run record.
 
@@ -51,12 +53,14 @@ def measure_splits(
         diagnose: called with the name of each split, its embeddings and those of `run_references`.
         kept: the folder where measures of the untrained network and the raw inputs are kept, see `baselines`.
         prefixes, normalize: see `at_prefixes`.
+        chosen_by: the measure by which a step was chosen; None where none was.
     """
     began = time.perf_counter()
     sections: dict[str, Any] = {
         "evaluation": {},
         "intervals": {},
         "comparisons": {},
+        "chosen_comparisons": {},
         "prefixes": {},
         "collapse": {},
         "maps": {},
@@ -87,10 +91,19 @@ def measure_splits(
             for key, levels in retrieved.items()
         ]
         sections["evaluation"][name] = rows
+        beside = {level: {key: levels[level] for key, levels in retrieved.items()} for level in by_level}
         sections["comparisons"][name] = {
-            level: _compared(result.retrieval, {key: levels[level] for key, levels in retrieved.items()}, level)
-            for level, result in by_level.items()
+            level: _compared(result.retrieval, beside[level], level) for level, result in by_level.items()
         }
+        if chosen_by not in (None, RECALL):
+            sections["chosen_comparisons"][name] = {
+                level: [
+                    {"measure": chosen_by, "value": one.pop("recall"), "reference_value": one.pop("reference_recall")}
+                    | one
+                    for one in _compared(result.retrieval, beside[level], level, chosen_by)
+                ]
+                for level, result in by_level.items()
+            }
         sections["prefixes"][name] = at_prefixes(
             embeddings, references, dataset, config, prefixes, normalize=normalize, kept=kept
         )
@@ -174,10 +187,12 @@ def at_prefixes(
     return sections
 
 
-def _compared(own: Retrieval | None, references: Mapping[str, Retrieval], level: str) -> list[dict[str, Any]]:
-    """Recall@1 beside that of each reference, see `Comparison`."""
+def _compared(
+    own: Retrieval | None, references: Mapping[str, Retrieval], level: str, measure: str = RECALL
+) -> list[dict[str, Any]]:
+    """Recall@1, or another measure in its place, beside that of each reference, see `Comparison`."""
     assert own is not None
-    hits, *others = (one.values[:, one.measures.index("recall@1")] for one in (own, *references.values()))
+    hits, *others = (one.values[:, one.measures.index(measure)] for one in (own, *references.values()))
     return [
         comparison_json(compare(hits, other, own.classes, reference=reference, level=level))
         for reference, other in zip(references, others, strict=True)

@@ -56,6 +56,11 @@ class ChoosingConfig(Config):
         'measure. It needs what keep = "best" needs. Default: it never does.',
     )
 
+    @property
+    def counted_measure(self) -> str | None:
+        """The measure on which the result of a run depends; None where the last step is the result in any case."""
+        return None if self.keep == "last" and self.patience is None else self.measure
+
 
 def load_splits(
     config: RunConfig,
@@ -74,7 +79,7 @@ def load_splits(
     """
     splits = load(config.data, data_root, progress, tokenize=tokenize or tokenize_of(config.model))
     choosing = config.choosing
-    if choosing.keep == "last" and choosing.patience is None:
+    if choosing.counted_measure is None:
         return splits
     split = chosen_by(splits)
     if split is None or len(splits.evaluation) < 2:
