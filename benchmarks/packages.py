@@ -21,6 +21,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -136,13 +137,21 @@ def build(folder: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
+def named_dependencies(extras: tuple[str, ...]) -> tuple[str, ...]:
+    """What pyproject.toml asks for, with these extras; extras of its own apart."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    return tuple(one for one in named if not one.startswith("trivet["))
+
+
 def environment(folder: Path, python: str, resolution: str, wheel: Path, extras: tuple[str, ...]) -> Path:
     """The folder of programs of a new environment with the wheel and its extras."""
     run("uv", "venv", "--quiet", "--python", python, folder, folder=folder.parent)
     wanted = f"trivet[{','.join(extras)}] @ {wheel.as_uri()}" if extras else f"trivet @ {wheel.as_uri()}"
+    direct = named_dependencies(extras) if resolution == "lowest-direct" else ()  # else the wheel alone were direct
     interpreter = ("--python", folder / "bin" / "python")
     options = (*interpreter, "--resolution", resolution, "--only-binary", ":all:")
-    run("uv", "pip", "install", "--quiet", *options, wanted, folder=folder.parent)
+    run("uv", "pip", "install", "--quiet", *options, wanted, *direct, folder=folder.parent)
     run("uv", "pip", "check", *interpreter, folder=folder.parent)
     return folder / "bin"
 
