@@ -218,7 +218,8 @@ def _fill_columns(path: Path, file: pa.parquet.ParquetFile, names: list[str]) ->
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    # Not `to_pandas_dtype`, which needs pandas itself up to pyarrow 20.
+    dtype: np.dtype[Any] = pa.array([], type=kind).to_numpy(zero_copy_only=False).dtype
     return dtype
 
 
