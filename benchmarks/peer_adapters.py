@@ -66,7 +66,7 @@ class Missing(Tensor):
     def __len__(self) -> int:
         return 0
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self) -> str:
         return f"Missing({self.reason})"
 
 
@@ -173,7 +173,7 @@ class Loss(nn.Module):
             self.why_not = str(error)
 
     def build(self, **options: Any) -> trivet.RowLoss:
-        raise NotImplementedError
+        raise NotImplementedError  # each adapter has its own
 
     def forward(
         self,
@@ -634,7 +634,7 @@ class Miner(nn.Module):
             self.why_not = str(error)
 
     def build(self, **options: Any) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each adapter has its own
 
     def forward(
         self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None = None, ref_labels: Tensor | None = None
@@ -857,7 +857,9 @@ class AccuracyCalculator:
             labels = (_whole(query_labels), _whole(reference_labels))
             return self._found(names, rows, labels, ref_includes_query)
 
-        missing: Callable[[str], Any] = lambda reason: {name: Missing.because(reason) for name in names}  # noqa: E731
+        def missing(reason: str) -> Any:
+            return {name: Missing.because(reason) for name in names}
+
         values: dict[str, Any] = CALLS.ask(found, missing)
         if self.why_not is None and (lacking := missing_in(list(values.values()))) is not None:
             CALLS.missing[lacking.reason] = None

@@ -209,10 +209,10 @@ class Run:
         for name in [name for name in sys.modules if name.split(".")[0] == self.package]:
             del sys.modules[name]  # of another folder
         package = self._module("__init__.py", self.package)
-        package.TEST_DTYPES = self.precisions  # type: ignore[attr-defined]
+        package.TEST_DTYPES = self.precisions  # type: ignore[attr-defined]  # theirs
         testing = importlib.import_module(f"{self.package}.zzz_testing_utils.testing_utils")
         if self.ours:
-            testing.is_not_none_if_condition = lambda *_: self._lacks("statistics of a call")  # type: ignore[attr-defined]
+            testing.is_not_none_if_condition = lambda *_: self._lacks("statistics of a call")  # type: ignore[attr-defined]  # theirs
 
     def _module(self, file: str, name: str | None = None) -> ModuleType:
         if name is None:
@@ -294,7 +294,7 @@ class Run:
                 self.outcome.passed[line] += 1
             except NoCounterpartError as error:
                 self._lacks(str(error))
-            except Exception as error:
+            except Exception as error:  # whatever a test of theirs raises is its result
                 if made and (why := getattr(made[0], "why_not", None) or CALLS.pending):
                     self._lacks(why)
                     return None
@@ -314,13 +314,13 @@ class Caught(unittest.TestResult):
         super().__init__()
         self.run = run
 
-    def addError(self, test: Any, err: Any) -> None:  # noqa: N802
+    def addError(self, test: Any, err: Any) -> None:  # noqa: N802  # unittest names it
         self.run.stopped(err[1])
 
-    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802  # unittest names it
         self.run.stopped(err[1])
 
-    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802  # unittest names it
         self.run.stopped(unittest.SkipTest(reason))
 
 
