@@ -1,6 +1,6 @@
 """Where the time of a step goes: the fixed cost of small batches, and the longest operators of large ones.
 
-    PYTHONPATH=tests .venv/bin/python benchmarks/core_profile.py     # about two minutes; needs pytorch-metric-learning
+    PYTHONPATH=tests .venv/bin/python benchmarks/core_profile.py     # some minutes; needs pytorch-metric-learning
 
 The cases are those that miss a goal in core.md. Small batches: a batch of 8 has nearly nothing to compute, so its time
 is the fixed cost of a step; what a batch of 64 takes beyond it is arithmetic. Operators are counted as they are
