@@ -1,24 +1,31 @@
 """Is the guard right and in time, and does it repair? Runs of networks that begin pretrained, and of others.
 
-    TRIVET_DATA=... .venv/bin/python benchmarks/guard.py --runs FOLDER --vectors FOLDER --weights FILE --parts estimate
+    TRIVET_DATA=... .venv/bin/python benchmarks/guard.py --runs FOLDER --vectors FOLDER --weights FILE \\
+        --encoder FOLDER --parts estimate
     ... --of learn --parts watch repair     # runs by which rules are chosen
     ... --of test --parts watch repair      # judged once, when all else is final
+    ... --of texts --parts watch repair     # written down after the test, judged once by the same rules
 
 FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
-`clinc150_minilm.npz` and `banking77_minilm.npz`. Every run leaves a file; what is there is not trained again, so any
-part can be stopped at any time. --share 1/2 makes every other run, for two processes.
+`clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
+run leaves a file; what is there is not trained again, so any part can be stopped at any time. --share 1/2 makes every
+other run, for two processes.
 
 A run combines a task, which has its network, with a plain setting. Each is trained once under two monitors: one sees
 the batches alone, the other asks a probe besides. So both are judged on the same runs, the old way beside the new. What
 became of a run is told by items that no monitor sees, see `fate`. All tasks and settings of the test, and the rules of
 `fate`, were written down before any of them was trained. The data, networks, batches and values of its settings are
-others than those of the runs that rules are chosen on; 36 of its 65 runs are expected to be harmed or to collapse. The
-earlier benchmark is `gauntlet.py`.
+others than those of the runs that rules are chosen on; 36 of its 65 runs are expected to be harmed or to collapse.
+
+The runs of `texts` fine-tune a sentence encoder from end to end. They, too, were written down before any of them was
+trained, but after the results of the test; the rules stayed as they were. 10 of the 18 are expected to be harmed or to
+collapse. The earlier benchmark is `gauntlet.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime
 import json
 import os
@@ -284,7 +291,48 @@ TEST |= {
         coarse=True,
     ): _TEST_SCRATCH,
 }
-SETS = {"learn": LEARN, "test": TEST}
+
+_ENCODER = {"name": "text:{encoder}", "max_tokens": 32}
+TEXTS: dict[Task, tuple[Setting, ...]] = {
+    Task(
+        "clinc, MiniLM",
+        {"name": "texts", "path": "{runs}/clinc.csv", "levels": ["intent"]},
+        _ENCODER,
+        rate=2e-5,
+        steps=80,
+        batches=((8, 4), (16, 4)),
+    ): (
+        Setting("batch-hard, rate x 50", _triplet("hard", "hard"), True, rate=50, large=True),
+        Setting("random, semi-hard, rate x 100", _triplet("random", "semihard"), True, rate=100),
+        Setting("margin, rate x 100", {"name": "margin"}, True, rate=100),
+        Setting("contrastive, rate x 50", {"name": "contrastive", "margin": 0.8}, True, rate=50),
+        Setting("hard positives, random negatives, rate x 30", _triplet("hard", "random"), True, rate=30, large=True),
+        Setting("first order, hard positives, rate x 20", {**_NCA, "positives": "hard"}, True, rate=20),
+        Setting("first order, rate x 5", _NCA, False, rate=5, large=True),
+        Setting("n-pair", {"name": "n-pair"}, False, large=True),
+        Setting("proxies, rate x 5", {"name": "proxy-nca"}, False, rate=5),
+        Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, False, large=True),
+        Setting("random, semi-hard", _triplet("random", "semihard"), False),
+        Setting("easy positives, violating", _triplet("easy", "violating", 0.3), False, large=True),
+    ),
+    Task(
+        "clinc, domains, MiniLM",
+        {"name": "texts", "path": "{runs}/clinc.csv", "levels": ["domain", "intent"], "level": "domain"},
+        _ENCODER,
+        rate=2e-5,
+        steps=80,
+        batches=((5, 6), (8, 8)),
+        coarse=True,
+    ): (
+        Setting("batch-hard, rate x 30", _triplet("hard", "hard"), True, rate=30, large=True),
+        Setting("random, semi-hard, rate x 50", _triplet("random", "semihard"), True, rate=50),
+        Setting("contrastive, rate x 20", {"name": "contrastive", "margin": 0.8}, True, rate=20),
+        Setting("margin, rate x 50", {"name": "margin"}, True, rate=50),
+        Setting("proxies", {"name": "proxy-nca"}, False, large=True),
+        Setting("easy positives, violating", _triplet("easy", "violating", 0.3), False, large=True),
+    ),
+}
+SETS = {"learn": LEARN, "test": TEST, "texts": TEXTS}
 
 
 @dataclass(frozen=True)
@@ -338,6 +386,7 @@ def prepare(runs: Path, vectors: Path) -> None:
     for name, make in (
         ("sentences.npz", _sentences),
         ("clinc-words.npz", lambda path: _clinc_words(path, vectors)),
+        ("clinc.csv", lambda path: _clinc_texts(path, vectors)),
         ("cub", _cub),
         ("cifar", lambda path: _cifar(path, 300, 60, first=0)),
         ("cifar-begun", lambda path: _cifar(path, 400, 60, first=300)),
@@ -379,6 +428,15 @@ def _clinc_words(path: Path, vectors: Path) -> None:
         numbers = [known[word] for word in str(text).split() if word in known][:12]
         row[: len(numbers)] = numbers
     np.savez(path, embeddings=rows, intent=intents, split=splits)
+
+
+def _clinc_texts(path: Path, vectors: Path) -> None:
+    """The texts of the vectors: those to test are of other intents than those to train on."""
+    with np.load(vectors / "clinc150_minilm.npz", allow_pickle=False) as file, path.open("w", newline="") as target:
+        columns = ("text", "domain", "intent", "split")
+        writer = csv.writer(target)
+        writer.writerow(columns)
+        writer.writerows(zip(*(file[name].tolist() for name in columns), strict=True))
 
 
 def _cub(path: Path) -> None:
@@ -849,6 +907,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder of what runs leave, and of data that are made")
     parser.add_argument("--vectors", type=Path, required=True, help="folder of the MiniLM vectors")
     parser.add_argument("--weights", type=Path, required=True, help="weights of EfficientNet-Lite0")
+    parser.add_argument("--encoder", type=Path, default=Path(), help="folder of MiniLM; for the runs of texts only")
     parser.add_argument("--parts", nargs="+", choices=["estimate", "watch", "foretell", "repair"], required=True)
     parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--only", type=int, nargs="*", help="numbers of runs; judges nothing")
@@ -860,7 +919,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     prepare(options.runs, options.vectors)
-    places = {name: str(getattr(options, name).resolve()) for name in ("runs", "vectors", "weights")}
+    places = {name: str(getattr(options, name).resolve()) for name in ("runs", "vectors", "weights", "encoder")}
     part, parts = map(int, options.share.split("/"))
     runs = [run for run in RUNS if run.of in options.of and (not options.only or run.number in options.only)]
     if "estimate" in options.parts:
