@@ -14,6 +14,7 @@ from torch import Tensor
 
 import trivet
 from trivet.geometry import device
+from trivet.mining import trimming
 from trivet.mining.trimming import Cut, smallest, smallest_of, smallest_within, window
 from trivet.rows import engine
 
@@ -172,6 +173,31 @@ def test_a_window_of_rounded_values_holds_the_cut(case: tuple[Tensor, float, lis
     expected = torch.zeros(len(values), dtype=torch.bool)
     expected[candidates] = torch.tensor(definition(values[candidates].tolist(), share))
     assert found.keep(values, candidates).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
+def test_where_many_values_are_near_the_cut_the_window_becomes_narrower(
+    dtype: torch.dtype, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All values agree in their first digits, as distances do in many dimensions; half of them are a bit off."""
+    values = 1 + torch.rand(5000, dtype=dtype, generator=torch.Generator().manual_seed(1)) / 32
+    rounded = values * (1 + 1e-6 * (torch.arange(5000) % 3 - 1).to(dtype))
+    monkeypatch.setattr(trimming, "MOST_HELD", 200)
+    found = window(lambda: iter(rounded.split(700)), share, values)
+    assert isinstance(found, tuple)
+    after, low, high = found
+    assert int(((values >= low) & (values <= high)).sum()) <= 200
+    cut = smallest_within(iter(values.split(700)), after, low, high)
+    assert cut is not None
+    expected = definition(values.tolist(), share)
+    assert cut.keep(values, torch.ones_like(values, dtype=torch.bool)).tolist() == expected
+
+
+def test_where_too_many_values_are_equal_there_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.ones(5000)
+    monkeypatch.setattr(trimming, "MOST_HELD", 200)
+    assert window(lambda: iter(values.split(700)), 0.5, values) is None
 
 
 LOSSES = {
