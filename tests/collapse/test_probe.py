@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -128,6 +129,37 @@ def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspic
     assert 0.95 * share < probing.cost <= share
     assert probing.cost == len(asked) * ITEMS / (3 * UPDATES * size)
     assert max(b - a for a, b in zip(asked[-9:], asked[-8:], strict=False)) < UPDATES / 20
+
+
+def test_a_run_of_known_length_is_asked_at_each_quarter_at_least() -> None:
+    def longest_gap(steps: int | None) -> float:
+        monitor = watched(batch, lambda step: held_out(apart=3), steps=400, monitor=CollapseMonitor(steps=steps))
+        calls = [*monitor.probing.series["step"], 400]
+        return max(after - before for before, after in pairwise(calls))
+
+    assert longest_gap(400) <= 400 / 4 + 20  # and the updates between two checks
+    assert longest_gap(None) > 400 / 4 + 20
+
+
+def test_a_monitor_of_no_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"steps must be at least 1, the updates of the whole run, or None: got 0\."):
+        CollapseMonitor(steps=0)
+
+
+@pytest.mark.parametrize(("classes", "called"), [(6, True), (12, False)])
+def test_a_loss_in_some_of_few_classes_is_told_by_items_alone(classes: int, called: bool) -> None:
+    """Four of five items of one class in six lose their nearest of the same class, and no others do."""
+    own = torch.arange(ITEMS) % classes
+    eye = torch.eye(classes)
+    kept = torch.randn(ITEMS, classes, generator=torch.Generator().manual_seed(9)) * 0.1 + 3 * eye[own]
+    lost = kept.clone()
+    lost[(own % 6 == 0) & (torch.arange(ITEMS) % 5 > 0)] = 0
+    lost[(own % 6 == 0) & (torch.arange(ITEMS) % 5 > 0)] += 3 * eye[1]
+    monitor = CollapseMonitor()
+    for step in range(200):
+        shown_now = kept if step == 0 else lost
+        monitor.update(batch(step), LABELS, 0.2, step=step, probe=lambda now=shown_now: (now, own))  # type: ignore[misc]
+    assert [event.kind for event in monitor.events] == (["harm"] if called else [])
 
 
 def test_batches_that_shrink_convict_nothing_that_held_out_items_do_not_show() -> None:

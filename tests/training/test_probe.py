@@ -147,7 +147,7 @@ BACKBONE = {"name": "timm:resnet18", "weights": "w.safetensors", "embedding_dim"
     ("model", "changes"),
     [
         ({**BACKBONE, "batch_norm": "train"}, {"model.batch_norm": ["train", "frozen"]}),
-        (BACKBONE, {"training.learning_rate": [1e-3, 1e-4]}),  # frozen by default
+        (BACKBONE, {"training.learning_rate": [1e-3, 3e-5]}),  # frozen by default
         ({"name": "mlp"}, {"training.learning_rate": [1e-3, 1e-4]}),
     ],
     ids=["trained statistics", "kept statistics", "no backbone"],
@@ -155,6 +155,30 @@ BACKBONE = {"name": "timm:resnet18", "weights": "w.safetensors", "embedding_dim"
 def test_harm_keeps_the_statistics_or_lowers_the_rate(model: dict[str, Any], changes: dict[str, Any]) -> None:
     settings = config(model=model, training={"steps": 9})
     found = repaired(settings, "harm", [], class_sizes=(30,) * 6)
+    assert found is not None
+    assert found[1] == changes
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "changes"),
+    [
+        (BACKBONE, {"learning_rate": 1e-3}, {"training.learning_rate": [1e-3, 3e-5]}),
+        (BACKBONE, {"learning_rate": 1e-4}, {"training.learning_rate": [1e-4, 1e-5]}),
+        (BACKBONE, {"learning_rate": 1e-2, "optimizer": "sgd"}, {"training.learning_rate": [1e-2, 1e-3]}),
+        ({**BACKBONE, "freeze": "all"}, {"learning_rate": 1e-3}, {"training.learning_rate": [1e-3, 1e-4]}),
+        (
+            BACKBONE,
+            {"learning_rate": 1e-2, "backbone_learning_rate": 1e-3},
+            {"training.learning_rate": [1e-2, 1e-3], "training.backbone_learning_rate": [1e-3, 3e-5]},
+        ),
+        ({"name": "text:folder"}, {"learning_rate": 2e-3}, {"training.learning_rate": [2e-3, 3e-5]}),
+        ({"name": "text:folder", "lora": 4}, {"learning_rate": 2e-3}, {"training.learning_rate": [2e-3, 2e-4]}),
+    ],
+)
+def test_a_pretrained_network_goes_on_at_a_rate_of_fine_tuning(
+    model: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    found = repaired(config(model=model, training={"steps": 9, **training}), "harm", [], class_sizes=(30,) * 6)
     assert found is not None
     assert found[1] == changes
 

@@ -19,6 +19,7 @@ from trivet.training.config import GuardAction, RunConfig
 
 MARGIN = 0.2  # the least that a repair sets, in the unit of the distance
 FAST, RATE = 0.01, 1e-3  # a learning rate above the first is lowered to the second, at least tenfold, before all else
+FINE_TUNING = 3e-5  # the highest rate that a repair leaves to a pretrained network under Adam, as in examples/
 FLAT, WIDE = 8, 32  # dimensions: fewer than the first are made the second
 FEWEST, SAMPLES = 4, 8  # of a class in a batch, for easy positives: so that there is a choice, and a good one
 MANY = 50  # items of a class, from which on it may hold more than one thing
@@ -78,8 +79,8 @@ class Guard:
     def __init__(self, given: RunConfig, class_sizes: Sequence[int]) -> None:
         self.given, self.class_sizes = given, class_sizes
         self.asked = False
-        self.monitor = CollapseMonitor(every=given.guard.every)
         self.repairs: list[Repair] = []
+        self.monitor = self._new_monitor()
         self.abandoned: list[dict[str, Any]] = []
         self.unrepaired: list[dict[str, Any]] = []
         self.pending: Event | None = None
@@ -87,6 +88,10 @@ class Guard:
         self.weights: dict[str, Tensor] = {}
         self.kept: int | None = None
         self._asked: dict[str, Tensor] | None = None
+
+    def _new_monitor(self) -> CollapseMonitor:
+        """That of an attempt, which goes on from where the last repair returned to."""
+        return CollapseMonitor(every=self.given.guard.every, steps=self.given.training.num_steps - self.since)
 
     def watching(self, ask: Probe, model: nn.Module) -> Probe:
         """The probe, and a copy of the network each time it is asked, where repairs may be made: it may be the best."""
@@ -246,7 +251,7 @@ class Guard:
         self.abandoned.append(self.monitor.as_json())
         self.repairs.append(repair)
         probing = self.monitor.probing.begin_again()
-        self.monitor, self.pending = CollapseMonitor(every=self.given.guard.every), None
+        self.monitor, self.pending = self._new_monitor(), None
         self.monitor.probing = probing
 
     def leave(self, event: Event, why: str) -> str:
@@ -278,6 +283,7 @@ class Guard:
         held = state.get("held")  # not in the checkpoints of a run before there was a probe
         self.held = None if held is None else (held[0], Look.from_json(held[1]))
         self.kept = state.get("kept")
+        self.monitor = self._new_monitor()
         self.monitor.load_state_dict(state["monitor"])
 
     def as_json(self) -> dict[str, Any]:
@@ -519,8 +525,19 @@ def _slower(values: Settings, class_sizes: Sequence[int], *, most: float = math.
     if "backbone_learning_rate" in training:
         lowered = training["backbone_learning_rate"] * training["learning_rate"] / before
         training["backbone_learning_rate"] = float(f"{lowered:.6g}")
+    if _fine_tunes(values):
+        key = "backbone_learning_rate" if "backbone_learning_rate" in training else "learning_rate"
+        training[key] = min(training[key], FINE_TUNING)
     training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
     return "Smaller steps and a warm-up avoid jumps that cannot be undone."
+
+
+def _fine_tunes(values: Settings) -> bool:
+    """Whether all weights of a pretrained network are trained, by an optimiser that scales its steps itself."""
+    model = values["model"]
+    begun = model.get("pretrained") or model.get("weights") is not None or model["name"].startswith("text:")
+    whole = model.get("freeze", "none") != "all" and not model.get("lora")
+    return bool(begun and whole and values["training"]["optimizer"] in ("adam", "adamw"))
 
 
 def _begun(config: RunConfig) -> bool:
