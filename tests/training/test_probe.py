@@ -178,7 +178,9 @@ def test_harm_keeps_the_statistics_or_lowers_the_rate(model: dict[str, Any], cha
 def test_a_pretrained_network_goes_on_at_a_rate_of_fine_tuning(
     model: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    found = repaired(config(model=model, training={"steps": 9, **training}), "harm", [], class_sizes=(30,) * 6)
+    data = {"data": {"name": "texts", "path": "t.csv", "levels": ["a"]}} if "text:" in model["name"] else {}
+    settings = config(model=model, training={"steps": 9, **training}, **data)
+    found = repaired(settings, "harm", [], class_sizes=(30,) * 6)
     assert found is not None
     assert found[1] == changes
 
