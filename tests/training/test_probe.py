@@ -370,6 +370,29 @@ def test_a_change_that_made_it_worse_is_taken_back(monkeypatch: pytest.MonkeyPat
         assert guard.settings.training.learning_rate == (1e-3 if expected else 1e-4)
 
 
+def test_a_probe_that_was_asked_for_and_is_not_there_is_said(splits: Splits) -> None:
+    small = load(config().data, None)
+    parts = Parts(config(guard={"probe": 200}), small)
+    assert parts.held_out is None
+    assert parts.notes[-1] == (
+        f"The guard asks no probe: it needs 100 items in two classes or more, at most a twentieth of the "
+        f"{len(small.train)} training items and a fifth of a class, and guard.probe = 200."
+    )
+    one = replace(splits, evaluation={"val": splits.train.subset(np.flatnonzero(splits.train.labels["digit"] == 0))})
+    assert "and the split val has fewer" in Parts(config(guard={"probe": 120}), one).probe_note
+    for guard in ({}, {"action": "repair"}, {"probe": 0}):
+        assert Parts(config(guard=guard), small).probe_note == ""
+
+
+def test_the_first_check_of_cleaning_is_where_the_batches_of_the_user_put_it(splits: Splits) -> None:
+    """Whatever repairs make of them: a process that goes on after a kill knows only the last."""
+    cleaning = with_changes(config(), {"cleaning.action": "drop", "batch.samples_per_class": 64})
+    parts = Parts(config(), splits)
+    parts.clean_as(cleaning)
+    first = 2 * -(-len(splits.train) // 64)
+    assert [step for step in range(first + 1) if parts.cleaning.due(step)] == [first]
+
+
 def test_cleaning_that_a_repair_began_cleans(splits: Splits) -> None:
     parts = Parts(config(), splits)
     assert parts.cleaning.config is None

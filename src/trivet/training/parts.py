@@ -31,7 +31,7 @@ from trivet.training.mined import check_mined, mined_batches
 from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
 from trivet.training.precision import check_precision, device_of
-from trivet.training.probe import held_out
+from trivet.training.probe import held_out, none_held_out
 from trivet.training.untrained import untrained
 from trivet.training.world import World
 
@@ -251,8 +251,10 @@ class Parts:
 
     @property
     def probe_note(self) -> str:
-        """That training items are left out for the guard; empty where none are."""
-        return self.held_out.said if self.held_out is not None and self.held_out.split is None else ""
+        """That training items are left out for the guard, or no probe is asked though one was wanted; else empty."""
+        if self.held_out is None:
+            return none_held_out(self.config, self.splits)
+        return self.held_out.said if self.held_out.split is None else ""
 
     @property
     def piece_note(self) -> str:
@@ -274,7 +276,8 @@ class Parts:
 
     def _cleaning_of(self, settings: RunConfig) -> Cleaning:
         labels = self.splits.train.labels[self.splits.level]
-        return Cleaning(settings.cleaning, labels, batch_size=settings.batch.batch_size)
+        # The size that the user gave: a repair may change it, and after a kill the first check is at the same step.
+        return Cleaning(settings.cleaning, labels, batch_size=self.config.batch.batch_size)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
