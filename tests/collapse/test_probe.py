@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -128,6 +129,40 @@ def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspic
     assert 0.95 * share < probing.cost <= share
     assert probing.cost == len(asked) * ITEMS / (3 * UPDATES * size)
     assert max(b - a for a, b in zip(asked[-9:], asked[-8:], strict=False)) < UPDATES / 20
+
+
+def test_a_run_of_known_length_is_asked_at_each_quarter_at_least() -> None:
+    def longest_gap(steps: int | None) -> float:
+        monitor = watched(batch, lambda step: held_out(apart=3), steps=400, monitor=CollapseMonitor(steps=steps))
+        calls = [*monitor.probing.series["step"], 400]
+        return max(after - before for before, after in pairwise(calls))
+
+    assert longest_gap(400) <= 400 / 4 + 20  # and the updates between two checks
+    assert longest_gap(None) > 400 / 4 + 20
+
+
+def test_a_monitor_of_no_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"steps must be at least 1, the updates of the whole run, or None: got 0\."):
+        CollapseMonitor(steps=0)
+
+
+@pytest.mark.parametrize(("classes", "kinds"), [(6, ["harm"]), (12, [])])
+def test_a_loss_in_two_classes_is_told_where_there_are_few(classes: int, kinds: list[str]) -> None:
+    """Four of five items of one class move to items of another one, and no other item loses anything."""
+    own = torch.arange(ITEMS) % classes
+    noise = torch.randn(ITEMS, classes, generator=torch.Generator().manual_seed(9))
+    kept = 0.1 * noise + 3 * torch.eye(classes)[own]
+    moved = torch.nonzero((own == 0) & (torch.arange(ITEMS) % 5 > 0)).squeeze(1)
+    lost = kept.clone()
+    lost[moved] = kept[moved + 1] + 1e-4
+
+    def probes(step: int) -> Tensor:
+        return lost if step else kept
+
+    monitor = CollapseMonitor()
+    for step in range(200):
+        monitor.update(batch(step), LABELS, 0.2, step=step, probe=partial(shown, probes, step, own))
+    assert [event.kind for event in monitor.events] == kinds
 
 
 def test_batches_that_shrink_convict_nothing_that_held_out_items_do_not_show() -> None:

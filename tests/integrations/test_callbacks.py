@@ -112,13 +112,18 @@ def rows() -> list[dict[str, Tensor]]:
 
 
 def fit(
-    callback: MonitorCallback, inner: Shrinking, *, steps: int = STEPS, resume: Path | None = None, **options: Any
+    callback: MonitorCallback | list[MonitorCallback],
+    inner: Shrinking,
+    *,
+    steps: int = STEPS,
+    resume: Path | None = None,
+    **options: Any,
 ) -> lightning.Trainer:
     options = {"logger": False, **options}
     trainer = lightning.Trainer(
         max_steps=steps,
         accelerator="cpu",
-        callbacks=[callback],
+        callbacks=callback if isinstance(callback, list) else [callback],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -182,6 +187,26 @@ def test_lightning_stops_after_the_step_of_the_event() -> None:
     with pytest.warns(UserWarning, match="Training stops"):
         trainer = fit(MonitorCallback(seen, LOSS, action="stop"), Shrinking())
     assert trainer.global_step == seen.events[0].step + 1 < STEPS
+
+
+def test_lightning_keeps_the_states_of_several_monitors_apart(tmp_path: Path) -> None:
+    inner, seen = Shrinking(STEADY), [monitor(), monitor()]
+    inner.criterion["second"] = Pull()
+    forward = inner.forward
+
+    def both(points: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        inner.criterion["second"](2 + points @ inner.weight, labels)
+        return forward(points, labels)
+
+    inner.forward = both  # type: ignore[method-assign]
+    names = (LOSS, "inner.criterion.second")
+    trainer = fit([MonitorCallback(one, name) for one, name in zip(seen, names, strict=True)], inner, steps=6)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    again = [monitor(), monitor()]
+    watching = [MonitorCallback(one, name) for one, name in zip(again, names, strict=True)]
+    fit(watching, inner, steps=6, resume=tmp_path / "last.ckpt")
+    assert [one.state_dict() for one in again] == [one.state_dict() for one in seen]
+    assert again[0].series["norm"] != again[1].series["norm"]
 
 
 def test_lightning_counts_steps_of_the_optimiser() -> None:

@@ -102,6 +102,50 @@ def test_a_resumed_training_has_the_loss_of_the_checkpoint(tmp_path: Path) -> No
     torch.testing.assert_close(resumed.model.weight, trainer.model.weight, rtol=1e-5, atol=1e-6)
 
 
+def test_two_losses_have_their_own_files(tmp_path: Path) -> None:
+    """Of equal shapes, so that nothing else would tell one from the other; and their monitors too."""
+    save = {"save_strategy": "steps", "save_steps": HALF}
+
+    class Two(Outside):
+        def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *_: Any, **__: Any) -> Any:
+            points = model(inputs["points"])
+            return sum(loss(points, inputs["labels"]) for loss in pair)
+
+    trained: list[list[trivet.MarginLoss]] = []
+    monitors: list[list[CollapseMonitor]] = []
+    for resumed in (None, str(tmp_path / f"checkpoint-{HALF}")):
+        pair = [margin_loss(), margin_loss()]
+        watched = [CollapseMonitor(every=1), CollapseMonitor(every=1)]
+        with torch.no_grad():
+            pair[1].beta.fill_(0.5)
+        trainer = trainer_of(tmp_path, pair[0], **save)
+        trainer.__class__ = Two
+        for monitor, loss in zip(watched, pair, strict=True):
+            MonitorTrainerCallback(monitor, loss).add_to(trainer)
+            LossTrainerCallback(loss).add_to(trainer)
+        trainer.train(resume_from_checkpoint=resumed)
+        trained.append(pair)
+        monitors.append(watched)
+    for place in (0, 1):
+        torch.testing.assert_close(trained[1][place].beta, trained[0][place].beta, rtol=1e-5, atol=1e-6)
+        norms = [one[place].series["norm"] for one in monitors]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    assert trained[0][0].beta.item() != pytest.approx(trained[0][1].beta.item(), abs=0.1)
+    kept = sorted(path.name for path in (tmp_path / f"checkpoint-{HALF}").glob("*-0.*"))
+    assert kept == [
+        "collapse_monitor-0.json", "collapse_monitor2-0.json", "loss-0.safetensors", "loss2-0.safetensors",
+    ]  # fmt: skip
+
+
+def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
+    loss = trivet.MatryoshkaLoss(margin_loss(), prefixes=(2, 4))
+    before = loss.longest.beta.detach().clone()  # type: ignore[union-attr, operator]
+    trainer = trainer_of(tmp_path, loss)  # type: ignore[arg-type]
+    LossTrainerCallback(loss).add_to(trainer)
+    trainer.train()
+    assert (loss.longest.beta - before).abs().max() > 1e-3  # type: ignore[operator]
+
+
 def test_a_checkpoint_without_the_loss_is_said(tmp_path: Path) -> None:
     save = {"save_strategy": "steps", "save_steps": HALF}
     loss = margin_loss()

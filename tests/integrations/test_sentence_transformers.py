@@ -85,6 +85,16 @@ def test_its_trainer_can_call_every_loss() -> None:
         assert model.rows.weight.grad.isfinite().all()
 
 
+def test_columns_at_prefixes_are_the_sum_of_the_softmax_of_each() -> None:
+    model, given = Encoder(), texts(3)
+    value = SentenceLoss(model, trivet.MatryoshkaLoss(trivet.NPairLoss(**SOFTMAX), prefixes=(2, 6)))(given)
+    rows = embedded(model, given)
+    torch.testing.assert_close(value, softmax([row[:, :2] for row in rows]) + softmax(rows), rtol=1e-5, atol=1e-6)
+    proxies = [trivet.ProxyAnchorLoss(num_classes=3, embedding_dim=d) for d in (2, 6)]
+    with pytest.raises(ValueError, match="text columns without labels have no classes, and ProxyAnchorLoss"):
+        SentenceLoss(model, trivet.MatryoshkaLoss(proxies, prefixes=(2, 6)))(given)
+
+
 def test_wrong_columns_and_labels_are_said() -> None:
     model = Encoder()
     loss = SentenceLoss(model, trivet.NPairLoss())

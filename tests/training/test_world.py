@@ -22,6 +22,7 @@ from torch.distributed.run import main as torchrun
 
 from mining.crew import checks, start
 from training import world_worker
+from trivet.data import load
 from trivet.signals import Member, member_of
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig, launch, world
@@ -290,6 +291,19 @@ def test_as_many_processes_as_there_are_devices(
     else:
         with pytest.raises(ValueError, match=expected):
             processes_to_start(config)
+
+
+def test_processes_that_are_started_get_settings_alone(tmp_path: Path, settings: dict[str, Any]) -> None:
+    config = parsed(settings)
+    splits, several = load(config.data, None), ["training.devices=2"]
+    sentence = "splits and watch cannot be given to the processes that training.devices starts: it asks for 2"
+    with pytest.raises(ValueError, match=sentence):
+        train(of_length(config, several), tmp_path / "new", splits=splits, watch=lambda *_: None)
+    run = RunFolder(tmp_path / "run")
+    with run.new(config, force=False):
+        run.write_record({"status": "interrupted"})
+    with pytest.raises(ValueError, match=r"^watch cannot be given"):
+        resume(run.path, changes=several, watch=lambda *_: None)
 
 
 def test_devices_may_change_when_a_run_goes_on(settings: dict[str, Any]) -> None:

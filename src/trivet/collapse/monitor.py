@@ -101,6 +101,7 @@ class CollapseMonitor:
     Args:
         every: updates between two looks, up to the 300th; then twice, and from the 600th on three times as many. The
             first `every` updates are all looked at.
+        steps: updates of the whole run, if known: a probe is then asked no less often than at each quarter of it.
         on_event: called with each event.
         log: called at each look with (measures, step), as the `log_metrics` of a logger.
 
@@ -110,7 +111,8 @@ class CollapseMonitor:
         probing: what the probe showed, and what it cost.
 
     Raises:
-        ValueError: if `every` is below 1. No other method raises anything: what cannot be used is warned of once.
+        ValueError: if `every` or `steps` is below 1. No other method raises anything: what cannot be used is warned of
+            once.
 
     Example:
         >>> monitor = CollapseMonitor()
@@ -125,12 +127,15 @@ class CollapseMonitor:
         self,
         *,
         every: int = 10,
+        steps: int | None = None,
         on_event: Callable[[Event], None] | None = None,
         log: Callable[[Mapping[str, float], int], None] | None = None,
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1, the updates between checks: got {every}.")
-        self.every = every
+        if steps is not None and steps < 1:
+            raise ValueError(f"steps must be at least 1, the updates of the whole run, or None: got {steps}.")
+        self.every, self.steps = every, steps
         self.events: list[Event] = []
         self.series: dict[str, list[float]] = {name: [] for name in SERIES}
         self._on_event, self._log = on_event, log
@@ -394,7 +399,7 @@ class CollapseMonitor:
             self._judge_network(step)
             if inside is not None and not self._told("network-collapse"):
                 self._judge_classes(step, *inside)
-        elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell):
+        elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell, steps=self.steps):
             self._ask(probe, step)
             if not self._faulty and not self._told("network-collapse", "class-collapse", "harm"):
                 self._judge_probe(step, doubted=inside is not None)

@@ -21,11 +21,13 @@ Probe = Callable[[], Sequence[Array]]
 SHARE = 0.02  # of the cost of the steps, that a probe may take on average
 STEP_COST = 3  # forward passes that a step of an item costs: its own, and twice that backward
 SUSPICIOUS, CALM = 2, 4  # times as many updates as at the last call: when the next one is due whatever it costs
+PARTS = 4  # of a run whose length is known: it is asked no less often than at each
 FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a look, in this order."""
 NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
 CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
+SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
 TWICE = 0.99  # confidence of the intervals by which two looks in a row accuse
 ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
 
@@ -173,8 +175,9 @@ class Probing:
     The probe is asked before anything is trained, or at the first update: that is the reference. Then it is asked where
     batches are suspicious, if the updates have doubled since the last time (6, 12, 24, ...), or if all calls so far
     cost at most 2 % of all steps; where nothing is suspicious, at four times the updates (6, 24, 96, ...), or at 1 % of
-    the cost. A call costs its items once forward, a step its items three times. So calls are dense at first, where
-    collapses begin, and over many steps cost at most 2 % of them.
+    the cost. Where the length of the run is known, a quarter of it after the last call, too. A call costs its items
+    once forward, a step its items three times. So calls are dense at first, where collapses begin, and over many steps
+    cost at most 2 % of them.
 
     Attributes:
         series: name -> values, one for each look; names are `SERIES`.
@@ -215,9 +218,15 @@ class Probing:
         self._updates += 1
         self._seen += items
 
-    def due(self, *, suspicious: bool) -> bool:
-        """Whether to ask the probe at this update."""
+    def due(self, *, suspicious: bool, steps: int | None = None) -> bool:
+        """Whether to ask the probe at this update.
+
+        Args:
+            steps: updates of the whole run, if known.
+        """
         if self.reference is None:
+            return True
+        if steps is not None and self._updates >= max(FIRST, self._called + steps / PARTS):
             return True
         factor, share = (SUSPICIOUS, SHARE) if suspicious else (CALM, SHARE / 2)
         if self._updates >= max(FIRST, factor * self._called):
@@ -308,8 +317,9 @@ class Probing:
     def stays_below(self, other: Look | None) -> list[Loss]:
         """What the last two looks have less than an earlier one, beyond chance, if recall did not rise by a point.
 
-        Recall@1 is a point lower at both. The mean of both is lower by the interval of 99 % over items and 95 % over
-        classes: that of recall@1, or that of R-precision where recall@1 is lower by 95 % over items.
+        Recall@1 is a point lower at both. The mean of both is lower by the interval of 99 % over items and, with ten
+        classes or more, of 95 % over classes: that of recall@1, or that of R-precision where recall@1 is lower by 95 %
+        over items.
         """
         if other is self.before or other is self.last:
             return []
@@ -331,6 +341,7 @@ class Probing:
             levels.append((FINER, self._fine, "fine_hits", "fine_precisions"))
         found = []
         for level, classes, *names in levels:
+            drawn = classes if len(np.unique(classes)) >= SEVERAL else np.zeros_like(classes)
             recalls = [float(getattr(one, names[0]).mean()) for one in (*some, other)]
             if max(recalls[:-1]) > recalls[-1] - FLOOR or recalls[-2] >= recalls[0] + FLOOR:
                 continue
@@ -338,7 +349,7 @@ class Probing:
                 compare(
                     np.mean([getattr(one, name) for one in some], axis=0),
                     getattr(other, name),
-                    classes,
+                    drawn,
                     reference=f"step {other.step}",
                     level=level,
                     over_queries=over_queries,

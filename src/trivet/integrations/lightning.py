@@ -16,6 +16,7 @@ from trivet.collapse.monitor import CollapseMonitor
 from trivet.evaluation import recall_at_k
 from trivet.geometry import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
+from trivet.losses import MatryoshkaLoss
 from trivet.rows import RowLoss
 
 
@@ -40,7 +41,7 @@ class EmbeddingModule(lightning.LightningModule):
     def __init__(
         self,
         model: nn.Module,
-        loss: RowLoss,
+        loss: RowLoss | MatryoshkaLoss,
         *,
         learning_rate: float = 1e-4,
         weight_decay: float = 0.0,
@@ -131,6 +132,11 @@ class MonitorCallback(lightning.Callback):
         self.probe = probe
         self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
+
+    @property
+    def state_key(self) -> str:
+        """What a checkpoint calls the state of the monitor: there may be one for each loss."""
+        return self._generate_state_key(loss=self.loss)
 
     def summary(self) -> str:
         """What the monitor found, in a line: its events, and the recall@1 of the probe, at first and at last."""

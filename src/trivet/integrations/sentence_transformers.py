@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.batching import PKBatches
+from trivet.losses import MatryoshkaLoss
+from trivet.losses.matryoshka import of_whole
 from trivet.mining.gather import Part, gather
 from trivet.rows import RowLoss
 from trivet.rows.record import StepRecord
@@ -27,7 +29,7 @@ class BatchLoss(nn.Module):
         loss, gather, both_directions: see `SentenceLoss`.
     """
 
-    def __init__(self, loss: RowLoss, *, gather: bool, both_directions: bool) -> None:
+    def __init__(self, loss: RowLoss | MatryoshkaLoss, *, gather: bool, both_directions: bool) -> None:
         super().__init__()
         self.loss, self.gather, self.both_directions = loss, gather, both_directions
 
@@ -112,9 +114,16 @@ class SentenceLoss(nn.Module):
         >>> trainer = SentenceTransformerTrainer(model, args, train_dataset=data, loss=loss)  # doctest: +SKIP
     """
 
-    def __init__(self, model: nn.Module, loss: RowLoss, *, gather: bool = False, both_directions: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: RowLoss | MatryoshkaLoss,
+        *,
+        gather: bool = False,
+        both_directions: bool = False,
+    ) -> None:
         super().__init__()
-        if not isinstance(loss, RowLoss):
+        if not isinstance(loss, RowLoss | MatryoshkaLoss):
             raise ValueError(f"loss must be a loss of Trivet: got {loss!r}; give the model first, then the loss.")
         self.model = model
         self.batch = BatchLoss(loss, gather=gather, both_directions=both_directions)
@@ -136,7 +145,7 @@ class SentenceLoss(nn.Module):
                 )
             value: Tensor = self.batch(embeddings[0], labels.reshape(-1))
             return value
-        loss = self.batch.loss
+        loss = of_whole(self.batch.loss)
         if labels is not None:
             raise ValueError(
                 f"labels go with one text column: got {columns} columns, whose rows belong together, and labels; "

@@ -18,7 +18,10 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.geometry import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
+from trivet.losses import MatryoshkaLoss
 from trivet.rows import RowLoss
+
+CALLBACKS = "trivet_callbacks"  # the attribute of the state of a training that lists those of this file
 
 
 class MonitorTrainerCallback(TrainerCallback):
@@ -30,7 +33,8 @@ class MonitorTrainerCallback(TrainerCallback):
     times of the training, says how many events there were ("collapse/events") and calls ("collapse/probe_calls"). All
     are in `state.log_history`, too. Each event becomes a warning; `summary()` says in a line what was found, which
     the logger "trivet" also gets, at level INFO. Each checkpoint folder gets the state of the monitor as
-    `collapse_monitor-0.json`, and a resumed training goes on from it.
+    `collapse_monitor-0.json`, and a resumed training goes on from it; that of a second callback of this kind is
+    `collapse_monitor2-0.json`, in the order in which the trainer calls them.
 
     With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
     called with, and keeps its own state. Warnings are those of the first process; with "stop", an event of any process
@@ -75,6 +79,7 @@ class MonitorTrainerCallback(TrainerCallback):
             )
         self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
         self._watch: Watch | None = None
+        self._name = "collapse_monitor"
 
     def add_to(self, trainer: Trainer) -> None:
         """Become the first callback of the trainer.
@@ -92,6 +97,7 @@ class MonitorTrainerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
         self._end(warn=False)
+        self._name = f"collapse_monitor{_number(self, state)}"
         _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
@@ -137,7 +143,7 @@ class MonitorTrainerCallback(TrainerCallback):
             state.log_history[-1].update(measures)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        path = _path(args, state, "collapse_monitor", "json")
+        path = _path(args, state, self._name, "json")
         try:
             path.write_text(json.dumps(self.monitor.state_dict()), encoding="utf-8")
         except OSError as error:
@@ -149,7 +155,7 @@ class MonitorTrainerCallback(TrainerCallback):
         self._end(warn=state.is_world_process_zero)
 
     def _restore(self, args: TrainingArguments, state: TrainerState) -> None:
-        path = _path(args, state, "collapse_monitor", "json")
+        path = _path(args, state, self._name, "json")
         if not path.exists() and self.monitor.series["step"]:  # its state came from elsewhere
             return
         try:
@@ -174,7 +180,8 @@ class LossTrainerCallback(TrainerCallback):
     They join the optimiser at the learning rates of the loss, also where the Trainer has them at another one, and
     follow its schedule. Each checkpoint folder gets the state of the loss as `loss-0.safetensors`, one for each
     process; a resumed training goes on from it, and with `load_best_model_at_end` the loss is that of the best model.
-    The loss is moved to the device of the training.
+    The loss is moved to the device of the training. That of a second callback is `loss2-0.safetensors`, and so on, in
+    the order in which they were added: a resumed training must add them in the same one.
 
     With several processes, gradients of parameters that are not in the model become their mean over the processes, as
     those of the model do.
@@ -191,10 +198,11 @@ class LossTrainerCallback(TrainerCallback):
         >>> LossTrainerCallback(loss).add_to(trainer)  # doctest: +SKIP
     """
 
-    def __init__(self, loss: RowLoss) -> None:
-        if not isinstance(loss, RowLoss):
+    def __init__(self, loss: RowLoss | MatryoshkaLoss) -> None:
+        if not isinstance(loss, RowLoss | MatryoshkaLoss):
             raise ValueError(f"loss must be a loss of Trivet: got {loss!r}; pass the loss itself.")
         self.loss = loss
+        self._name = "loss"
 
     def add_to(self, trainer: Trainer) -> None:
         """Join the trainer, before it trains.
@@ -221,9 +229,10 @@ class LossTrainerCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
+        self._name = f"loss{_number(self, state)}"
         _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
-            self._load(args, _path(args, state, "loss", "safetensors"))
+            self._load(args, _path(args, state, self._name, "safetensors"))
         self.loss.zero_grad()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
@@ -243,7 +252,7 @@ class LossTrainerCallback(TrainerCallback):
                 parameter.grad /= dist.get_world_size()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        path = _path(args, state, "loss", "safetensors")
+        path = _path(args, state, self._name, "safetensors")
         try:
             save_file({name: value.contiguous() for name, value in self.loss.state_dict().items()}, path)
         except OSError as error:
@@ -253,7 +262,7 @@ class LossTrainerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
         if args.load_best_model_at_end and state.best_model_checkpoint is not None:
-            self._load(args, Path(state.best_model_checkpoint, f"loss-{args.process_index}.safetensors"))
+            self._load(args, Path(state.best_model_checkpoint, f"{self._name}-{args.process_index}.safetensors"))
 
     def _load(self, args: TrainingArguments, path: Path) -> None:
         try:
@@ -266,7 +275,16 @@ class LossTrainerCallback(TrainerCallback):
             )
 
 
-def _own_groups(optimizer: Any, loss: RowLoss) -> None:
+def _number(callback: TrainerCallback, state: TrainerState) -> str:
+    """Empty for the first callback of its kind in a training, "2" for the second, and so on."""
+    there: list[TrainerCallback] = vars(state).setdefault(CALLBACKS, [])  # callbacks have nothing else in common
+    if callback not in there:
+        there.append(callback)
+    place = [one for one in there if type(one) is type(callback)].index(callback)
+    return str(place + 1) if place else ""
+
+
+def _own_groups(optimizer: Any, loss: RowLoss | MatryoshkaLoss) -> None:
     """Put the parameters of a loss into groups of their own, once."""
     for group in loss.optimizer_groups():
         own = {id(parameter) for parameter in group["params"]}

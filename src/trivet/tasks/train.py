@@ -70,8 +70,9 @@ def train(
         data_root: where data sets lie, see `trivet.data.find_root`.
         command: what was typed, for the record.
         progress: show progress on standard error.
-        splits: the data, where they are read already.
-        watch: may end the training, see `trivet.training.job.Watch`; what is watched is not evaluated at its end.
+        splits: the data, where they are read already; not where this starts several processes, which read their own.
+        watch: may end the training, see `trivet.training.job.Watch`; what is watched is not evaluated at its end. Not
+            where this starts several processes either.
 
     Raises:
         ValueError: if the settings, the data or the run folder cannot be used.
@@ -83,6 +84,7 @@ def train(
     check_installed(config.training.loggers)
     size = processes_to_start(config)
     if size > 1:
+        _check_given(size, splits, watch)
         values = config.model_dump(mode="json", exclude_none=True)
         options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
         return _launched(partial(_train_again, values, path, **options), size, path)
@@ -158,6 +160,7 @@ def resume(
     check_installed(config.training.loggers)
     size = processes_to_start(config)
     if size > 1:
+        _check_given(size, splits, watch)
         options: dict[str, Any] = {"repair": repair, "changes": changes, "data_root": data_root, "command": command}
         return _launched(partial(resume, path, progress=progress, **options), size, path)
     with together(config, path) as world, shown("training", show=progress and _first()):
@@ -174,6 +177,16 @@ def resume(
                 run.change(changes)
             with job.journal.loggers:
                 return _finish(job, _fitted(job), data_root, evaluate=watch is None)
+
+
+def _check_given(size: int, splits: Splits | None, watch: Watch | None) -> None:
+    """Raise ValueError if other processes, which get settings alone, would need more."""
+    given = [name for name, value in {"splits": splits, "watch": watch}.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{' and '.join(given)} cannot be given to the processes that training.devices starts: it asks for {size}; "
+            "set training.devices = 1, or start the processes with torchrun."
+        )
 
 
 def _launched(action: Any, size: int, path: Path) -> RunRecord:

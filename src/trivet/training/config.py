@@ -281,7 +281,10 @@ def resolved(config: RunConfig) -> RunConfig:
     Raises:
         ValueError: if there is no such folder, or the settings do not fit it.
     """
-    whole = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
+    whole: dict[str, Any] = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
+    encoder = getattr(config.data, "encoder", None)
+    if encoder is not None and Path(encoder).is_dir():
+        whole["encoder"] = str(Path(encoder).resolve())
     data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
     files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
     model = config.model.model_copy(update={"name": absolute(config.model.name), **files})

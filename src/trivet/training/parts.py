@@ -31,7 +31,7 @@ from trivet.training.mined import check_mined, mined_batches
 from trivet.training.optimizer import parameter_groups
 from trivet.training.picks import PickLog
 from trivet.training.precision import check_precision, device_of
-from trivet.training.probe import held_out
+from trivet.training.probe import held_out, none_held_out
 from trivet.training.untrained import untrained
 from trivet.training.world import World
 
@@ -73,6 +73,20 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
         rows = with_positive(rows, labels)
     plan = _plan(config, items.subset(rows), level)
     return plan if len(rows) == len(items) else PartBatches(plan, rows, labels)
+
+
+def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:
+    """How many items of each class batches may hold: equal texts are one, and such a class alone is in none.
+
+    Where other classes have one item, too, it counts: batches that need positives are then not to be had.
+    """
+    labels, rows = items.labels[level], np.arange(len(items))
+    if isinstance(config.data, TextsConfig):
+        rows = distinct_texts(items, level).rows
+        if np.unique(labels, return_counts=True)[1].min() > 1:
+            rows = with_positive(rows, labels)
+    sizes: list[int] = np.unique(labels[rows], return_counts=True)[1].tolist()
+    return sizes
 
 
 def _plan(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
@@ -212,8 +226,7 @@ class Parts:
         check_levels(config, splits.train.labels)
         mined = config.batch.mined
         self.mined_note = "" if mined is None else check_mined(mined, splits.train, splits.level)
-        labels = splits.train.labels[splits.level]
-        self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
+        self.guard = Guard(config, class_sizes(config, splits.train, splits.level))
         self.fine = finer_level(splits.train, splits.level)
         self.model = untrained(config, splits.train)
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
@@ -238,8 +251,10 @@ class Parts:
 
     @property
     def probe_note(self) -> str:
-        """That training items are left out for the guard; empty where none are."""
-        return self.held_out.said if self.held_out is not None and self.held_out.split is None else ""
+        """That training items are left out for the guard, or no probe is asked though one was wanted; else empty."""
+        if self.held_out is None:
+            return none_held_out(self.config, self.splits)
+        return self.held_out.said if self.held_out.split is None else ""
 
     @property
     def piece_note(self) -> str:
@@ -261,7 +276,8 @@ class Parts:
 
     def _cleaning_of(self, settings: RunConfig) -> Cleaning:
         labels = self.splits.train.labels[self.splits.level]
-        return Cleaning(settings.cleaning, labels, batch_size=settings.batch.batch_size)
+        # The size that the user gave: a repair may change it, and after a kill the first check is at the same step.
+        return Cleaning(settings.cleaning, labels, batch_size=self.config.batch.batch_size)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""

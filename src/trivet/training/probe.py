@@ -98,6 +98,20 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
     return HeldOut(splits.train.subset(rows), None, rows, levels)
 
 
+def none_held_out(config: RunConfig, splits: Splits) -> str:
+    """Why there is no probe of as many items as the settings name, in a sentence; empty where they name none."""
+    if not config.guard.probe:
+        return ""
+    split, needed = chosen_by(splits), "in two classes or more"
+    if split is not None:
+        return f"The guard asks no probe: it needs {LEAST} items of a class, {needed}, and the split {split} has fewer."
+    items = len(splits.train)
+    return (
+        f"The guard asks no probe: it needs {FEWEST} items {needed}, at most a twentieth of the {items} training items "
+        f"and a fifth of a class, and guard.probe = {config.guard.probe}."
+    )
+
+
 def _finest(dataset: Dataset, levels: tuple[str, ...], items: int) -> Integers:
     """The labels of the finest of the levels, if at least half of its classes have so many items; else of the first."""
     labels = dataset.labels[levels[-1]]
