@@ -538,14 +538,16 @@ def _unpack(
 
 
 @cache
-def _loaded(data: str, seed: int) -> Splits:
-    config = RunConfig.parse({"data": json.loads(data), "loss": {"name": "triplet"}}, source="data")
-    return load_splits(config, None)
+def _loaded(settings: str) -> Splits:
+    return load_splits(RunConfig.parse({**json.loads(settings), "loss": {"name": "triplet"}}, source="data"), None)
 
 
 def splits_of(run: Run, config: RunConfig) -> Splits:
     """The data of a run, with its wrong labels."""
-    splits = _loaded(json.dumps(config.data.model_dump(mode="json", exclude_none=True)), 0)
+    settings = {"data": config.data.model_dump(mode="json", exclude_none=True)}
+    if config.model.name.startswith("text:"):  # its tokenizer makes the inputs
+        settings["model"] = config.model.model_dump(mode="json", exclude_none=True)
+    splits = _loaded(json.dumps(settings))
     if not run.task.noise:
         return splits
     draw = np.random.default_rng(run.number)
