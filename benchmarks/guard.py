@@ -51,7 +51,7 @@ from trivet.data import Dataset, Splits, find_root
 from trivet.geometry import as_classes
 from trivet.tasks.foresee import foresee
 from trivet.training.choosing import load_splits
-from trivet.training.config import RunConfig
+from trivet.training.config import RunConfig, resolved
 from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, fit
 from trivet.training.job import Job
@@ -396,7 +396,7 @@ class Run:
             for part in (task.data, {**task.model, **setting.model})
         )
         loss = dict(setting.loss)
-        return RunConfig.parse(
+        config = RunConfig.parse(
             {
                 "seed": self.number,
                 "data": data,
@@ -408,6 +408,7 @@ class Run:
             },
             source=f"{task.name}, {setting.name}",
         )
+        return resolved(config)
 
 
 def _runs() -> tuple[Run, ...]:
