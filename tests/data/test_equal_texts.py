@@ -11,7 +11,7 @@ import pytest
 from trivet.data import Dataset, load
 from trivet.data.equal_texts import distinct_texts
 from trivet.training import RunConfig
-from trivet.training.parts import make_batches
+from trivet.training.parts import class_sizes, make_batches
 
 TEXTS = [*((f"{word} {i}", word) for word in ("ash", "bay", "elm") for i in range(5)), *(("yew 0", "yew"),) * 3]
 REPEATED = [("ash 1", "ash"), ("ash 1", "ash"), ("bay 2", "elm"), ("elm 4", "elm")]
@@ -44,6 +44,13 @@ def test_batches_hold_each_text_once_and_none_of_two_classes(batch: dict[str, in
         assert all(len(set(texts)) == len(texts) for texts in batches)
         assert {text for texts in batches for text in texts} == expected
     assert plan.coverage(0) == (len(expected) / 22, 1.0 if "size" in batch else 0.75)
+
+
+def test_the_guard_knows_how_many_texts_of_a_class_batches_hold(tmp_path: Path) -> None:
+    """Those of one text count where they do in batches: beside classes of one item, which have no positive either."""
+    for rows, sizes in ((TEXTS + REPEATED, [5, 4, 5]), ([*TEXTS, ("zelkova", "zelkova")], [5, 5, 5, 1, 1])):
+        config = settings(tmp_path, rows)
+        assert class_sizes(config, load(config.data, tmp_path).train, "tree") == sizes
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -16,7 +17,7 @@ import torch
 from safetensors.numpy import load_file
 
 from trivet.evaluation import retrieve_levels
-from trivet.models import Embedder
+from trivet.models import Embedder, build
 from trivet.reports.run import choice_line, fell_back, result_lines
 from trivet.tables import read_vectors
 from trivet.tasks.embed import embed_data
@@ -225,7 +226,7 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
     assert not torch.equal(last["body.1.change.weight"], weights["body.1.change.weight"])
 
 
-def test_a_repair_begins_the_choice_anew_at_the_network_it_returned_to(
+def test_a_repair_begins_the_choice_anew_at_the_start_and_the_network_it_returned_to(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see(monkeypatch, 0.5, 0.9, 0.6, 0.7)
@@ -236,13 +237,43 @@ def test_a_repair_begins_the_choice_anew_at_the_network_it_returned_to(
     choosing.look(6, parts.model)
     weight.data.fill_(2.0)
     choosing.go_back(4, parts.model)
-    assert (choosing.step, [look["step"] for look in choosing.looks]) == (4, [4])
-    assert choosing.looks[0]["gain"] == pytest.approx(0.1)  # still on the network before its first step
+    assert (choosing.step, [look["step"] for look in choosing.looks]) == (4, [0, 4])
+    assert choosing.looks[1]["gain"] == pytest.approx(0.1)  # still on the network before its first step
     weight.data.fill_(3.0)
     choosing.look(8, parts.model)
     assert choosing.step == 8
     weight.data.fill_(4.0)
     assert (choosing.weights["body.1.change.weight"] == 3.0).all()
+
+
+def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patience counts from what it returned to all the same."""
+    see(monkeypatch, 0.5, 0.4, 0.45, 0.45)
+    config = settings(file, "choosing.patience=1")
+    parts = Parts(config, load_splits(config, None))
+    choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
+    choosing.begin(copy.deepcopy(parts.model), first=True)
+    weight.data.fill_(2.0)
+    choosing.go_back(4, parts.model)
+    assert (choosing.step, choosing.ended) == (0, None)
+    assert not (choosing.weights["body.1.change.weight"] == 2.0).any()
+    again = Parts(config, load_splits(config, None)).choosing
+    assert again.restore(json.loads(json.dumps(choosing.state())), choosing.weights)
+    assert again.ended is None
+    choosing.look(8, parts.model)
+    assert (choosing.step, choosing.ended) == (0, 8)
+
+
+def test_a_repair_that_changed_the_width_leaves_the_start_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, 0.5, 0.4)
+    config = settings(file)
+    parts = Parts(config, load_splits(config, None))
+    parts.choosing.begin(copy.deepcopy(parts.model), first=True)
+    other = build(config.model.model_copy(update={"embedding_dim": 5}), (16,), 0)
+    parts.choosing.go_back(4, other)
+    assert (parts.choosing.step, [look["step"] for look in parts.choosing.looks]) == (4, [4])
 
 
 def test_the_lower_end_is_that_of_students_t() -> None:
@@ -289,6 +320,9 @@ def test_patience_counts_looks_since_the_highest_or_the_best() -> None:
     assert ended(2, looks, 0) == 30
     assert ended(2, looks, 20) is None  # one since the best: that at step 10 had lost recall@1
     assert ended(1, [], 0) is None
+    falling = [{"step": 10 * place, "value": 0.7 - 0.1 * place} for place in range(3)]
+    assert ended(1, falling[:2], 0) == ended(1, falling, 0, since=10) - 10 == 10
+    assert ended(1, falling[:2], 0, since=10) is None
 
 
 def test_what_may_change_before_a_run_goes_on(file: Path) -> None:

@@ -54,6 +54,18 @@ def config(**cleaning: Any) -> RunConfig:
     return RunConfig.parse(SETTINGS | {"cleaning": SETTINGS["cleaning"] | cleaning}, source="test")
 
 
+def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
+    """As a repair may take cleaning back, and return to a checkpoint that has left items out."""
+    points, _, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
+    cleaning.look(3, points, num_classes=3, seed=0)
+    assert cleaning.changed
+    taken_back = Cleaning(None, labels, batch_size=20)
+    taken_back.restore(cleaning.state())
+    assert not taken_back.changed
+    assert taken_back.as_json() == []
+
+
 def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
     points, truth, labels = clusters()
     cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)

@@ -31,7 +31,7 @@ from trivet.training import RunConfig
 from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
 from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, Task
-from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
+from trivet.training.guard import LADDERS, Guard, Repair, preventions, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
@@ -356,12 +356,108 @@ def test_a_change_that_a_loss_refuses_is_passed_over(monkeypatch: pytest.MonkeyP
     assert repaired(with_loss("proxy-nca"), "dead-sampler", [], class_sizes=SIZES) is None
 
 
-@pytest.mark.parametrize(("sizes", "samples"), [((30, 30, 30), 8), ((6, 6, 30), 6), ((3, 3, 30), 4)])
+@pytest.mark.parametrize(("sizes", "samples"), [((30,) * 4, 8), ((6, 6, 6, 30), 6), ((3, 3, 3, 30), 4)])
 def test_no_more_of_a_class_than_half_of_the_classes_have(sizes: tuple[int, ...], samples: int) -> None:
     found = repaired(with_loss("triplet"), "class-collapse", [], class_sizes=sizes)
     assert found is not None
     assert found[0].batch.samples_per_class == samples
     assert found[0].batch.num_classes == max(2, round(16 / samples))
+
+
+def shuffled(size: int, **loss: Any) -> RunConfig:
+    return RunConfig.parse({**SETTINGS, "loss": loss or {"name": "triplet"}, "batch": {"size": size}}, source="test")
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "classes", "batch"),
+    [
+        (64, "network-collapse", 10, (10, 6)),
+        (128, "class-collapse", 10, (10, 12)),
+        (64, "network-collapse", 3, (3, 21)),
+        (64, "class-collapse", 100, (8, 8)),
+    ],
+)
+def test_shuffled_batches_give_way_to_those_of_the_classes_there_are(
+    size: int, kind: Any, classes: int, batch: tuple[int, int]
+) -> None:
+    """Of about the same size, with as many classes as there are at most."""
+    for probed in (False, True):
+        found = repaired(shuffled(size), kind, [], class_sizes=(30,) * classes, probed=probed)
+        assert found is not None
+        assert (found[0].batch.num_classes, found[0].batch.samples_per_class) == batch or not probed
+        assert found[0].batch.size is None
+        assert found[0].batch.needed_classes <= classes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", [shuffled(16), shuffled(16, name="proxy-nca"), with_loss("proxy-nca")])
+def test_what_needs_positives_is_passed_over_where_a_class_has_one_item(settings: RunConfig, kind: Any) -> None:
+    sizes, done = (30, 30, 30, 30, 1), []
+    for _ in range(5):
+        found = repaired(settings, kind, done, class_sizes=sizes, probed=True, at_once=True, wrong_labels=True)
+        if found is None:
+            break
+        settings, changes, why = found
+        assert not settings.needs_positives
+        done.append(Repair(1, 0, kind, changes, why))
+    assert done or kind == "dead-sampler"
+    assert not any(one.needs_positives for one, _ in preventions(settings, class_sizes=sizes))
+
+
+def test_a_run_of_shuffled_batches_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into batches of the classes that it has, with the ladder as it is."""
+    monkeypatch.setattr("trivet.training.guard.CollapseMonitor", Scripted)
+    monkeypatch.setattr("trivet.tasks.train.write_evaluation", unmeasured)
+    monkeypatch.setattr(Scripted, "script", ONCE)
+    settings = RunConfig.parse(shuffled(64).model_dump(mode="json") | {"guard": {"action": "repair"}}, source="test")
+    record = train(settings, tmp_path / "run")
+    assert record["status"] == "finished"
+    assert record["guard"]["settings"]["batch.num_classes"] <= len(splits().train.names["digit"])
+
+
+def test_a_repair_takes_cleaning_back() -> None:
+    cleaning = {"cleaning.action": "drop", "cleaning.every": 100, "cleaning.above": 0.5}
+    cleaned = with_changes(config(), cleaning)
+    for settings in (config(), cleaned):
+        assert with_changes(settings, dict.fromkeys(cleaning)) == config()
+
+
+def test_settings_of_an_earlier_attempt_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the repair that made them was for another kind of event, and the settings that are changed are earlier."""
+    monkeypatch.setitem(LADDERS, "network-collapse", (slower, gentler))
+    guard = Guard(config(), SIZES)
+    monkeypatch.setattr(Guard, "_best_attempt", lambda self: 0)
+    guard.begin(Repair(5, 0, "not-finite", {"training.learning_rate": [1e-3, 1e-4]}, "Slower."))
+    plan = guard.plan(event(50, healthy=10), [0])
+    assert isinstance(plan, Repair)
+    assert plan.why == "Gentler."
+    assert plan.changes["training.learning_rate"] == [1e-4, 1e-3]
+    guard.begin(plan)
+    assert guard.settings.training.learning_rate == 1e-3
+    assert guard.plan(event(50, healthy=10), [0]) == "no change that may help is left"
+
+
+def test_a_repair_after_an_attempt_was_kept_is_of_its_settings() -> None:
+    settings = config(training={"steps": 200})
+    guard = Guard(settings, SIZES)
+    guard.begin(Repair(90, 0, "network-collapse", {"training.learning_rate": [1e-3, 1e-4]}, "why."))
+    guard.kept, guard.undone = 0, [[0, 1]]
+    assert guard.settings == settings
+    again = Guard(settings, SIZES)
+    again.restore(guard.state())
+    assert (again.kept, again.settings) == (0, settings)
+    old = guard.state()
+    del old["undone"]
+    again.restore(old)
+    assert again.settings == settings
+    again.go_on()
+    assert again.kept is None
+    assert again.settings == settings
+    plan = again.plan(event(120, healthy=100), [0, 100])
+    assert isinstance(plan, Repair)
+    again.begin(plan)
+    assert again.changed() == {name: new for name, (_, new) in plan.changes.items()}
+    assert again._settings_of(1) == settings
 
 
 def test_a_batch_keeps_two_classes() -> None:
@@ -406,7 +502,7 @@ def event(step: int, healthy: int, kind: Any = "network-collapse") -> Event:
 
 
 def test_a_repair_returns_to_the_newest_healthy_checkpoint() -> None:
-    guard = Guard(config(), SIZES)
+    guard = Guard(config(training={"steps": 100}), SIZES)
     plan = guard.plan(event(90, healthy=60), [0, 40, 60, 80])
     assert isinstance(plan, Repair)
     assert (plan.step, plan.returned_to, plan.kind) == (90, 60, "network-collapse")
@@ -418,7 +514,7 @@ def test_a_repair_returns_to_the_newest_healthy_checkpoint() -> None:
 
 
 def test_a_checkpoint_from_which_nothing_was_healthy_is_not_returned_to_again() -> None:
-    guard = Guard(config(), SIZES)
+    guard = Guard(config(training={"steps": 100}), SIZES)
     guard.begin(Repair(90, 60, "network-collapse", {"loss.margin": [0.0, 0.2]}, "why."))
     plan = guard.plan(event(80, healthy=60), [0, 40, 60, 80])
     assert isinstance(plan, Repair)

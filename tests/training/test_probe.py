@@ -14,9 +14,10 @@ from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Look
 from trivet.data import Splits, load
 from trivet.models import load_model
+from trivet.reports.run import choice_line, fell_back
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.checkpoint import fingerprint
+from trivet.training.checkpoint import fingerprint, step_of, trained_to_the_end
 from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
 from trivet.training.job import Job
 from trivet.training.parts import Parts
@@ -265,6 +266,61 @@ def test_a_killed_run_keeps_the_same_attempt(tmp_path: Path, splits: Splits, mon
     assert all(weights[0][name].equal(value) for name, value in weights[1].items())
 
 
+@pytest.mark.usefixtures("ruined")
+def test_a_run_that_goes_on_from_the_kept_attempt_is_its_own(tmp_path: Path, splits: Splits) -> None:
+    """Its record does not say any more that something was kept, and the checkpoints of the worse attempt are gone."""
+    path = tmp_path / "run"
+    kept = train(config(**REPAIRED), path, splits=splits)
+    assert kept["guard"]["kept"] is not None
+    record = resume(path, changes=["training.steps=130"], splits=splits)
+    assert (record["guard"]["kept"], record["guard"]["settings"], record["step"]) == (None, {}, 130)
+    last, best = (one["monitor"]["attempts"][-1]["probe"]["series"]["recall"][-1] for one in (record, kept))
+    assert last > best + 0.1  # as that was of the worse attempt
+    assert [step_of(file) for file in RunFolder(path).checkpoints()] == [0, 120, 130]
+
+
+@pytest.mark.usefixtures("ruined")
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_the_choice_of_the_best_step_stays_that_of_the_last_attempt(
+    keep: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the guard keeps is the model with keep = "last" alone; patience has ended the run all the same."""
+
+    def worse(values: dict[str, Any], class_sizes: Any) -> str | None:
+        values["training"]["learning_rate"] = 1e-9
+        values["model"]["embedding_dim"] = width
+        return "Worse."
+
+    monkeypatch.setitem(LADDERS, "network-collapse", (worse,))
+    settings = config(
+        **REPAIRED,
+        data={"name": "digits", "level": "digit", "folds": 2},
+        batch={"num_classes": 3, "samples_per_class": 16},
+        evaluation={**SETTINGS["evaluation"], "every": 25},
+        choosing={"keep": keep, "patience": 2},
+    )
+    path = tmp_path / "run"
+    record = train(settings, path)
+    choice = record["choosing"]
+    assert choice is not None
+    assert ([look["step"] for look in choice["looks"]], choice["ended"]) == ([0, 25, 50], 50)
+    assert choice["step"] == 0
+    assert (record["guard"]["kept"] is None) == (keep == "best")
+    assert load_model(path / "model").body[-1].out_features == (8 if keep == "last" else width)
+    assert (path / "model-best").is_dir() == (keep == "last" and width == 8)
+    last = RunFolder(path).checkpoints()[-1]
+    assert trained_to_the_end(settings, last)
+    line = choice_line(record)
+    assert line is not None
+    if keep == "last":
+        kept = record["guard"]["kept"]
+        assert line.startswith(f"The model is that of step {kept['step']} of attempt 0, which the guard kept. The best")
+        assert not fell_back(record)
+    again = resume(path)
+    assert (again["choosing"], again["guard"], again["step"]) == (choice, record["guard"], 50)
+
+
 def test_what_a_probe_shows_decides_what_is_changed_first() -> None:
     hard = {"name": "triplet", "positives": "hard", "negatives": "hard"}
     sizes = (300,) * 6
@@ -280,7 +336,8 @@ def test_what_a_probe_shows_decides_what_is_changed_first() -> None:
     assert first(probed=True) == first(probed=True, at_once=True) == easy  # random weights have nothing to lose
     for model in (BACKBONE, {"name": "residual", "embedding_dim": 8}):
         assert first(model, probed=True) == easy
-        assert first(model, probed=True, at_once=True)["training.learning_rate"] == [1e-3, 1e-4]
+        rate = 3e-5 if model is BACKBONE else 1e-4
+        assert first(model, probed=True, at_once=True)["training.learning_rate"] == [1e-3, rate]
     statistics = first({**BACKBONE, "batch_norm": "train"}, probed=True, at_once=True)
     assert statistics == {"model.batch_norm": ["train", "frozen"]}
     assert first(probed=True, wrong_labels=True)["cleaning.action"] == [None, "drop"]

@@ -229,7 +229,7 @@ def fell_back(record: RunRecord) -> bool:
     the last step all the same.
     """
     choice = record["choosing"]
-    if choice is None or len(choice["looks"]) < 2 or choice["step"] != 0:
+    if choice is None or len(choice["looks"]) < 2 or choice["step"] != 0 or _kept(record) is not None:
         return False
     return choice["keep"] != "last" or _highest(choice) is choice["looks"][0]
 
@@ -241,7 +241,8 @@ def choice_line(record: RunRecord) -> str | None:
         return None
     first, *later = choice["looks"]
     last, reached = choice["keep"] == "last", record["step"]
-    model = f"the model is {f'that of the last step, {number(reached)}' if last else _begun(record)}"
+    kept = _kept(record)
+    model = f"the model is {kept or (f'that of the last step, {number(reached)}' if last else _begun(record))}"
     if not later:
         return None if last else f"{_capital(model)}: training ended before the first look at a trained one."
     measure = NAMES.get(choice["measure"], choice["measure"])
@@ -250,7 +251,10 @@ def choice_line(record: RunRecord) -> str | None:
     where = f"on {_held_out(record, choice)} ({choice['split']}, {choice['classes']} classes{among})"
     before = f"against {_percent(start)} before"
     best = next(look for look in choice["looks"] if look["step"] == choice["step"])
-    if choice["step"] == 0:
+    if kept is not None:
+        said = f"{_capital(model)}. The best of the last attempt {where} is that of step {number(best['step'])}: "
+        said += f"{measure} {_percent(best['value'])}, {before} training."
+    elif choice["step"] == 0:
         highest = _highest(choice)
         if highest is first:
             said = f"Training did not help {where}; {model}: no step had a higher {measure}."
@@ -276,6 +280,14 @@ def choice_line(record: RunRecord) -> str | None:
         looks = counted(choice["patience"] or 0, "look")
         said += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
     return said
+
+
+def _kept(record: RunRecord) -> str | None:
+    """Which network the guard kept as the result; None where that is the last, or the best step."""
+    kept, choice = record["guard"]["kept"], record["choosing"]
+    if kept is None or choice is None or choice["keep"] != "last":
+        return None
+    return f"that of step {number(kept['step'])} of attempt {kept['attempt']}, which the guard kept"
 
 
 def _counts(choice: Choice) -> bool:

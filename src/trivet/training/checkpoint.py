@@ -164,7 +164,9 @@ def trained_to_the_end(config: RunConfig, path: Path) -> bool:
     if step_of(path) >= config.training.num_steps:
         return True
     choice = read_progress(path).choosing
-    return bool(choice) and ended(config.choosing.patience, choice["looks"], choice["step"]) is not None
+    if not choice:
+        return False
+    return ended(config.choosing.patience, choice["looks"], choice["step"], choice.get("since", 0)) is not None
 
 
 def load_kept(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -143,6 +144,7 @@ class Choosing:
         looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
             lower end of the interval of the gain, None for a single class.
         step: of the best.
+        since: the step that a repair returned to, from which patience counts; 0 before one.
         weights: of the best; empty before the first look, and where nothing is chosen.
     """
 
@@ -160,9 +162,10 @@ class Choosing:
         self.level = level
         self.items, self.known, self._distance = items, known, distance
         self.shared: Embed | None = None
+        self._untrained: Embedder | None = None
         self._start: Seen | None = None
         self.looks: list[dict[str, Any]] = []
-        self.step = 0
+        self.step = self.since = 0
         self.weights: dict[str, Tensor] = {}
 
     def begin(self, untrained: Embedder, *, first: bool) -> None:
@@ -172,7 +175,7 @@ class Choosing:
             first: whether this is the first look of the run, as it does not go on from a checkpoint.
         """
         if self.active:
-            self._start = self._seen(untrained)
+            self._untrained, self._start = untrained, self._seen(untrained)
             if first:
                 self._note(0, untrained, self._start)
 
@@ -184,15 +187,28 @@ class Choosing:
         return seen.recall
 
     def go_back(self, step: int, model: Embedder) -> None:
-        """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds."""
-        self.looks = []
-        if self.active:
-            self._note(step, model, self._seen(model))  # alone: other processes are not between two steps now
+        """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds.
+
+        The start stays the first candidate, unless a repair has changed its shape.
+        """
+        self.looks, self.since = [], step
+        if not self.active:
+            return
+        assert self._untrained is not None
+        assert self._start is not None
+        start, seen = self._untrained, self._start
+        if step and _shapes(start) == _shapes(model):
+            if start.normalize != model.normalize:  # as a repair may set it
+                start = copy.copy(start)
+                start.normalize = model.normalize
+                seen = self._seen(start)
+            self._note(0, start, seen)
+        self._note(step, model, self._seen(model))  # alone: other processes are not between two steps now
 
     @property
     def ended(self) -> int | None:
         """The step at which training ends, as patience is at its end; None while it is not."""
-        return ended(self.config.patience, self.looks, self.step)
+        return ended(self.config.patience, self.looks, self.step, self.since)
 
     def best(self) -> dict[str, Any] | None:
         """The look at the best step; None before the first."""
@@ -200,13 +216,14 @@ class Choosing:
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs beside the weights, as JSON."""
-        return {"step": self.step, "looks": self.looks, "measure": self._measure}
+        return {"step": self.step, "looks": self.looks, "since": self.since, "measure": self._measure}
 
     def restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
         """Go on from a `state`; returns False for one that holds no choice, or one by another measure."""
         if not state.get("looks") or state.get("measure", self._measure) != self._measure:
             return False
         self.step, self.looks, self.weights = state["step"], list(state["looks"]), dict(weights)
+        self.since = state.get("since", 0)  # not in the checkpoints of a run whose looks began with it
         return True
 
     def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
@@ -324,19 +341,24 @@ def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> di
     return choosing.as_json(followed(splits), config.training.num_steps) if choosing.looks else None
 
 
-def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int) -> int | None:
+def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int, since: int = 0) -> int | None:
     """The step of the look at which patience was at its end; None where it is not.
 
     Args:
         patience: looks without a higher measure; None for no end.
         looks: see `Choosing`.
         best: the step of the best.
+        since: the step from which patience counts.
     """
     if patience is None or not looks:
         return None
     values = [look["value"] for look in looks]
-    last = max(values.index(max(values)), *(place for place, look in enumerate(looks) if look["step"] == best))
+    last = max(values.index(max(values)), *(place for place, look in enumerate(looks) if look["step"] in (best, since)))
     return looks[-1]["step"] if len(looks) - 1 - last >= patience else None
+
+
+def _shapes(model: Embedder) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 
 
 def _better(look: Mapping[str, Any], start: Floats) -> bool:

@@ -169,10 +169,10 @@ class Cleaning:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`; an empty one is that of a run that has not begun."""
+        """Go on from a `state`; an empty one is that of a run that has not begun. Without settings it has no effect."""
         labels, rows = self._given.copy(), np.arange(len(self._given))
         self._looks = []
-        if state:
+        if state and self.config is not None:
             places, values = state["relabelled"]
             labels[places] = values
             rows = np.setdiff1d(rows, np.array(state["left_out"], dtype=np.int64))

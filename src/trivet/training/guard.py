@@ -74,6 +74,7 @@ class Guard:
         held: the attempt with the best call of the probe so far, and what that showed; None before one.
         weights: of the network then; empty unless repairs may be made.
         kept: the attempt whose network is the result, as the last one ended worse; None if that is the last.
+        undone: [first, end] for each attempt that was kept: the repairs whose changes no attempt from `end` on has.
     """
 
     def __init__(self, given: RunConfig, class_sizes: Sequence[int]) -> None:
@@ -87,6 +88,7 @@ class Guard:
         self.held: tuple[int, Look] | None = None
         self.weights: dict[str, Tensor] = {}
         self.kept: int | None = None
+        self.undone: list[list[int]] = []
         self._asked: dict[str, Tensor] | None = None
 
     def _new_monitor(self) -> CollapseMonitor:
@@ -122,6 +124,7 @@ class Guard:
         if self.held is None or probing.last is None or not probing.behind(self.held[1]):
             return None
         self.kept, best = self.held
+        self.undone.append([self.kept, self.attempt])
         attempt = self.kept
         return (
             f"the network of step {best.step} is kept, before repair {attempt + 1}"
@@ -168,10 +171,15 @@ class Guard:
 
     def changed(self) -> dict[str, Any]:
         """Setting -> value of what repairs changed; None for a setting that is gone."""
-        return self._changed_before(self.attempt if self.kept is None else self.kept)
+        return self._changed_before(self.attempt)
 
     def _changed_before(self, attempt: int) -> dict[str, Any]:
-        return {name: new for repair in self.repairs[:attempt] for name, (_, new) in repair.changes.items()}
+        undone = {place for first, end in self.undone if end <= attempt for place in range(first, end)}
+        counted = [repair for place, repair in enumerate(self.repairs[:attempt]) if place not in undone]
+        return {name: new for repair in counted for name, (_, new) in repair.changes.items()}
+
+    def _settings_of(self, attempt: int) -> RunConfig:
+        return with_changes(self.given, self._changed_before(attempt))
 
     def _best_attempt(self) -> int:
         """The last attempt, or the latest whose best call of the probe after its start beats that by more than chance.
@@ -207,11 +215,11 @@ class Guard:
         if returned_to is None:
             return f"there is no healthy checkpoint (at step {latest} or before)"
         probing = self.monitor.probing
-        base = with_changes(self.given, self._changed_before(self._best_attempt()))
         repair = repaired(
-            base,
+            self._settings_of(self._best_attempt()),
             event.kind,
             self.repairs,
+            attempts=[self._settings_of(attempt) for attempt in range(self.attempt + 1)],
             class_sizes=self.class_sizes,
             probed=probing.reference is not None,
             at_once=self._at_once(event),
@@ -221,8 +229,6 @@ class Guard:
             return "no change that may help is left"
         new, _, why = repair
         changes = _difference(_settings(self.settings), _settings(new))
-        if not changes:
-            return "no change that may help is left"
         return Repair(event.step, returned_to, event.kind, changes, why)
 
     def _at_once(self, event: Event) -> bool:
@@ -250,8 +256,17 @@ class Guard:
         """Note a repair; a new monitor watches from here on."""
         self.abandoned.append(self.monitor.as_json())
         self.repairs.append(repair)
+        self.pending = None
+        self._watch_anew()
+
+    def go_on(self) -> None:
+        """Training goes on from the attempt that was kept; what the monitor saw of the last one does not count."""
+        self._watch_anew()
+
+    def _watch_anew(self) -> None:
+        self.kept = None
         probing = self.monitor.probing.begin_again()
-        self.monitor, self.pending = self._new_monitor(), None
+        self.monitor = self._new_monitor()
         self.monitor.probing = probing
 
     def leave(self, event: Event, why: str) -> str:
@@ -269,6 +284,7 @@ class Guard:
             "pending": None if self.pending is None else self.pending.as_json(),
             "held": None if self.held is None else [self.held[0], self.held[1].as_json()],
             "kept": self.kept,
+            "undone": self.undone,
             "monitor": self.monitor.state_dict(),
         }
 
@@ -283,6 +299,8 @@ class Guard:
         held = state.get("held")  # not in the checkpoints of a run before there was a probe
         self.held = None if held is None else (held[0], Look.from_json(held[1]))
         self.kept = state.get("kept")
+        before = [] if self.kept is None else [[self.kept, self.attempt]]  # of a checkpoint that does not say
+        self.undone = [list(places) for places in state.get("undone", before)]
         self.monitor = self._new_monitor()
         self.monitor.load_state_dict(state["monitor"])
 
@@ -341,9 +359,10 @@ def with_changes(config: RunConfig, changed: Mapping[str, Any]) -> RunConfig:
     for name, value in changed.items():
         section, _, key = name.partition(".")
         if value is None:
-            values[section].pop(key, None)
+            values.get(section, {}).pop(key, None)
         else:
             values.setdefault(section, {})[key] = value
+    values = {name: section for name, section in values.items() if section != {}}
     return type(config).parse(values, source="the settings after a repair")
 
 
@@ -353,6 +372,7 @@ def repaired(
     done: Sequence[Repair],
     *,
     class_sizes: Sequence[int],
+    attempts: Sequence[RunConfig] = (),
     probed: bool = False,
     at_once: bool = False,
     wrong_labels: bool = False,
@@ -363,13 +383,15 @@ def repaired(
     once to a network that begins pretrained, smaller steps. A network that begins random has nothing to lose then, and
     collapses at once by what is chosen, not by the steps.
 
-    The first rung that applies to the settings as they are is taken; one that makes settings which are refused is
-    passed over, and one that was taken for such an event before comes last.
+    The first rung that applies to the settings as they are is taken. One that makes settings which are refused, do not
+    fit the classes or are those of an earlier attempt is passed over, and one that was taken for such an event before
+    comes last.
 
     Args:
         config: the settings in force.
         done: the repairs made so far.
         class_sizes: training items of each class.
+        attempts: the settings of the attempts so far, each of which came to an event.
         probed: whether a probe judges the attempts: then the positives are changed alone before the loss is.
         at_once: whether the network collapsed or lost what it knew within the first steps.
         wrong_labels: whether held-out items lie among items of one other class.
@@ -379,6 +401,7 @@ def repaired(
     """
     tried = {repair.why for repair in done if repair.kind == kind}
     again = None
+    seen = [_settings(config), *map(_settings, attempts)]
     first = [_cleaned] if wrong_labels and kind in TRAINED else []
     first += [_frozen_statistics, _slower] if at_once and kind in TRAINED and _begun(config) else []
     for rung in (*first, *LADDERS[kind]):
@@ -386,17 +409,27 @@ def repaired(
             continue
         values = _settings(config)
         why = rung(values, class_sizes)
-        if why is None:
+        new = None if why is None else _usable(type(config), values, class_sizes)
+        if why is None or new is None or _settings(new) in seen:
             continue
-        try:
-            new = type(config).parse(values, source="the settings after a repair")
-        except ValueError:
-            continue
-        changes = _difference(_settings(config), _settings(new))
-        if changes and why not in tried:
-            return new, changes, why
-        again = again or ((new, changes, why) if changes else None)
+        found = new, _difference(_settings(config), _settings(new)), why
+        if why not in tried:
+            return found
+        again = again or found
     return again
+
+
+def _usable(kind: type[RunConfig], values: Settings, class_sizes: Sequence[int]) -> RunConfig | None:
+    """The settings that a rung made; None if they are refused, or ask for more classes or items of one than there are.
+
+    Batches that need positives need two items of each class.
+    """
+    try:
+        config = kind.parse(values, source="the settings after a repair")
+    except ValueError:
+        return None
+    enough = config.batch.needed_classes <= len(class_sizes) and (min(class_sizes) > 1 or not config.needs_positives)
+    return config if enough else None
 
 
 def _settings(config: RunConfig) -> Settings:
@@ -422,13 +455,9 @@ def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[
     found = []
     for rung in (_slower, _wide, _choose):
         values = _settings(config)
-        if rung(values, class_sizes) is None:
-            continue
-        try:
-            new = type(config).parse(values, source="the settings with a change")
-        except ValueError:
-            continue
-        if changes := _difference(_settings(config), _settings(new)):
+        why = rung(values, class_sizes)
+        new = None if why is None else _usable(type(config), values, class_sizes)
+        if new is not None and (changes := _difference(_settings(config), _settings(new))):
             found.append((new, changes))
     return found
 
@@ -620,11 +649,14 @@ def _name(selector: str | Mapping[str, Any]) -> str:
 
 def _more_samples(values: Settings, samples: int, class_sizes: Sequence[int]) -> None:
     """At least `samples` of a class in a batch of about the same size, as far as half of the classes have so many."""
-    batch = values["batch"]
-    if batch.get("size") is not None:  # shuffled batches have no such number: batches of classes take their place
-        batch |= {"num_classes": batch["size"], "samples_per_class": 1, "size": None, "mined": None}
-    size, now = batch["num_classes"] * batch["samples_per_class"], batch["samples_per_class"]
-    batch["samples_per_class"] = max(now, min(samples, median_low(class_sizes)))
+    batch, most = values["batch"], median_low(class_sizes)
+    size = batch.get("size")
+    if size is not None:  # shuffled batches have no such number: batches of as many classes as may be take their place
+        classes = min(size, len(class_sizes))
+        batch |= {"num_classes": classes, "samples_per_class": min(size // classes, most), "size": None, "mined": None}
+    else:
+        size = batch["num_classes"] * batch["samples_per_class"]
+    batch["samples_per_class"] = max(batch["samples_per_class"], min(samples, most))
     batch["num_classes"] = max(2, min(batch["num_classes"], round(size / batch["samples_per_class"])))
 
 

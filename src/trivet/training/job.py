@@ -108,6 +108,8 @@ class Job:
             if self.task.step >= self.parts.config.training.num_steps or self.parts.choosing.ended is not None:
                 self.parts.history.close(self.task.step, self.parts.measured)
                 break
+            if guard.kept is not None:
+                self._go_on_with_what_was_kept()
             if cleaning.due(self.task.step):
                 self.checkpoint()  # a look may take long: what is interrupted in it goes on from here
                 self._clean()
@@ -271,9 +273,14 @@ class Job:
         parts.take_items()
 
     def _keep_the_best_attempt(self) -> None:
-        """After repairs, take the best network that the probe saw, if the last one is behind it."""
+        """After repairs, take the best network that the probe saw, if the last one is the result and is behind it.
+
+        The choice of the best step stays that of the last attempt.
+        """
         parts, guard, step = self.parts, self.parts.guard, self.task.step
         if not guard.repairs or self.task.probe is None or guard.kept is not None:
+            return
+        if parts.config.choosing.keep == "best":
             return
         guard.monitor.probing.ask(self.task.probe, step)
         guard.hold()
@@ -281,15 +288,27 @@ class Job:
         if said is None:
             return
         moments, looks = parts.history.moments, parts.picks.looks
+        parts.clean_as(guard.settings)
         parts.put_in_force(guard.settings)
         for network in filter(None, (parts.model, parts.average)):
             network.load_state_dict(guard.weights)
         parts.history.restore(moments)
         parts.picks.restore(looks)
-        parts.choosing.go_back(step, parts.measured)
+        own = parts.measured.state_dict()
+        if any(value.shape != own[name].shape for name, value in parts.choosing.weights.items()):
+            parts.choosing.weights = {}  # of another width, which cannot be saved beside this one
         self.task = parts.task(self._after_step)
         self.task.step = step
         log.warning(said)
+
+    def _go_on_with_what_was_kept(self) -> None:
+        """Train on from the network of an earlier attempt; what the last one left is of no use any more."""
+        self.parts.guard.go_on()
+        self.task.monitor = self.parts.guard.monitor
+        self.parts.choosing.go_back(self.task.step, self.parts.measured)
+        for step, file in self._checkpoints().items():
+            if 0 < step < self.task.step:
+                file.unlink()
 
     def _repair(self, event: Event) -> None:
         """Go back to the last healthy checkpoint, with settings that may prevent the event."""

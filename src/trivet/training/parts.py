@@ -75,6 +75,20 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
     return plan if len(rows) == len(items) else PartBatches(plan, rows, labels)
 
 
+def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:
+    """How many items of each class batches may hold: equal texts are one, and such a class alone is in none.
+
+    Where other classes have one item, too, it counts: batches that need positives are then not to be had.
+    """
+    labels, rows = items.labels[level], np.arange(len(items))
+    if isinstance(config.data, TextsConfig):
+        rows = distinct_texts(items, level).rows
+        if np.unique(labels, return_counts=True)[1].min() > 1:
+            rows = with_positive(rows, labels)
+    sizes: list[int] = np.unique(labels[rows], return_counts=True)[1].tolist()
+    return sizes
+
+
 def _plan(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
     batch = config.batch
     if batch.mined is not None:
@@ -212,8 +226,7 @@ class Parts:
         check_levels(config, splits.train.labels)
         mined = config.batch.mined
         self.mined_note = "" if mined is None else check_mined(mined, splits.train, splits.level)
-        labels = splits.train.labels[splits.level]
-        self.guard = Guard(config, np.unique(labels, return_counts=True)[1].tolist())
+        self.guard = Guard(config, class_sizes(config, splits.train, splits.level))
         self.fine = finer_level(splits.train, splits.level)
         self.model = untrained(config, splits.train)
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
