@@ -342,7 +342,7 @@ LATER: dict[Task, tuple[Setting, ...]] = {
     ): (*_LATER_BEGUN[:4], *_LATER_BEGUN[7:9], _LATER_BEGUN[-1]),
     Task(
         "cub-50, vectors, residual head",
-        {"name": "vectors", "path": "{runs}/cub-vectors.npz", "levels": ["class"]},
+        {"name": "vectors", "path": "{runs}/cub-vectors.npz", "levels": ["class"], "folds": 5},
         {"name": "residual", "embedding_dim": 512},
         rate=2e-4,
         steps=250,
