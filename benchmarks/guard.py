@@ -51,7 +51,7 @@ from trivet.data import Dataset, Splits, find_root
 from trivet.geometry import as_classes
 from trivet.tasks.foresee import foresee
 from trivet.training.choosing import load_splits
-from trivet.training.config import RunConfig
+from trivet.training.config import RunConfig, resolved
 from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, fit
 from trivet.training.job import Job
@@ -342,7 +342,7 @@ LATER: dict[Task, tuple[Setting, ...]] = {
     ): (*_LATER_BEGUN[:4], *_LATER_BEGUN[7:9], _LATER_BEGUN[-1]),
     Task(
         "cub-50, vectors, residual head",
-        {"name": "vectors", "path": "{runs}/cub-vectors.npz", "levels": ["class"]},
+        {"name": "vectors", "path": "{runs}/cub-vectors.npz", "levels": ["class"], "folds": 5},
         {"name": "residual", "embedding_dim": 512},
         rate=2e-4,
         steps=250,
@@ -396,7 +396,7 @@ class Run:
             for part in (task.data, {**task.model, **setting.model})
         )
         loss = dict(setting.loss)
-        return RunConfig.parse(
+        config = RunConfig.parse(
             {
                 "seed": self.number,
                 "data": data,
@@ -408,6 +408,7 @@ class Run:
             },
             source=f"{task.name}, {setting.name}",
         )
+        return resolved(config)
 
 
 def _runs() -> tuple[Run, ...]:
@@ -538,14 +539,16 @@ def _unpack(
 
 
 @cache
-def _loaded(data: str, seed: int) -> Splits:
-    config = RunConfig.parse({"data": json.loads(data), "loss": {"name": "triplet"}}, source="data")
-    return load_splits(config, None)
+def _loaded(settings: str) -> Splits:
+    return load_splits(RunConfig.parse({**json.loads(settings), "loss": {"name": "triplet"}}, source="data"), None)
 
 
 def splits_of(run: Run, config: RunConfig) -> Splits:
     """The data of a run, with its wrong labels."""
-    splits = _loaded(json.dumps(config.data.model_dump(mode="json", exclude_none=True)), 0)
+    settings = {"data": config.data.model_dump(mode="json", exclude_none=True)}
+    if config.model.name.startswith("text:"):  # its tokenizer makes the inputs
+        settings["model"] = config.model.model_dump(mode="json", exclude_none=True)
+    splits = _loaded(json.dumps(settings))
     if not run.task.noise:
         return splits
     draw = np.random.default_rng(run.number)

@@ -62,7 +62,7 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
         return normalize(module.model(images[:300])), labels[:300]
 
     torch.manual_seed(0)
-    monitor = CollapseMonitor()
+    monitor = CollapseMonitor(steps=steps)
     with tempfile.TemporaryDirectory() as folder:
         logger = CSVLogger(folder)
         trainer = lightning.Trainer(

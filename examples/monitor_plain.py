@@ -77,7 +77,7 @@ def train(
 
 def main(loss: str = "trivet", positives: str = "hard", steps: int = 200, action: str = "warn") -> CollapseMonitor:
     """Train, and print what the monitor saw."""
-    monitor = CollapseMonitor()
+    monitor = CollapseMonitor(steps=steps)
     module = BatchHard() if loss == "foreign" else trivet.TripletLoss(positives=positives, negatives="hard")
     done = train(module, monitor, steps=steps, action=action)
     spread = monitor.series["relative_spread"]

@@ -75,7 +75,7 @@ class Learner(nn.Module):
 
 def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> CollapseMonitor:
     """Train, and print what the monitor saw."""
-    monitor = CollapseMonitor()
+    monitor = CollapseMonitor(steps=steps)
     torch.manual_seed(0)
     model = Learner()
     rows = sentences(1200)
