@@ -19,6 +19,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import test_launches
 from trivet.geometry import device
+from trivet.label_noise import picks
 
 
 class Watched(TorchDispatchMode):
@@ -48,16 +49,22 @@ def main() -> None:
         return [1.0, 1.0] if numbers.is_floating_point() else [4.0, 4.0]
 
     device.read = read
+    picks.counted = lambda *args, **options: None  # reads the counts
     report = {}
-    for name, make in test_launches.LOSSES.items():
+    cases = [(name, make, "pretended") for name, make in test_launches.LOSSES.items()]
+    cases += [(f"{name}, not moved", test_launches.LOSSES[name], "cpu") for name in test_launches.UNMOVED]
+    for name, make, place in cases:
         reads.clear()
         with FakeTensorMode(), torch.device("pretended"):
-            loss = make()
+            with torch.device(place):
+                loss = make()
             embeddings = torch.empty(64, 128, requires_grad=True)
             labels = torch.empty(64, dtype=torch.int64)
             with Watched() as mode:
                 try:
                     test_launches.step(loss, embeddings, labels)
+                    if place == "cpu":
+                        picks.loss_picks(loss, embeddings, labels)
                 except Exception as error:  # of many kinds: whatever needs a number
                     mode.brought.append(f"{type(error).__name__}: {error}"[:300])
         report[name] = (list(reads), mode.brought)

@@ -381,6 +381,14 @@ def tuples_of(problem: Problem, a: int, positives: Rule, negatives: Rule) -> lis
     return [(p, n) for p in ruled_positives(problem, a, positives) for n in ruled_negatives(problem, a, p, negatives)]
 
 
+def sets_of(problem: Problem, a: int, positives: Rule, negatives: Rule) -> tuple[list[int], list[int]]:
+    """The positives and the negatives of an anchor, each once, also where tuples have one several times."""
+    if is_set(negatives):
+        return pairs_of(problem, a, positives, negatives)
+    tuples = tuples_of(problem, a, positives, negatives)
+    return list(dict.fromkeys(p for p, _ in tuples)), list(dict.fromkeys(n for _, n in tuples))
+
+
 def triplets_of(problem: Problem, positives: Rule, negatives: Rule) -> list[tuple[int, int, int]]:
     return [(a, p, n) for a in range(len(problem.anchors)) for p, n in tuples_of(problem, a, positives, negatives)]
 
@@ -491,11 +499,7 @@ def multi_similarity_terms(
     """One term for each anchor with a positive and a negative in the batch."""
     terms = []
     for i in range(len(problem.anchors)):
-        if is_set(negatives):
-            near, far = pairs_of(problem, i, positives, negatives)
-        else:
-            tuples = tuples_of(problem, i, positives, negatives)
-            near, far = [p for p, _ in tuples], [n for _, n in tuples]
+        near, far = sets_of(problem, i, positives, negatives)
         if not (problem.positives(i) and problem.negatives(i)) or (skip_if_any_empty and not (near and far)):
             continue
         pull = math.log1p(math.fsum(math.exp(-a * (problem.s(i, p) - threshold)) for p in near)) / a
@@ -524,11 +528,7 @@ def set_terms(
     """One term for each anchor with a chosen positive, and with `both` a negative; a function of what was chosen."""
     terms = []
     for a in range(len(problem.anchors)):
-        if is_set(negatives):
-            near, far = pairs_of(problem, a, positives, negatives)
-        else:
-            tuples = tuples_of(problem, a, positives, negatives)
-            near, far = [p for p, _ in tuples], [n for _, n in tuples]
+        near, far = sets_of(problem, a, positives, negatives)
         if near and (far or not both):
             terms.append(Term(a, (value(a, near, far),)))
     return terms

@@ -186,6 +186,35 @@ def test_its_pairs_in_the_losses_on_sets(name: str, case: Case) -> None:
     case.assert_equal(case.theirs(cross_entropy, tuples), case.ours(n_pair, tuples))
 
 
+OF_SETS: list[tuple[torch.nn.Module, Callable[..., trivet.RowLoss], dict[str, float]]] = [
+    (
+        losses.MultiSimilarityLoss(alpha=1.5, beta=30, base=0.4, reducer=SumReducer()),
+        trivet.MultiSimilarityLoss,
+        {"positive_scale": 1.5, "negative_scale": 30.0, "threshold": 0.4},
+    ),
+    (losses.SupConLoss(temperature=0.3, reducer=SumReducer()), trivet.SupConLoss, {"temperature": 0.3}),
+    (losses.CircleLoss(m=0.3, gamma=8, reducer=SumReducer()), trivet.CircleLoss, {"margin": 0.3, "scale": 8.0}),
+]
+
+
+@pytest.mark.parametrize("name", TRIPLET_MINERS)
+def test_its_triplets_in_the_losses_on_sets(name: str, case: Case) -> None:
+    """An item counts once for an anchor, in however many triplets it is."""
+    tuples = case.mine(TRIPLET_MINERS[name]())
+    for theirs, make, options in OF_SETS:
+        case.assert_equal(case.theirs(theirs, tuples), case.ours(make(**options, reduction="sum"), tuples))
+
+
+@pytest.mark.parametrize("negatives", ["hard", "random", trivet.mining.HardNegative(k=3)], ids=str)
+@pytest.mark.parametrize("positives", ["easy", "all"])
+def test_our_pairs_in_its_losses_on_sets(positives: str, negatives: object, case: Case) -> None:
+    strategy = {"positives": positives, "negatives": negatives}
+    for theirs, make, options in OF_SETS:
+        ours = case.ours(make(**options, **strategy, reduction="sum", generator=torch.Generator().manual_seed(5)))
+        tuples = case.mined(**strategy, distance="cosine", generator=torch.Generator().manual_seed(5))
+        case.assert_equal(case.theirs(theirs, tuples), ours)
+
+
 @pytest.mark.parametrize("negatives", [*trivet.mining.NEGATIVES])
 @pytest.mark.parametrize("positives", ["easy", "random", "all"])
 def test_our_triplets_in_its_losses(positives: str, negatives: str, case: Case) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import trivet
 from trivet import mine
@@ -132,6 +133,30 @@ def test_fewer_negatives_than_bins_leave_bins_without_meaning() -> None:
 # Synthetic classes: 100 of 50 points in 64 dimensions, batches of 12 x 5 by observed label, every positive pair.
 CLASSES, POINTS, DIMENSIONS, BATCHES = 100, 50, 64, 100
 NEGATIVES = {"uniform": "random", "random": "violating", "fixed": "semihard-hardest"}
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that meets no other, as one on a GPU, but where it was brought here."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not all(isinstance(x, cls) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)):
+            raise RuntimeError("tensors on two devices")
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result.as_subclass(torch.Tensor) if func is torch.Tensor.cpu else result
+
+
+def test_tensors_on_a_device_are_brought_back() -> None:
+    one = some_batches(1, sizes=(8, 12), seed=3)[0]
+    anchor, positive, negative, active = (torch.tensor(column) for column in zip(*one["picks"], strict=True))
+    given = [torch.tensor(one["points"], dtype=torch.float64), torch.tensor(one["labels"])]
+    given += [anchor, positive, negative, active, torch.tensor(one["truth"])]
+
+    def counts(points: torch.Tensor, labels: torch.Tensor, *rest: torch.Tensor) -> PickCounts:
+        options = {"active": rest[3], "true_labels": rest[4], "beta": BETA, "margin": MARGIN}
+        return count_picks(points, labels, rest[:3], **options)
+
+    same(counts(*(x.as_subclass(Elsewhere) for x in given)), counts(*given))
 
 
 def synthetic(spread: float, rate: float, seed: int = 0) -> tuple[Array, Array, Array, np.random.Generator]:

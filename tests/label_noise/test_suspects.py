@@ -130,6 +130,17 @@ def test_the_only_item_of_a_label_is_not_accused() -> None:
     assert found.proposed[120] == 2
 
 
+def test_the_only_item_of_a_label_stands_where_its_probability_does() -> None:
+    points, of = clusters([60, 60, 60, 1])
+    labels = of.copy()
+    wrong = np.random.default_rng(0).permutation(180)[:63]
+    labels[wrong] = (labels[wrong] + 1) % 3
+    found = find_suspects(points, labels)
+    assert 0.2 < found.probability_wrong[180] < 0.5
+    in_order = found.probability_wrong[found.order]
+    assert np.diff(in_order).max() <= 1e-9
+
+
 def test_same_for_torch_and_after_relabelling() -> None:
     points, of = clusters([40, 40, 40])
     labels = symmetric(of, 0.2, generator=0).labels

@@ -63,3 +63,15 @@ def test_a_positive_without_negatives_still_meets_the_other_positives() -> None:
 def test_a_temperature_that_cannot_be_used(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
         trivet.SupConLoss(temperature=temperature)
+
+
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_a_positive_with_several_negatives_is_in_the_sum_once(block_size: int | None) -> None:
+    terms = []
+    for a in range(8):
+        far = sorted(PLAIN.negatives(a), key=lambda n: PLAIN.d(a, n))[:3]
+        near = reference.chosen_positives(PLAIN, a, "easy")
+        terms += [reference.n_pair(PLAIN, a, p, far, 0.5) for p in near]
+    negatives = trivet.mining.HardNegative(k=3)
+    loss = trivet.SupConLoss(temperature=0.5, positives="easy", negatives=negatives, block_size=block_size)
+    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)

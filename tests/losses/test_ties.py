@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from trivet import (
     TripletLoss,
     mine,
 )
+from trivet.geometry import Products, device
 from trivet.losses.chosen import log_one_plus_exp
 from trivet.mining import (
     EasyNegative,
@@ -144,3 +147,71 @@ def test_a_wide_band_begins_as_sharply_as_a_narrow_one(margin: float) -> None:
 def test_equal_logistic_terms_are_equal_wherever_they_stand() -> None:
     for number in torch.linspace(-3, 3, 40).tolist():
         assert len({*log_one_plus_exp(torch.full((7, 9), number)).flatten().tolist()}) == 1
+
+
+def switch(name: str) -> Callable[[str], None]:
+    """What sets one of torch's newer switches of precision, such as "mkldnn.matmul"."""
+    backend = torch.backends
+    for part in name.split(".") if name else []:
+        backend = getattr(backend, part)
+    return lambda precision: setattr(backend, "fp32_precision", precision)
+
+
+@pytest.fixture
+def _precision() -> Iterator[None]:
+    """Torch's switches as they were, after a test that turns them."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for name in ("", "mkldnn.matmul", "cuda.matmul") if hasattr(torch.backends, "fp32_precision") else ():
+        switch(name)("none")
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+NEWER = pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="switches of torch 2.9")
+
+
+@NEWER
+@pytest.mark.usefixtures("_precision")
+@pytest.mark.parametrize("negatives", NEGATIVES)
+@pytest.mark.parametrize(("name", "precision"), [("", "tf32"), ("mkldnn.matmul", "bf16"), ("cuda.matmul", "tf32")])
+def test_products_of_less_precision_change_no_choice(
+    negatives: str, name: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some processors then multiply float32 numbers with 8 or 11 bits each; so does this one here."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 20
+    rows = torch.randn(20, 32, generator=generator)[labels] + 0.3 * torch.randn(60, 32, generator=generator)
+
+    def found() -> list[list[int]]:
+        generator = torch.Generator().manual_seed(1)
+        return [column.tolist() for column in mine(rows, labels, negatives=negatives, generator=generator)]
+
+    def reduced(products: Products, start: int, stop: int) -> Tensor:
+        left, right = (products.left[start:stop], products.right)
+        if precision == "bf16":
+            left, right = left.bfloat16().float(), right.bfloat16().float()
+        else:
+            left, right = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (left, right))
+        return (left @ right.T).clamp_min(0)
+
+    before = found()
+    switch(name)(precision)
+    if name != "cuda.matmul":
+        monkeypatch.setattr(Products, "squared_distances", reduced)
+    assert found() == before
+
+
+@pytest.mark.usefixtures("_precision")
+def test_the_bound_on_rounding_is_that_of_the_device() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert (device.product_rounding(cpu), device.product_rounding(gpu)) == (0, 0)
+    torch.set_float32_matmul_precision("high")
+    assert (device.product_rounding(cpu), device.product_rounding(gpu)) == (2**-9, 2**-9)
+    torch.set_float32_matmul_precision("medium")
+    assert device.product_rounding(cpu) == 2**-6
+    if hasattr(torch.backends, "fp32_precision"):
+        switch("cuda.matmul")("ieee")
+        assert (device.product_rounding(cpu), device.product_rounding(gpu)) == (2**-6, 0)
+        switch("mkldnn.matmul")("ieee")
+        switch("cuda.matmul")("tf32")
+        assert (device.product_rounding(cpu), device.product_rounding(gpu)) == (0, 2**-9)

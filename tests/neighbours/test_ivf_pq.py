@@ -88,7 +88,7 @@ def test_less_recall_takes_less_effort_and_more_than_was_measured_is_refused(tmp
         assert tried[-1]["recall"] == made.info.recall
         least = tried[0]
         easy = made.with_recall(least["recall"])
-        assert easy.info.parameters["nprobe"] == least["nprobe"] == easy.faiss.nprobe
+        assert easy.info.parameters["nprobe"] == least["nprobe"]
         assert easy.info.recall == least["recall"]
         sample = np.sort(np.random.default_rng(0).choice(ROWS, 1000, replace=False))
         truth, _ = exact(rows, sample, 10, "cosine")

@@ -52,6 +52,17 @@ def _memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory)
 
 
+def product_rounding(device: torch.device) -> float:
+    """By what share float32 products on a device may be off beyond the rounding of float32: 0 where all of it is kept.
+
+    As the switches of torch say, the newer ones for each backend or the one for all.
+    """
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # torch 2.9; then the old one is an error at times
+        backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+        return {"none": 0.0, "ieee": 0.0, "tf32": 2**-9}.get(backend.matmul.fp32_precision, 2**-6)
+    return {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
+
+
 def without_autocast(device: str) -> AbstractContextManager[Any]:
     """A context in which operations keep their precision."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(device):

@@ -204,7 +204,7 @@ class Products:
         kind, terms = self.right.dtype, self.right.shape[1]
         share = (terms + 14) * torch.finfo(kind).eps / 2
         if kind == torch.float32:  # where products of less than float32 are allowed
-            share += {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
+            share += device.product_rounding(self.right.device)
         return self._largest_square + self.anchors.detach()[start:stop, -1:], 4 * share
 
     @lazy

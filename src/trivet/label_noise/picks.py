@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, as_classes
+from trivet.geometry import Array, as_classes, device
 from trivet.geometry.arrays import Floats
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
 from trivet.losses import MarginLoss
@@ -58,14 +58,15 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
     reason = unpicked(loss)
     if reason is not None:
         raise ValueError(f"a loss must pick negatives for its skew to be known: {reason}; use another strategy.")
-    with torch.autocast(device_type=embeddings.device.type, enabled=False):
+    with device.without_autocast(embeddings.device.type):
         batch = check_batch(
             embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=loss.strategy.unit_rows_for
         )
         strategy: Selectors | Given = loss.strategy
         draws = None
         if loss.strategy.random or loss.disjoint == "random":
-            draws = Draws(loss.key - torch.tensor([0, 1], device=loss.key.device))  # it has counted on since
+            key = loss.key - torch.tensor([0, 1], device=loss.key.device)  # it has counted on since
+            draws = Draws(key.to(batch.labels.device))
         if loss.disjoint:
             anchor, positive, negative = disjoint_triplets(loss.strategy, batch, draws, order=loss.disjoint)
             columns = (anchor, positive, anchor, negative)

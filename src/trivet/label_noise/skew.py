@@ -141,9 +141,9 @@ def count_picks(
         >>> counts.picks.tolist()[:2], counts.expected.tolist()[:2]
         ([1.0, 0.0], [0.5, 0.0])
     """
-    points = as_rows(embeddings)
+    points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
-    anchor, positive, negative = triplets
+    anchor, positive, negative = (column.cpu() for column in triplets)
     if not len(anchor) == len(positive) == len(negative) or (active is not None and len(active) != len(anchor)):
         raise ValueError(
             "triplets and active must have one entry per pick: got "
@@ -153,7 +153,7 @@ def count_picks(
         raise ValueError("a negative must have another observed label than its anchor: got one that has the same.")
     distances = torch.cdist(points, points, compute_mode=DIFFERENCES)
     other = classes[:, None] != classes
-    used = torch.ones(len(anchor), dtype=torch.float64) if active is None else active.double()
+    used = torch.ones(len(anchor), dtype=torch.float64) if active is None else active.cpu().double()
     place = (anchor, negative)
     shape = torch.zeros(len(points), len(points), dtype=torch.float64)
     picked = shape.index_put(place, torch.ones_like(used), accumulate=True)

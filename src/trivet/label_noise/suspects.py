@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,7 +165,8 @@ def _probabilities(setting: Setting, found: Judgement, least: float) -> _Judged:
     beyond = ~lone & (doubt + shift + share > 0)  # the other class alone outweighs the own one
     of_proposed = np.where(beyond, wrong * np.exp(share), 1 - wrong)
     if lone.any():
-        doubt = np.where(lone, np.log(max(mean, 1e-12)) - shift, doubt)
+        rate = min(max(mean, 1e-12), 1 - 1e-12)
+        doubt = np.where(lone, math.log(rate) - math.log1p(-rate) - shift, doubt)
     return _Judged(wrong, disagrees, np.where(beyond, other, setting.classes), of_proposed, doubt)
 
 

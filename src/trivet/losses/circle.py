@@ -17,6 +17,7 @@ def circle_rows(rows: Rows, *, margin: float, scale: float) -> RowTerms:
 
     x_p = -scale [1 + margin - S_p] (S_p - 1 + margin), x_n = scale [S_n + margin]_+ (S_n - margin), [] constants.
     """
+    rows = rows.once()
     near, chosen = rows.to_positive, rows.positive_chosen
     far = rows.to_negative.where(rows.negative_chosen, 0)  # an infinite one times a weight of 0 is no number
     pull = scale * (near.detach() + margin) * (near - margin)
@@ -35,8 +36,9 @@ class CircleLoss(RowLoss):
         log(1 + sum_n exp(scale a_n (S_n - margin)) sum_p exp(-scale a_p (S_p - 1 + margin))),
         a_p = max(0, 1 + margin - S_p), a_n = max(0, S_n + margin).
 
-    As in the paper the weights a are constants where the gradient is taken, which therefore is not the derivative of
-    the value, nor has it a second one that is right. A pair is content where S_n^2 + (1 - S_p)^2 = 2 margin^2.
+    Each item counts once for an anchor, however many chosen tuples it is in. As in the paper the weights a are
+    constants where the gradient is taken, which therefore is not the derivative of the value, nor has it a second one
+    that is right. A pair is content where S_n^2 + (1 - S_p)^2 = 2 margin^2.
 
     Args:
         margin: m of the paper, a similarity, >= 0.

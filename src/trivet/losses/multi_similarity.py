@@ -21,6 +21,7 @@ def multi_similarity_rows(
 
     log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
     """
+    rows = rows.once()
     to_positive, to_negative = rows.at_positives(rows.to_positive, -torch.inf), rows.to_negative
     if rows.paired:
         to_negative = to_negative.where(rows.negative_chosen, torch.inf)
@@ -41,7 +42,8 @@ class MultiSimilarityLoss(RowLoss):
 
         log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b.
 
-    An anchor without any positive or without any negative in the batch counts 0.
+    Each item counts once for an anchor, however many chosen tuples it is in. An anchor without any positive or without
+    any negative in the batch counts 0.
 
     Args:
         positive_scale: a, > 0: how much the least similar positives count.

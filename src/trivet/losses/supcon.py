@@ -16,6 +16,7 @@ def supcon_rows(rows: Rows, *, temperature: float) -> RowTerms:
 
     j goes through the chosen positives and negatives; S = 1 - D, and the constant falls out.
     """
+    rows = rows.once()
     pairs = rows.positive_count
     any_positive = rows.positive_chosen.any(dim=1)
     to_negative = rows.to_negative.where(rows.negative_chosen, torch.inf) if rows.paired else rows.to_negative
@@ -37,10 +38,11 @@ class SupConLoss(RowLoss):
 
         -1 / |P| sum_{p in P} log(exp(S_ap / temperature) / sum_{j in A} exp(S_aj / temperature)).
 
-    The loss of k positives is at least log k, where they are alike. `NPairLoss(normalize=True)` has no other positive
-    in the sum; with one positive for each anchor the two are equal, also known as InfoNCE, NT-Xent or in-batch softmax.
-    Of two sets whose rows belong together, the loss of the first against the second is one direction; the mean with
-    that of the second against the first is both.
+    Each item counts once for an anchor, however many chosen tuples it is in. The loss of k positives is at least log k,
+    where they are alike. `NPairLoss(normalize=True)` has no other positive in the sum; with one positive for each
+    anchor the two are equal, also known as InfoNCE, NT-Xent or in-batch softmax. Of two sets whose rows belong
+    together, the loss of the first against the second is one direction; the mean with that of the second against the
+    first is both.
 
     Args:
         temperature: > 0; 0.1 in the paper.

@@ -200,7 +200,6 @@ class Index:
                 f"{wanted}; index the embeddings again with --recall {wanted}."
             )
         parameters = {**info.parameters, **{name: int(value) for name, value in enough.items() if name != "recall"}}
-        _set_effort(self.faiss, info.kind, parameters)
         return replace(self, info=replace(info, parameters=parameters, recall=enough["recall"]))
 
     def rows(self, numbers: Integers) -> npt.NDArray[np.float32]:
@@ -256,6 +255,7 @@ class Index:
         if self.info.kind == "ivf-pq":
             count = max(count, codes.candidates(k, self.info.parameters["candidates"], NEAREST))
             queries = codes.coded(queries, self.info.dimension)
+        _set_effort(self.faiss, self.info.kind, self.info.parameters)  # each time: others may share what is inside
         _, rows = self.faiss.search(queries, min(count, len(self)))
         found: Integers = rows
         return found
@@ -504,7 +504,6 @@ def _tune(index: Index, points: Points, wanted: float) -> IndexInfo:
         if recall >= wanted or name is None:
             return info
         info = replace(info, parameters={**info.parameters, name: min(2 * effort[name], limits[name])})
-        _set_effort(index.faiss, info.kind, info.parameters)
 
 
 def _reach(index: Index, points: Points, sample: Integers) -> Floats:

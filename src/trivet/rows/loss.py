@@ -319,7 +319,7 @@ class RowLoss(nn.Module, ABC):
             return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
         draws = None
         if strategy.random or self.disjoint == "random":
-            draws = Draws(self.key)
+            draws = Draws(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
             self.key[1].add_(1)
         if self.disjoint:
             anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,6 +156,21 @@ class Rows:
             return count > 0 or torch.zeros_like(self.labels[:, None], dtype=torch.bool)
         return (count > 0)[:, None]
 
+    def once(self) -> Rows:
+        """These rows with each chosen item of an anchor in one slot: for a loss of the set of what was chosen.
+
+        One positive comes in several slots where it has several negatives, and one negative where several positives do.
+        """
+        selection = self.selection
+        positives, negatives = selection.positives, selection.negatives
+        if not isinstance(negatives, Choice) or positives.index.shape[1] < 2:
+            return self
+        _ = self.to_positive, self.to_negative  # the same for both
+        rows = copy(self)
+        rows.every = False
+        rows.positive_chosen, rows.negative_chosen = (_first_of_each(each) for each in (positives, negatives))
+        return rows
+
     def at_positives(self, values: Tensor, otherwise: float) -> Tensor:
         """The `values (B, S)` where a positive is chosen, elsewhere that number."""
         return values if self.every else values.masked_fill(~self.positive_chosen, otherwise)
@@ -196,6 +212,13 @@ class Rows:
         if isinstance(negatives, Choice):
             return block.between(positives.index, negatives.index)
         return block.between_all(positives.index)
+
+
+def _first_of_each(choice: Choice) -> Tensor:
+    """Which chosen slots `(B, S)` hold an item that no earlier one of the anchor holds."""
+    index, order = choice.index.masked_fill(~choice.chosen, -1).sort(dim=1, stable=True)
+    first = index[:, 1:] != index[:, :-1]
+    return choice.chosen.scatter(1, order[:, 1:], first) & choice.chosen
 
 
 def finite_sums(distances: Tensor) -> Tensor:
