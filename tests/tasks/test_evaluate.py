@@ -121,6 +121,42 @@ def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None
     assert record["evaluation"]["intent"]["classes"] == 5
 
 
+@pytest.mark.parametrize("by", ["split", "columns"])
+def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected(tmp_path: Path, by: str) -> None:
+    points = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
+    names = np.where(np.arange(120) < 80, [f"class {i % 5}" for i in range(120)], "none")
+    ids = np.array([f"item {i}" for i in range(120)])
+    request = replace(QUICK, out_of_scope="none", measures=("recall@1",), resamples=0, distance="euclidean")
+    junk = np.arange(120) % 20 == 7
+    if by == "split":
+        junk[:] = False
+        path = write(tmp_path / "a.npz", points, label=names, id=ids, split=np.full(120, "test"))
+        request = replace(request, query="test", gallery="test")
+    else:
+        every = np.ones(120, dtype=np.bool_)
+        path = write(tmp_path / "a.npz", points, label=names, id=ids, is_query=every, is_gallery=every, is_junk=junk)
+    record = evaluate_file(path, request).record
+    apart = np.linalg.norm(points[:, None].astype(np.float64) - points[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart[:, (names != "none") & ~junk].min(axis=1)
+    inside, outside = nearest[names != "none"], nearest[names == "none"]
+    area = np.mean((inside[:, None] < outside).astype(np.float64))
+    assert record["protocol"]["queries_in_gallery"] == int((~junk)[:80].sum())
+    assert record["rejection"]["auroc"] == pytest.approx(area, abs=1e-12)
+    assert record["protocol"]["junk"] == (int(junk.sum()) or None)
+
+
+def test_junk_is_no_neighbour_where_others_are_rejected(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean", resamples=0)
+    found = evaluate_file(path, replace(request, junk="2")).record["rejection"]
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3) & (labels != 2)]
+    expected = rejection(asked, labels[split == "test"] == 3, known)
+    assert found["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
+
+
 def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
     points, labels = blobs()
     split = np.where(np.arange(120) % 2 == 0, "test", "train")

@@ -452,11 +452,14 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
     if sets.rejected is not None and gallery is not None:
         level = next(iter(labels))
         outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
+        known = gallery.select(~options["junk"]) if request.junk is not None else gallery
+        places = [own_rows(asked, known) for asked in (queries, sets.rejected)]
         rejected = rejection(
             np.concatenate([queries.embeddings, sets.rejected.embeddings]),
             outside,
-            gallery.embeddings,
+            known.embeddings,
             labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
+            own=None if any(place is None for place in places) else np.concatenate(places),
             distance=request.distance,
         )
         assert rejected.scores is not None
@@ -505,7 +508,8 @@ def _scoped(sets: _Sets, request: Request) -> _Sets:
             f"{len(outside)} have {request.out_of_scope!r}."
         )
     known = sets.gallery.labels[level] != request.out_of_scope
-    return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
+    queries, rejected = sets.queries.select(~outside), sets.queries.select(outside)
+    return replace(sets, queries=queries, gallery=sets.gallery.select(known), rejected=rejected)
 
 
 def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
