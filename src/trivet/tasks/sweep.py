@@ -389,17 +389,16 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return found
 
 
-def _grid(sweep: Sweep) -> Callable[[int], Mapping[str, Any]] | None:
-    """Place -> values; a grid that is larger than the trials is tried in random order."""
+def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
+    """The values in the order in which they are tried: in random order where they are more than the trials."""
     if sweep.config.sampler != "grid":
         return None
     import numpy as np
 
     every = sweep.grid()
-    order = np.arange(len(every))
-    if sweep.trials < len(every):
-        order = np.random.default_rng(sweep.seeds[0]).permutation(len(every))
-    return lambda place: every[order[place]]
+    if sweep.trials == len(every):
+        return every
+    return [every[number] for number in np.random.default_rng(sweep.seeds[0]).permutation(len(every))]
 
 
 def _watch(
