@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("optuna")
@@ -277,6 +278,28 @@ def test_nothing_is_chosen_by_test_classes_and_nothing_is_left(tmp_path: Path) -
     with pytest.raises(ValueError, match=r"with batch\.num_classes = 50: a batch of num_classes = 50 needs"):
         begin(sweep, tmp_path / "made", Data(sweep))
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("split", ["a split val", "folds"])
+def test_what_chose_is_not_called_tested(tmp_path: Path, split: str) -> None:
+    values = settings(tmp_path)
+    if split == "folds":
+        values["choosing"] = {"keep": "best"}  # the run of the best settings chooses its step by a fold, too
+    else:
+        with np.load(tmp_path / "x.npz") as file:
+            names = np.where(file["kind"] < "k06", "train", np.where(file["kind"] < "k09", "val", "test"))
+            np.savez(tmp_path / "x.npz", **file, split=names)
+        del values["data"]["folds"]
+        values["data"]["split"] = "auto"
+    values["sweep"] = {"vary": {"training.learning_rate": [1e-3, 1e-2]}, "sampler": "grid"}
+    record = swept(Sweep.parse(values, source="x"), tmp_path / "made")
+    best = RunFolder(tmp_path / "made" / "best").record()
+    assert best is not None
+    assert best["choosing"] is not None
+    assert [*best["evaluation"]] == ["unseen", best["choosing"]["split"]]
+    assert list(record["tested"]) == ["unseen"]
+    assert record["helped"]
+    assert not any(f"{best['choosing']['split']} by" in line["text"] for line in record["helped"])
 
 
 def test_where_all_trials_fail_it_is_said(tmp_path: Path) -> None:
