@@ -183,6 +183,25 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     assert "intervals" not in evaluate_file(path, replace(request, resamples=0)).record["rejection"]
 
 
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    points, labels = blobs()
+    paths = []
+    for folder, rows in (("a", points), ("b", -(points[:, ::-1] ** 2))):
+        (tmp_path / folder).mkdir()
+        paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=labels))
+    request = replace(QUICK, resamples=0, measures=("recall@1",))
+    evaluated = evaluate_files(paths, request)
+    names = [one.record["embeddings"] for one in evaluated]
+    assert names == ["a/embeddings.npz", "b/embeddings.npz"]
+    (difference,) = summary(evaluated, request)["differences"]["label"]["recall@1"]
+    assert (difference["less"], difference["of"]) == tuple(names)
+    cut = evaluate_files(paths, replace(request, prefixes=(2,)))
+    assert [one.record["embeddings"] for one in cut] == [f"{name}, first 2" for name in names]
+    other = write(tmp_path / "other.npz", points, label=labels)
+    for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
+        assert evaluate_files(several, request)[0].record["embeddings"] == "embeddings.npz"
+
+
 def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, label=labels)
