@@ -331,6 +331,22 @@ def described(url: str, name: str | None) -> dict[str, Any]:
     return {**found, "name": name}
 
 
+def only_study(url: str) -> str | None:
+    """The name of the only study of a sweep in a SQLite file; None where there is none, or several."""
+    if not _sqlite_file(url).is_file():
+        return None
+    try:
+        with within_reach(url):
+            storage = _storage(url, SweepConfig.model_fields["heartbeat"].default, make=False)
+            try:
+                names = [one.study_name for one in storage.get_all_studies() if WHOLE in one.user_attrs]
+            finally:
+                _close(storage)
+    except ValueError:  # as where a worker died while it made the file; what opens the study says what is wrong
+        return None
+    return str(names[0]) if len(names) == 1 else None
+
+
 @contextmanager
 def within_reach(url: str) -> Iterator[None]:
     """What the block cannot do as the storage is out of reach is a ValueError, a sentence without a password."""
