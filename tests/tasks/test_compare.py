@@ -166,6 +166,14 @@ def test_a_split_by_which_a_step_was_chosen_is_named(
     assert compare_runs(paths)["notes"] == (notes if said else [])
 
 
+@pytest.mark.parametrize("count", [8, 9])
+def test_the_runs_whose_neighbours_are_not_shown_are_told_of(tmp_path: Path, count: int) -> None:
+    paths = [make_run(tmp_path / f"r{i}", [i]) for i in range(count)]
+    compare_runs(paths, report=tmp_path / "page.html")
+    told = "Neighbours are shown of the first 8 runs." in (tmp_path / "page.html").read_text()
+    assert told == (count > 8)
+
+
 def test_folds_are_paired_with_folds(tmp_path: Path) -> None:
     for way, wrong in (("easy", [1]), ("random", [1, 2, 13, 24])):
         (tmp_path / way).mkdir()
