@@ -157,6 +157,18 @@ def test_junk_is_no_neighbour_where_others_are_rejected(tmp_path: Path) -> None:
     assert found["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
 
 
+@pytest.mark.parametrize("junk", [None, "2"])
+def test_a_gallery_of_which_nothing_is_left_is_refused(tmp_path: Path, junk: str | None) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    retrieved = np.flatnonzero(labels == 3)[:3] if junk is None else np.flatnonzero(labels == 2)
+    split = np.where(np.isin(np.arange(120), retrieved), "train", "test")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split, id=ids)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", junk=junk, resamples=0)
+    with pytest.raises(ValueError, match="gallery"):
+        evaluate_file(path, request)
+
+
 def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
     points, labels = blobs()
     split = np.where(np.arange(120) % 2 == 0, "test", "train")

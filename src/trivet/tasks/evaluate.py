@@ -470,13 +470,13 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
         level = next(iter(labels))
         outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
         known = gallery.select(~options["junk"]) if request.junk is not None else gallery
-        places = [own_rows(asked, known) for asked in (queries, sets.rejected)]
+        own, others = (own_rows(asked, known) for asked in (queries, sets.rejected))
         rejected = rejection(
             np.concatenate([queries.embeddings, sets.rejected.embeddings]),
             outside,
             known.embeddings,
             labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
-            own=None if any(place is None for place in places) else np.concatenate(places),
+            own=None if own is None or others is None else np.concatenate([own, others]),
             distance=request.distance,
         )
         assert rejected.scores is not None
