@@ -1,8 +1,10 @@
-"""Counts and numbers in sentences: one item, two items."""
+"""Counts, numbers and names in sentences: one item, two items."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 
 def noun(count: object, one: str) -> str:
@@ -27,3 +29,12 @@ def counted(count: object, one: str) -> str:
 def digits(value: float | None) -> str:
     """A number to three digits, or more where it is a thousand or more."""
     return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def names_apart(places: Sequence[Path]) -> list[str]:
+    """The ends of the paths that tell them apart, as short as can be; they are all different."""
+    for length in range(1, max(len(place.parts) for place in places) + 1):
+        names = ["/".join(place.parts[-length:]) for place in places]
+        if len({*names}) == len(names):
+            return names
+    raise AssertionError

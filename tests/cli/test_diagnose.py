@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from made_runs import make_run
 from trivet.cli import main
 
 VERDICT = {"kind", "severity", "evidence", "rule", "cause", "changes"}
@@ -121,6 +122,21 @@ def test_a_bad_result_fails_if_asked_to(
     code, out, err = run(capsys, monkeypatch, "good.npz", "--fail-on", "worse")
     assert (code, out) == (2, "")
     assert "give --reference FILE" in err
+
+
+def test_what_was_compared_with_nothing_is_not_said_to_be_no_worse(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_run(Path("moved")) / "config.toml"
+    config.write_text(config.read_text().replace('name = "digits"', 'name = "vectors"\npath = "gone.npz"'))
+    assert run(capsys, monkeypatch, "moved", "--fail-on", "chance")[0] == 0
+    for asked in (("moved",), ("good.npz", "moved")):
+        code, out, err = run(capsys, monkeypatch, *asked, "--fail-on", "worse")
+        assert (code, out) == (2, "")
+        assert "--fail-on worse needs something to compare with: " in err
+    labels = [f"d{row // 10}" for row in range(60)]
+    np.savez("other.npz", embeddings=np.random.default_rng(0).normal(size=(60, 6)), digit=labels)
+    assert run(capsys, monkeypatch, "moved", "--reference", "other.npz", "--fail-on", "worse")[0] == 0
 
 
 @pytest.mark.parametrize(("name", "code"), [("good.npz", 0), ("flat.npz", 1), ("blobs.npz", 1), ("line.npz", 0)])

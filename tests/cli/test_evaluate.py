@@ -72,6 +72,19 @@ def test_further_measures_on_request(
     assert all(name in shown for name in ("found@5", "MAP@5", "nDCG@5", "Share of all items of the query"))
 
 
+def test_a_level_without_folds_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds, path = np.repeat(np.arange(6), 10), tmp_path / "a.npz"
+    points = np.random.default_rng(0).normal(size=(60, 4))
+    np.savez(path, embeddings=points, coarse=kinds % 2, fine=kinds)
+    wanted = ("--folds", 3, "--measures", "recall@1", "--resamples", 0)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", path, *wanted)
+    assert code == 0
+    assert "fine, recall@1 over 3 folds: " in out
+    assert "coarse: no folds: 3 folds need as many classes: there are 2." in out
+
+
 def test_prefixes_stand_side_by_side(
     files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,30 @@ def test_equals_the_definition(
     assert found.fpr_at_95_tpr == pytest.approx(float(accepted / len(scores[True])), abs=1e-9)
 
 
+def test_an_item_is_not_its_own_nearest() -> None:
+    generator = np.random.default_rng(0)
+    for decimals in (0, 6):  # with equal rows, and without
+        gallery = np.round(generator.normal(size=(60, 2)), decimals)
+        queries = np.concatenate([gallery[10:40], np.round(generator.normal(size=(30, 2)), decimals)])
+        own = np.concatenate([np.arange(10, 40), np.full(30, -1)])
+        outside = np.arange(60) % 3 == 0
+        apart = np.linalg.norm(queries[:, None] - gallery, axis=2)
+        apart[np.arange(30), own[:30]] = np.inf
+        nearest = apart.min(axis=1)
+        found = rejection(queries, outside, gallery, own=own)
+        assert found.auroc == pytest.approx(roc_auc_score(outside, nearest), abs=1e-12)
+        assert rejection(queries, outside, gallery, own=np.full(60, -1)) == rejection(queries, outside, gallery)
+
+
+def test_what_is_wrong_with_own_rows_is_said() -> None:
+    queries, outside = np.array([[0.0], [1.0]]), np.array([False, True])
+    with pytest.raises(ValueError, match="beside itself for each query: query 1"):
+        rejection(queries, outside, np.array([[1.0]]), own=np.array([-1, 0]))
+    for own in (np.array([0]), np.array([0, 5]), np.array([0.0, -1.0]), np.array([-2, 0])):
+        with pytest.raises(ValueError, match="own must hold the gallery row of each query, or -1"):
+            rejection(queries, outside, queries, own=own)
+
+
 def test_equals_sklearn_on_real_images() -> None:
     digits = load_digits()
     known = digits.target[:900] < 8

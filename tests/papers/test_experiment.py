@@ -79,12 +79,14 @@ def test_a_run_that_failed_is_not_left_out_in_silence(failed: bool) -> None:
     assert (judged.verdict, judged.why) == expected
 
 
-def of_several(**numbers: Sequence[float]) -> Judged:
+def of_several(not_comparable: str = "", **numbers: Sequence[float]) -> Judged:
     """A claim of several numbers, each with its values over the seeds."""
     (arm,) = arms({"training": {"steps": 1}}, one={"x": {}})
     each = [dict(zip(numbers, some, strict=True)) for some in zip(*numbers.values(), strict=True)]
     results = Results({0: {seed: {1: row} for seed, row in enumerate(each)}}, [arm])
-    return judge(Claim("x", lambda of: {name: of(name, one="x") for name in numbers}, "each"), results)
+    return judge(
+        Claim("x", lambda of: {name: of(name, one="x") for name in numbers}, "each", "points", not_comparable), results
+    )
 
 
 def test_a_claim_of_several_numbers_holds_if_all_do() -> None:
@@ -92,6 +94,14 @@ def test_a_claim_of_several_numbers_holds_if_all_do() -> None:
     assert judged.verdict == "holds"
     assert [part.name for part in judged.parts] == ["low", "high"]
     assert of_several(high=(0.29, 0.3, 0.31), unsure=(0.0, 0.2, 0.4)).verdict == "cannot tell"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("why", ["", "no cars"])
+def test_the_lowest_number_is_the_first_whatever_the_verdict(count: int, why: str) -> None:
+    high, low = (0.5, 0.1, 0.3), (-0.19, -0.2, -0.21)  # with two seeds the end of the interval of the high one is lower
+    judged = of_several(why, high=high[:count], low=low[:count])
+    assert [part.name for part in judged.parts] == ["low", "high"]
 
 
 def test_numbers_that_scatter_about_the_same_gain_are_not_judged_by_the_least_of_each_seed() -> None:

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure as Picture
-from tests.papers.test_runs import BASE, RECALL
+from tests.papers.test_runs import BASE, RECALL, line
 
 from trivet.cli.group import app
 from trivet.papers import catalogue, reproduce
 from trivet.papers.experiment import Claim, Column, Drawing, Experiment, Recipe, Results, Table, arms
 from trivet.papers.figure import Figure
-from trivet.papers.runs import Runner
+from trivet.papers.runs import Runner, planned, store_of
+
+HARDWARE = {"device": "cpu", "threads": 1, "cores": 2}
 
 
 def drawn(results: Results) -> Figure:
@@ -101,6 +103,49 @@ def test_nothing_run_is_said(one: Experiment, tmp_path: Path, capsys: pytest.Cap
     assert run("levi2021", "-o", str(tmp_path), "--as-is") == 0
     assert "not run: Recall lies above a third." in capsys.readouterr().out
     assert "| levi2021-table0 | 0 of 6 |" in (tmp_path / "README.md").read_text()
+
+
+@pytest.fixture
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with runs of two experiments of one paper and one of another: of three seeds, and of losses apart."""
+    made: dict[str, Experiment] = {}
+    for key, loss in (("levi2021-a", "triplet"), ("levi2021-b", "margin"), ("xu2024-c", "margin")):
+        both = arms({**BASE, "loss": {"name": loss}}, positives={"easy": {"loss": {"positives": "easy"}}})
+        claim = Claim("It is good.", lambda of: of(RECALL, positives="easy") - 0.5, "recall")
+        recipe = Recipe("digits", "a linear map", both, 3, (claim,), ())
+        made[key] = Experiment(key, key, "", recipe, recipe)
+
+    def found(*keys: str) -> list[Experiment]:
+        return [one for key, one in made.items() if {*keys} & {"all", key, key.partition("-")[0]}] or [
+            Experiment(f"{keys[0]}-none", "None", "", recipe, recipe)
+        ]
+
+    monkeypatch.setattr(reproduce, "experiments", found)
+    monkeypatch.setattr(catalogue, "experiments", found)
+    for one in made.values():
+        for each in planned(one, "here", None):
+            values = {str(each.steps[-1]): {RECALL: 0.8 + 0.01 * each.seed}}
+            store_of(tmp_path, one, "here").add({**line(each.key), "values": values, "hardware": HARDWARE})
+    return tmp_path
+
+
+def test_other_experiments_keep_the_seeds_of_their_recipes(three: Path) -> None:
+    assert run("levi2021-a", "-o", str(three), "--as-is", "--seeds", "1") == 0
+    found = {}
+    for paper in ("levi2021", "xu2024"):
+        record = json.loads((three / f"{paper}-here.json").read_text())
+        found |= {one["key"]: (one["seeds"], one["claims"][0]["verdict"]) for one in record["experiments"]}
+    assert found == {"levi2021-a": (1, "cannot tell"), "levi2021-b": (3, "holds"), "xu2024-c": (3, "holds")}
+
+
+def test_what_cannot_have_a_change_is_left_out(three: Path) -> None:
+    words = ("-o", str(three), "--as-is", "--set", "loss.beta=1.0")
+    assert run("levi2021-b", *words) == 0
+    record = json.loads((three / "levi2021-here-changed.json").read_text())
+    assert [one["key"] for one in record["experiments"]] == ["levi2021-b"]
+    assert not (three / "xu2024-here-changed.json").exists()  # nothing of it was asked
+    with pytest.raises(ValueError, match=r"unknown setting 'loss\.beta'"):
+        run("levi2021-a", *words)
 
 
 def test_an_interrupt_says_what_is_kept(

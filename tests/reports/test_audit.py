@@ -59,6 +59,7 @@ def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = 
         "duplicates": {"exact": 1, "near": 2, "other_label": 1},
         "outliers": 1,
         "name": "digits-noisy",
+        "of_run": True,
         "split": "train",
         "level": "digit",
         "items": 1649,
@@ -289,6 +290,14 @@ def test_the_class_of_most_neighbours_is_offered_where_nothing_is_proposed(tmp_p
     assert downloaded(page, tmp_path / "decisions.csv") == [("item 000", "relabel", "33")]
 
 
+def test_decisions_on_a_run_are_for_training_also_without_pictures(tmp_path: Path) -> None:
+    for pictures in (True, False):
+        write_audit_report(record(pictures=pictures), tmp_path / "page.html")
+        assert "new label for trivet train --labels decisions.csv" in words(tmp_path / "page.html")
+    write_audit_report(record(pictures=False, name="bank.npz", of_run=False), tmp_path / "page.html")
+    assert "trivet audit FILE --apply decisions.csv -o clean.npz" in words(tmp_path / "page.html")
+
+
 def test_the_first_suspect_is_in_sight_without_scrolling(tmp_path: Path, watch: Watch) -> None:
     doubtful = {"verdict": "cannot-tell", "estimate": None, "interval": [0.031, 0.4], "reason": "Cannot be told. " * 20}
     note = "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones. "
@@ -302,8 +311,6 @@ def test_the_first_suspect_is_in_sight_without_scrolling(tmp_path: Path, watch: 
     boxes = [page.locator(f"#{name}").bounding_box() for name in ("label", "order")]
     assert [box and box["y"] for box in boxes[:1]] == [box and box["y"] for box in boxes[1:]]  # one row of controls
     assert page.locator("#order").evaluate("one => one.scrollWidth <= one.clientWidth")
-    write_audit_report(record(pictures=False, name="bank.csv"), tmp_path / "page.html")
-    assert "trivet audit FILE --apply decisions.csv -o clean.csv" in words(tmp_path / "page.html")
 
 
 def test_items_are_filtered_and_ordered(tmp_path: Path, watch: Watch) -> None:

@@ -193,6 +193,8 @@ def test_tables_of_one_embedding(tmp_path: Path) -> None:
     assert "recall@1 80.0 78.0 to 82.0 76.0 to 84.0 78.9 70.1 to 80.2 10.0 recall@2" in text
     assert "MAP@R 50.0 48.0 to 52.0 46.0 to 54.0 – – 5.0" in text
     assert "recall@1 85.0 80.0 to 90.0 84.0, 85.0, 86.0" in text
+    record["folds"], record["folds_missing"] = {}, {"digit": "3 folds need as many classes: there are 2."}
+    assert "No folds: 3 folds need as many classes: there are 2." in page_text({"results": [record]}, tmp_path)
     assert "NMI 41.0 40.0 to 43.0 35.0 to 50.0 42.0 36.0 to 51.0 – AMI 31.0 – – – – 0.0 NMI+ –" in text
     assert "a.npz 12 11 – 512.3 10 1 min 12 s" in text
     assert "TAR@FAR 0.01 % 12.3 10.0 to 15.0 – – – 0.01 accuracy – – – – – 50.0" in text

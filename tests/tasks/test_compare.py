@@ -156,10 +156,22 @@ def test_a_record_that_tells_of_other_embeddings_is_named(tmp_path: Path) -> Non
     assert "The record of old does not tell of its embeddings: recall@1 on unseen by digit is 25.0 %" in note
 
 
-def test_a_split_by_which_a_step_was_chosen_is_named(tmp_path: Path) -> None:
-    chosen = {"choosing": {"measure": "map@r", "split": "unseen", "looks": []}}
+@pytest.mark.parametrize(("keep", "ended", "said"), [("best", None, True), ("last", 40, True), ("last", None, False)])
+def test_a_split_by_which_a_step_was_chosen_is_named(
+    tmp_path: Path, keep: str, ended: int | None, *, said: bool
+) -> None:
+    chosen = {"choosing": {"keep": keep, "ended": ended, "measure": "map@r", "split": "unseen", "looks": []}}
     paths = [make_run(tmp_path / "a", [1]), make_run(tmp_path / "b", [2], record=chosen, name="random")]
-    assert compare_runs(paths)["notes"] == ["The step of b was chosen by unseen, so measures there flatter."]
+    notes = ["The step of b was chosen by unseen, so measures there flatter."]
+    assert compare_runs(paths)["notes"] == (notes if said else [])
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_the_runs_whose_neighbours_are_not_shown_are_told_of(tmp_path: Path, count: int) -> None:
+    paths = [make_run(tmp_path / f"r{i}", [i]) for i in range(count)]
+    compare_runs(paths, report=tmp_path / "page.html")
+    told = "Neighbours are shown of the first 8 runs." in (tmp_path / "page.html").read_text()
+    assert told == (count > 8)
 
 
 def test_folds_are_paired_with_folds(tmp_path: Path) -> None:

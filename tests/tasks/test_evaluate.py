@@ -121,6 +121,54 @@ def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None
     assert record["evaluation"]["intent"]["classes"] == 5
 
 
+@pytest.mark.parametrize("by", ["split", "columns"])
+def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected(tmp_path: Path, by: str) -> None:
+    points = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
+    names = np.where(np.arange(120) < 80, [f"class {i % 5}" for i in range(120)], "none")
+    ids = np.array([f"item {i}" for i in range(120)])
+    request = replace(QUICK, out_of_scope="none", measures=("recall@1",), resamples=0, distance="euclidean")
+    junk = np.arange(120) % 20 == 7
+    if by == "split":
+        junk[:] = False
+        path = write(tmp_path / "a.npz", points, label=names, id=ids, split=np.full(120, "test"))
+        request = replace(request, query="test", gallery="test")
+    else:
+        every = np.ones(120, dtype=np.bool_)
+        path = write(tmp_path / "a.npz", points, label=names, id=ids, is_query=every, is_gallery=every, is_junk=junk)
+    record = evaluate_file(path, request).record
+    apart = np.linalg.norm(points[:, None].astype(np.float64) - points[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart[:, (names != "none") & ~junk].min(axis=1)
+    inside, outside = nearest[names != "none"], nearest[names == "none"]
+    area = np.mean((inside[:, None] < outside).astype(np.float64))
+    assert record["protocol"]["queries_in_gallery"] == int((~junk)[:80].sum())
+    assert record["rejection"]["auroc"] == pytest.approx(area, abs=1e-12)
+    assert record["protocol"]["junk"] == (int(junk.sum()) or None)
+
+
+def test_junk_is_no_neighbour_where_others_are_rejected(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean", resamples=0)
+    found = evaluate_file(path, replace(request, junk="2")).record["rejection"]
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3) & (labels != 2)]
+    expected = rejection(asked, labels[split == "test"] == 3, known)
+    assert found["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
+
+
+@pytest.mark.parametrize("junk", [None, "2"])
+def test_a_gallery_of_which_nothing_is_left_is_refused(tmp_path: Path, junk: str | None) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    retrieved = np.flatnonzero(labels == 3)[:3] if junk is None else np.flatnonzero(labels == 2)
+    split = np.where(np.isin(np.arange(120), retrieved), "train", "test")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split, id=ids)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", junk=junk, resamples=0)
+    with pytest.raises(ValueError, match="gallery"):
+        evaluate_file(path, request)
+
+
 def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
     points, labels = blobs()
     split = np.where(np.arange(120) % 2 == 0, "test", "train")
@@ -145,6 +193,25 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     assert [float(row["rejection-auroc"]) for row in rows] == pytest.approx(list(expected.per_class().values()))
     assert json.loads(json.dumps(evaluated.record, allow_nan=False)) == evaluated.record
     assert "intervals" not in evaluate_file(path, replace(request, resamples=0)).record["rejection"]
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    points, labels = blobs()
+    paths = []
+    for folder, rows in (("a", points), ("b", -(points[:, ::-1] ** 2))):
+        (tmp_path / folder).mkdir()
+        paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=labels))
+    request = replace(QUICK, resamples=0, measures=("recall@1",))
+    evaluated = evaluate_files(paths, request)
+    names = [one.record["embeddings"] for one in evaluated]
+    assert names == ["a/embeddings.npz", "b/embeddings.npz"]
+    (difference,) = summary(evaluated, request)["differences"]["label"]["recall@1"]
+    assert (difference["less"], difference["of"]) == tuple(names)
+    cut = evaluate_files(paths, replace(request, prefixes=(2,)))
+    assert [one.record["embeddings"] for one in cut] == [f"{name}, first 2" for name in names]
+    other = write(tmp_path / "other.npz", points, label=labels)
+    for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
+        assert evaluate_files(several, request)[0].record["embeddings"] == "embeddings.npz"
 
 
 def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:

@@ -271,6 +271,8 @@ def test_the_next_command_ends_with_a_report(
         (["unlabelled.csv"], "training needs a column of labels that items share: unlabelled.csv has none"),
         (["asked.csv", "--labels", "intnt"], "did you mean 'intent'?"),
         (["asked.csv", "--text", "utterence"], "did you mean 'utterance'?"),
+        (["named.npz", "--text", "caption"], "--text names the column of texts of a table: named.npz holds vectors"),
+        (["loose", "--text", "caption"], "--text names the column of texts of a table: loose holds a folder of images"),
         (["named.npz", "--encoder", "mini"], "--encoder makes vectors of texts: named.npz holds vectors"),
         (["tables"], "or give a table: tables holds one.csv, two.csv."),
         (["run"], "run is a run, whose settings are in run/config.toml."),

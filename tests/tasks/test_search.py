@@ -18,6 +18,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from trivet.neighbours.index import Index
+from trivet.tables import write_embeddings
 from trivet.tasks import search as module
 from trivet.tasks.embed import embed_data
 from trivet.tasks.index import make_index
@@ -260,7 +261,9 @@ def test_replaced_on_demand_only_and_put_back_after_a_failure(file: Path, run: P
     make_index(file, index, force=True, distance="euclidean")
     assert Index.load(index).info.distance == "euclidean"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["broken.npz", "index", "words.npz"]
-    with pytest.raises(ValueError, match="--text-model is for a file"):
+    with pytest.raises(
+        ValueError, match=r"--text-model is for a file .* is a run, with a model of its own; leave it out"
+    ):
         make_index(run, tmp_path / "new", text_model="small")
     shutil.copytree(run, tmp_path / "stopped")
     (tmp_path / "stopped" / "record.json").write_text('{"status": "interrupted"}')
@@ -309,6 +312,17 @@ def test_sheet_of_a_run_shows_the_pictures(index: Path, tmp_path: Path) -> None:
     assert f"{right} of 6 with the same" in text
     shown = re.findall(r'<span class="name id" title="([^"]*)">', text)
     assert shown == ["digits/1437", *(item["id"] for item in neighbours)]
+
+
+def test_sheet_of_training_items_shows_them(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    ids = tuple(f"digits/{row:04d}" for row in range(4))
+    embeddings = np.eye(4, 8, dtype=np.float32)
+    columns = {"parity": ["even", "odd"] * 2}
+    write_embeddings(tmp_path / "run/embeddings/train.parquet", embeddings, ids, columns, levels=["parity"])
+    make_index(tmp_path / "run", tmp_path / "index", split="train")
+    search_folder(tmp_path / "index", "digits/0001", k=3, sheet=tmp_path / "sheet.html")
+    assert page(tmp_path / "sheet.html").count('<img class="thumb pixels" src="data:image/png;base64,') == 4
 
 
 def test_sheet_of_an_image_query_judges_nothing(index: Path, tmp_path: Path) -> None:

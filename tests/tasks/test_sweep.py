@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("optuna")
@@ -25,6 +26,7 @@ from trivet.tasks import sweep as task
 from trivet.tasks.compare import compare_runs
 from trivet.tasks.sweep import Data, Place, begin, join, work
 from trivet.tasks.sweep_settings import Sweep
+from trivet.tasks.sweep_study import open_study
 from trivet.tasks.train import train
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
@@ -203,6 +205,7 @@ import torch._dynamo  # as an optimiser does: once, before the workers are forke
 from trivet.documents import parse_toml
 from trivet.tasks.sweep import Data, begin, work
 from trivet.tasks.sweep_settings import Sweep
+from trivet.tasks.sweep_study import open_study
 from trivet.tasks import sweep as task
 torch.set_num_threads(1)
 task.Worker._evaluate_best = lambda *_: None  # takes longer than all training
@@ -279,6 +282,28 @@ def test_nothing_is_chosen_by_test_classes_and_nothing_is_left(tmp_path: Path) -
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("split", ["a split val", "folds"])
+def test_what_chose_is_not_called_tested(tmp_path: Path, split: str) -> None:
+    values = settings(tmp_path)
+    if split == "folds":
+        values["choosing"] = {"keep": "best"}  # the run of the best settings chooses its step by a fold, too
+    else:
+        with np.load(tmp_path / "x.npz") as file:
+            names = np.where(file["kind"] < "k06", "train", np.where(file["kind"] < "k09", "val", "test"))
+            np.savez(tmp_path / "x.npz", **file, split=names)
+        del values["data"]["folds"]
+        values["data"]["split"] = "auto"
+    values["sweep"] = {"vary": {"training.learning_rate": [1e-3, 1e-2]}, "sampler": "grid"}
+    record = swept(Sweep.parse(values, source="x"), tmp_path / "made")
+    best = RunFolder(tmp_path / "made" / "best").record()
+    assert best is not None
+    assert best["choosing"] is not None
+    assert [*best["evaluation"]] == ["unseen", best["choosing"]["split"]]
+    assert list(record["tested"]) == ["unseen"]
+    assert record["helped"]
+    assert not any(f"{best['choosing']['split']} by" in line["text"] for line in record["helped"])
+
+
 def test_where_all_trials_fail_it_is_said(tmp_path: Path) -> None:
     values = settings(tmp_path)
     values["sweep"] = {"vary": {"training.learning_rate": [2e37, 3e37]}, "sampler": "grid"}
@@ -287,6 +312,33 @@ def test_where_all_trials_fail_it_is_said(tmp_path: Path) -> None:
     assert record["notes"][0].startswith("No trial has a value: of 2 trials all failed. The first says: ")
     assert not (tmp_path / "made" / "best.toml").exists()
     assert (tmp_path / "made" / "sweep.html").is_file()
+
+
+def test_a_folder_that_was_renamed_goes_on_with_its_study(tmp_path: Path) -> None:
+    sweep = small(tmp_path)
+    _, place = begin(sweep, tmp_path / "home", Data(sweep))
+    with open_study(place.url, sweep.config, place.name, make=False) as study:
+        attempt = study.claim(None)
+        assert attempt is not None
+        assert attempt.complete(0.5, [])
+    (tmp_path / "home").rename(tmp_path / "moved")
+    for _, other in (join(str(tmp_path / "moved"), None, None), begin(sweep, tmp_path / "moved", Data(sweep))):
+        assert (other.folder, other.name) == (tmp_path / "moved", "home")
+        with open_study(other.url, sweep.config, other.name, make=False) as study:
+            assert [one.state for one in study.outcomes()] == ["complete"]
+    # A study of another program in the file is not one of a sweep.
+    optuna = pytest.importorskip("optuna")
+    (tmp_path / "new").mkdir()
+    optuna.create_study(storage=f"sqlite:///{tmp_path / 'new' / 'study.db'}", study_name="theirs")
+    assert begin(sweep, tmp_path / "new", Data(sweep))[1].name == "new"
+
+
+def test_a_folder_that_was_renamed_finds_its_study_in_a_storage(tmp_path: Path) -> None:
+    sweep = small(tmp_path, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    begin(sweep, tmp_path / "home", Data(sweep))
+    (tmp_path / "home").rename(tmp_path / "moved")
+    assert join(str(tmp_path / "moved"), None, None)[1].name == "moved"
+    assert join(str(tmp_path / "moved"), None, "home")[1].name == "home"
 
 
 def test_a_worker_without_the_folder_needs_one(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("optuna")
 from postgresql import PASSWORD, QUOTED, UnavailableError, postgresql
 from small_sweep import settings
 from trivet.tasks import sweep_study
+from trivet.tasks.sweep import _grid
 from trivet.tasks.sweep_settings import Sweep
 from trivet.tasks.sweep_study import Study, TakenOverError, described, open_study
 
@@ -75,6 +76,21 @@ def workers(make: Callable[..., Workers], request: pytest.FixtureRequest) -> Wor
 
 def states(study: Study) -> list[str]:
     return [one.state for one in study.outcomes()]
+
+
+@ANY
+def test_a_grid_with_more_trials_than_before_is_tried_whole(make: Callable[..., Workers]) -> None:
+    vary = {"loss.margin": [0.1, 0.2, 0.3], "training.learning_rate": {"low": 0.1, "high": 0.3, "step": 0.1}}
+    tried = []
+    for trials in (4, 2, 9):
+        workers = make("grid", sampler="grid", vary=vary, trials=trials)
+        study = workers.worker()
+        while (attempt := study.claim(_grid(workers.sweep))) is not None:
+            tried.append(attempt.values)
+            attempt.complete(0.5, [])
+    assert len(tried) == 9
+    assert all(values in tried for values in workers.sweep.grid())
+    assert tried[:4] != workers.sweep.grid()[:4]
 
 
 def test_a_place_is_claimed_by_one_worker_and_told_once(workers: Workers) -> None:

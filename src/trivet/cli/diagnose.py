@@ -75,7 +75,7 @@ def diagnose(
 ) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_written(context, own={"report": page("diagnosis")})
-    if Failure.WORSE in (fail_on or ()) and not reference and not any(of_run(path) for path in embeddings):
+    if Failure.WORSE in (fail_on or ()) and not reference and not all(of_run(path) for path in embeddings):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(of_run(path) for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
@@ -93,11 +93,24 @@ def diagnose(
             data_root=data_root,
         )
         result, kinds = diagnose_paths(embeddings, request, report=report, command=command_line())
+    if Failure.WORSE in (fail_on or ()):
+        _check_compared(result)
     if json:
         print_json(result)
     else:
         print_diagnosis(result)
     return int(any(kind in kinds for name in fail_on or () for kind in _FAILURES[name]))
+
+
+def _check_compared(result: Mapping[str, Any]) -> None:
+    """ValueError if an embedding was compared with nothing, as then none can be worse."""
+    for one in result.get("results", [result]):
+        if not one["measures"]["comparisons"]:
+            why = f" ({one['notes'][-1].rstrip('.')})" if one["notes"] else ""
+            raise ValueError(
+                f"--fail-on worse needs something to compare with: {one['name']} was compared with nothing{why}; give "
+                "--reference FILE, or for a run the --data-root of its data."
+            )
 
 
 def print_diagnosis(result: Mapping[str, Any]) -> None:

@@ -269,6 +269,7 @@ def _notes(record: EvaluationRecord) -> list[str]:
         for name, fold in measures.items():
             mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
             notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
+    notes += [f"{level}: no folds: {reason}" for level, reason in record["folds_missing"].items()]
     if rejection := record["rejection"]:
         drawn, macro = rejection["intervals"], rejection["macro"].get("auroc")
         both = {

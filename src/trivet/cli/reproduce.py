@@ -62,7 +62,7 @@ def reproduce(
 ) -> int:
     """Run the papers' experiments again, and say which of their claims hold."""
     with shown("loading the experiments"):
-        from trivet.papers.catalogue import PAPERS, experiments
+        from trivet.papers.catalogue import experiments
         from trivet.papers.reproduce import FRONT, outputs, page_name, without_pictures, write_pages
         from trivet.papers.runs import Runner, store_of
     if as_is:
@@ -78,7 +78,6 @@ def reproduce(
     def told(text: str) -> None:
         echo(text, err=True)
 
-    papers = [paper for paper in PAPERS if any(one.key.partition("-")[0] == paper for one in wanted)]
     place = pages or output
     folders = [OutputFolder("--output", output, INSIDE)]
     folders += [] if pages is None else [OutputFolder("--pages", pages, INSIDE)]
@@ -99,7 +98,7 @@ def reproduce(
             told(f"what has been run is in {output}; the same command goes on from there")
             raise
     with shown("writing the pages"):
-        records = write_pages(papers, size, output, place, seeds=seeds, changes=changes, command=command_line())
+        records = write_pages(wanted, size, output, place, seeds=seeds, changes=changes, command=command_line())
     if json:
         print_json({"papers": [without_pictures(record) for record in records]})
         return 0

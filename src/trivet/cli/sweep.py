@@ -42,9 +42,7 @@ def sweep(
             show_default=False,
         ),
     ] = None,
-    study: Annotated[
-        str | None, typer.Option(help="With --join ADDRESS: the study, where the storage has several.")
-    ] = None,
+    study: Annotated[str | None, typer.Option(help="With --join: the study, where the storage has several.")] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
@@ -62,7 +60,7 @@ def sweep(
         if config is not None:
             raise ValueError("--join takes the settings of the sweep: leave out the settings file.")
         refuse(context, "--join takes the settings of the sweep", "set")
-        if "://" not in join:
+        if "://" not in join and (Path(join) / task.STUDY).exists():
             refuse(context, f"{join} is the folder of one sweep", "study")
         settings, place = task.join(join, output, study)
         data = task.Data(settings, data_root)

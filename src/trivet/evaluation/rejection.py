@@ -124,13 +124,14 @@ def rejection(
     gallery: Array,
     *,
     labels: Array | None = None,
+    own: Array | None = None,
     distance: Metric = "euclidean",
 ) -> Rejection:
     """Rejection of queries by their distance to the nearest gallery item.
 
-    The gallery holds items of the known classes, for instance the training items, and none of the queries. The
-    distances are exact in float64: products of centred rows find the nearest candidates, whose distances are taken
-    by differences. Memory O(Q + M).
+    The gallery holds items of the known classes, for instance the training items. A query that is in it too would be
+    nearest to itself: name its row in `own`. The distances are exact in float64: products of centred rows find the
+    nearest candidates, whose distances are taken by differences. Memory O(Q + M).
 
     Args:
         queries: `(Q, d)` floating point.
@@ -138,11 +139,13 @@ def rejection(
         gallery: `(M, d)` floating point, M >= 1.
         labels: `(Q,)` of any integer dtype, the class of each query, for the values and intervals of classes; those of
             queries out of scope are not read.
+        own: `(Q,)` integer, the row of the gallery that is the query itself, which is passed over; -1 where it is not
+            there.
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
 
     Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, the gallery is empty, or the queries are all in
-            scope or all out of it.
+        ValueError: if shapes or dtypes disagree, a row is not finite, the gallery is empty or holds nothing but a query
+            itself, or the queries are all in scope or all out of it.
 
     Source:
         Larson et al., "An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction", EMNLP 2019 (the
@@ -180,7 +183,13 @@ def rejection(
         column = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         names, classes, sizes = np.unique(column[inside], return_inverse=True, return_counts=True)
         inside = inside[np.argsort(classes.ravel(), kind="stable")]
-    curve = Roc.of(_nearest(asked, known).cpu().numpy(), ~outside)
+    nearest = _nearest(asked, known, None if own is None else _own(own, len(asked), len(known))).cpu().numpy()
+    if np.isinf(nearest).any():
+        raise ValueError(
+            "the gallery must hold an item beside itself for each query: query "
+            f"{int(np.flatnonzero(np.isinf(nearest))[0])} is all of it; add items of the known classes."
+        )
+    curve = Roc.of(nearest, ~outside)
     return Rejection(
         auroc=curve.area,
         fpr_at_95_tpr=curve.false_at(0.95),
@@ -190,25 +199,50 @@ def rejection(
     )
 
 
-def _nearest(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Euclidean distance `(Q,)` of each query to its nearest gallery row, float64, by differences of rows."""
+def _own(own: Array, queries: int, gallery: int) -> Integers:
+    rows = own.detach().cpu().numpy() if isinstance(own, Tensor) else np.asarray(own)
+    if rows.shape != (queries,) or rows.dtype.kind not in "iu" or ((rows < -1) | (rows >= gallery)).any():
+        raise ValueError(
+            f"own must hold the gallery row of each query, or -1: got {rows.dtype} of shape {rows.shape} for {queries} "
+            f"queries and {gallery} gallery rows."
+        )
+    return rows.astype(np.int64)
+
+
+def _nearest(queries: Tensor, gallery: Tensor, own: Integers | None = None) -> Tensor:
+    """Euclidean distance `(Q,)` of each query to its nearest gallery row, float64, by differences of rows.
+
+    The gallery row `own` of a query is passed over; where there is no other, the distance is infinite.
+    """
     # Equal rows once: their distances, all candidates, would be taken one by one.
-    queries, group = torch.unique(queries, dim=0, return_inverse=True)
-    gallery = torch.unique(gallery, dim=0)
+    gallery, place, copies = torch.unique(gallery, dim=0, return_inverse=True, return_counts=True)
+    without = torch.full((len(queries), 1), -1, dtype=torch.int64, device=queries.device)
+    if own is not None:
+        at = torch.from_numpy(own).to(queries.device)
+        itself = place[at.clamp_min(0)]
+        without[:, 0] = torch.where((at >= 0) & (copies[itself] == 1), itself, -1)  # a copy of it is another item
+    both, group = torch.unique(torch.cat([queries, without.to(queries)], dim=1), dim=0, return_inverse=True)
+    queries, without = both[:, :-1], both[:, -1:].to(torch.int64)
     centre = gallery.mean(dim=0)
     nearest = torch.full((len(queries),), torch.inf, dtype=torch.float64, device=queries.device)
+    start = 0
     for columns in torch.split(gallery, TILE[1]):
         right = columns - centre
         norms = right.square().sum(dim=1)
-        for rows, best in zip(torch.split(queries, TILE[0]), torch.split(nearest, TILE[0]), strict=True):
+        numbers = torch.arange(start, start + len(columns), device=gallery.device)
+        start += len(columns)
+        tiles = (torch.split(one, TILE[0]) for one in (queries, without, nearest))
+        for rows, left_out, best in zip(*tiles, strict=True):
             left = rows - centre
             squares = left.square().sum(dim=1)
             squared = torch.addmm(norms, left, right.T, alpha=-2).add_(squares[:, None])
+            masked = left_out == numbers
+            squared.masked_fill_(masked, torch.inf)
             least = squared.amin(dim=1).clamp_min(0)
             # Of D = |x|^2 + |y|^2 - 2xy with d products the error is at most (d + 8) / 2 eps (|x| + |y|)^2, and
             # (|x| + |y|)^2 <= 8 (|x|^2 + D); so the nearest of these columns is within two errors of the least.
             error = 4 * (rows.shape[1] + 8) * torch.finfo(torch.float64).eps * (squares + least)
-            close = squared <= (least + 2 * error)[:, None]
+            close = (squared <= (least + 2 * error)[:, None]) & ~masked
             row, column = close.nonzero(as_tuple=True)
             step = max(1, PAIR_ENTRIES // rows.shape[1])
             for i, j in zip(torch.split(row, step), torch.split(column, step), strict=True):

@@ -208,7 +208,7 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
     found = [_value(claim, results, seed) for seed in results.seeds]
     rows = [one.numbers for one in found if one.numbers]
     names = list(rows[0]) if rows else []
-    parts = [_part(name, [row[name] for row in rows]) for name in names]
+    parts = sorted((_part(name, [row[name] for row in rows]) for name in names), key=_lowest)
     undefined, failed = (sum(getattr(one, what) for one in found) for what in ("undefined", "failed"))
     if claim.not_comparable:
         return Judged(claim, "not comparable", tuple(parts), claim.not_comparable)
@@ -221,14 +221,18 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
     if len(rows) < LEAST:
         return Judged(claim, "cannot tell", tuple(parts), f"{len(rows)} of the {LEAST} seeds that it needs at least")
     few = "" if seeds is None or len(rows) >= seeds else f"on {len(rows)} of {seeds} seeds"
-    lowest = sorted(parts, key=lambda part: _ends(part).low)
-    if _ends(lowest[0]).low > 0:
-        return Judged(claim, "holds", tuple(lowest), few)
+    if _ends(parts[0]).low > 0:
+        return Judged(claim, "holds", tuple(parts), few)
     if any(part.below(len(parts)) for part in parts):
         return Judged(claim, "does not hold", tuple(sorted(parts, key=lambda part: _ends(part).high)), few)
     chance = f"it lies below 0, which one of {len(parts)} may by chance"
-    why = "it includes 0" if _ends(lowest[0]).high >= 0 else chance
-    return Judged(claim, "cannot tell", tuple(lowest), "; ".join(filter(None, (why, few))))
+    why = "it includes 0" if _ends(parts[0]).high >= 0 else chance
+    return Judged(claim, "cannot tell", tuple(parts), "; ".join(filter(None, (why, few))))
+
+
+def _lowest(part: Part) -> float:
+    """Where it may lie at the lowest; of seeds too few for a verdict, their mean."""
+    return part.mean if len(part.values) < LEAST else _ends(part).low
 
 
 def _ends(part: Part) -> Interval:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,31 @@ TITLES = {
 
 
 def record_of(
-    paper: str, size: Size, folder: Path, *, seeds: int | None = None, changes: Sequence[str] = (), command: str = ""
+    paper: str,
+    size: Size,
+    folder: Path,
+    *,
+    wanted: Collection[str],
+    seeds: int | None = None,
+    changes: Sequence[str] = (),
+    command: str = "",
 ) -> ReproductionRecord:
-    """What the runs in a folder say of all experiments of a paper, with their pictures."""
-    found = [(one, *results(one, size, folder, seeds, changes)) for one in experiments(paper)]
-    lines = {line["key"]: line for _, _, some in found for line in some}  # runs that experiments share are one
+    """What the runs in a folder say of all experiments of a paper, with their pictures.
+
+    Args:
+        wanted: keys of the experiments that have so many `seeds`; the others have those of their recipes, and are left
+            out where `changes` are none of theirs.
+    """
+    asked = [(one, seeds if one.key in wanted else None) for one in experiments(paper)]
+    asked = [(one, count) for one, count in asked if one.key in wanted or _can_have(one, size, changes)]
+    found = [(one, *results(one, size, folder, count, changes), count) for one, count in asked]
+    lines = {line["key"]: line for _, _, some, _ in found for line in some}  # runs that experiments share are one
     made = {
         "paper": paper,
         "title": TITLES[paper],
         "size": size,
         "changes": list(changes),
-        "experiments": [_experiment(*one, size, seeds, changes) for one in found],
+        "experiments": [_experiment(*one, size, changes) for one in found],
         "runs": len(lines),
         "seconds": sum(map(_seconds, lines.values())),
         "command": command,
@@ -51,8 +65,17 @@ def record_of(
     return complete(ReproductionRecord, made)
 
 
+def _can_have(one: Experiment, size: Size, changes: Sequence[str]) -> bool:
+    """Whether the runs of an experiment can have these changes of their settings."""
+    try:
+        planned(one, size, None, changes)
+    except ValueError:
+        return False
+    return True
+
+
 def write_pages(
-    papers: Sequence[str],
+    wanted: Sequence[Experiment],
     size: Size,
     folder: Path,
     pages: Path,
@@ -61,19 +84,25 @@ def write_pages(
     changes: Sequence[str] = (),
     command: str = "",
 ) -> list[ReproductionRecord]:
-    """Write the page and the json of some papers, and the front page of all that have runs; returns their records.
+    """Write the page and the json of each paper with a wanted experiment or, without changes, with runs.
+
+    Without changes the front page of all of these is written, too. Returns the records of the papers with a wanted
+    experiment.
 
     Args:
         folder: of the results.
         pages: the folder of the pages.
+        seeds: of the wanted experiments; the others have those of their recipes.
 
     Raises:
         OSError: if a file cannot be written.
     """
+    keys = {one.key for one in wanted}
+    papers = [paper for paper in PAPERS if any(key.partition("-")[0] == paper for key in keys)]
     found = {}
     for paper in PAPERS:
-        if paper in papers or store_of(folder, experiments(paper)[0], size).file.is_file():
-            found[paper] = record_of(paper, size, folder, seeds=seeds, changes=changes, command=command)
+        if paper in papers or (not changes and store_of(folder, experiments(paper)[0], size).file.is_file()):
+            found[paper] = record_of(paper, size, folder, wanted=keys, seeds=seeds, changes=changes, command=command)
     for paper, record in found.items():
         name = page_name(paper, size, changes)
         write_reproduction(record, pages / f"{name}.html")
@@ -109,8 +138,8 @@ def _experiment(
     one: Experiment,
     found: Results,
     lines: Sequence[dict[str, Any]],
-    size: Size,
     seeds: int | None,
+    size: Size,
     changes: Sequence[str],
 ) -> dict[str, Any]:
     recipe = one.recipe(size)

@@ -75,6 +75,7 @@ class AuditRecord(TypedDict):
     """What the page of an audit shows, the most suspect items first."""
 
     name: str
+    of_run: bool | None
     split: str | None
     level: str
     items: int | None

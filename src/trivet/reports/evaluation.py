@@ -220,6 +220,9 @@ def _level(
         "verification": _verification(shares, labels) if verification else None,
         "verification_table": [_table_row(name, shares, labels) for name in verification],
         "folds": _folds(level, shares, labels),
+        "foldless": [
+            (labels[e], reason) for e, one in shares.items() if (reason := one.result["folds_missing"].get(level))
+        ],
         "missing": [
             (labels[e], named(name.removesuffix("_missing")), str(reason))
             for e, values in measured.items()

@@ -78,7 +78,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     context = {
         "record": record,
         "results": results,
-        "chosen_by": choice["split"] if (choice := record["choosing"]) and _counts(choice) else None,
+        "chosen_by": choice["split"] if (choice := record["choosing"]) and decides(choice) else None,
         "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in said],
         "bad": bad,
         "tables": {split: _tables(evaluated_rows(record, split)) for split in record["evaluation"]},
@@ -290,7 +290,7 @@ def _kept(record: RunRecord) -> str | None:
     return f"that of step {number(kept['step'])} of attempt {kept['attempt']}, which the guard kept"
 
 
-def _counts(choice: Choice) -> bool:
+def decides(choice: Choice) -> bool:
     """Whether the result of the run depends on the choice."""
     return choice["keep"] != "last" or choice["ended"] is not None
 
@@ -486,7 +486,7 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
             "mean": [look["gain"] for look in choice["looks"]],
             "lower end of its interval": [look["low"] for look in choice["looks"]],
         }
-        what = ", by which the step was chosen" if _counts(choice) else ""
+        what = ", by which the step was chosen" if decides(choice) else ""
         wanted.append((f"Gain of {measure} on {choice['split']}{what}", seen, values, None))
     wanted += _asked(record["monitor"]["attempts"])
     marks = _marks(record["monitor"]["attempts"])

@@ -16,7 +16,7 @@ from trivet.data.shown import as_json
 from trivet.files import write_whole
 from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.label_noise import Duplicates, Suspects, find_duplicates, find_outliers, find_suspects
-from trivet.outputs import DECISION_FILE, SUSPECTS, Output, check_outputs, page, table
+from trivet.outputs import DECISION_FILE, SUSPECTS, Output, check_outputs, of_run, page, table
 from trivet.records import AuditRecord, complete
 from trivet.tables import class_numbers, write_decisions
 from trivet.tables.csv import csv_text
@@ -143,6 +143,7 @@ def audit_path(
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         shown = _shown(items, judged, result["suspects"])
         page = {name: part for name, part in result.items() if name != "suspects"} | {
+            "of_run": of_run(path),
             "shown": shown,
             "class_names": class_numbers(items.labels)[1],
             "command": command,

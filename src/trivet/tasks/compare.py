@@ -18,7 +18,7 @@ from trivet.geometry.arrays import Floats, Integers
 from trivet.progress import steps
 from trivet.records import CompareRecord, complete
 from trivet.reports import write_compare_report
-from trivet.reports.run import result_lines
+from trivet.reports.run import decides, result_lines
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tasks.compared_neighbours import Seen, shared_gallery
 from trivet.tasks.compared_runs import Run, Side, pairs_of, read_runs, sides_of, training_of
@@ -333,7 +333,8 @@ def _chosen_by(runs: Sequence[Run], tables: Sequence[Mapping[str, Any]]) -> list
     """Which splits are no test for some of the runs, as a step was chosen by them."""
     notes = []
     for split in dict.fromkeys(table["split"] for table in tables):
-        chosen = [run.name for run in runs if (choice := run.record["choosing"]) and choice["split"] == split]
+        choices = [(run.name, run.record["choosing"]) for run in runs]
+        chosen = [name for name, choice in choices if choice and choice["split"] == split and decides(choice)]
         if chosen:
             notes.append(f"The step of {', '.join(chosen)} was chosen by {split}, so measures there flatter.")
     return notes

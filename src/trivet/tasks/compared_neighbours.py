@@ -49,9 +49,8 @@ def shared_gallery(
         level: by which a neighbour is right.
         seen: runs on the same items; at most eight are shown.
     """
-    seen, notes = seen[:MOST_RUNS], []
-    if len(seen) == MOST_RUNS:
-        notes.append(f"Neighbours are shown of the first {MOST_RUNS} runs.")
+    notes = [f"Neighbours are shown of the first {MOST_RUNS} runs."] if len(seen) > MOST_RUNS else []
+    seen = seen[:MOST_RUNS]
     dataset: Dataset | None = None
     try:
         dataset = load_splits(run.config, data_root, reporter("reading images")).evaluation.get(split)

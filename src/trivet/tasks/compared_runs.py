@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from trivet.tasks.folds import is_cross_validation
 from trivet.tasks.sweep_record import best_runs, is_sweep
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import CONFIG, RunFolder
+from trivet.wording import names_apart
 
 MOST = 24  # runs on a page: of more, neither curves nor tables can be read
 REPEATED = ("seed", "data.fold")  # the settings in which repetitions of a run differ
@@ -66,7 +66,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
             raise ValueError(f"compared runs must be different: {folders[number]} is given twice; leave one out.")
     if not 2 <= len(folders) <= MOST:
         raise ValueError(f"compare takes 2 to {MOST} runs: got {len(folders)}; give the folders of some runs.")
-    return [_read(folder, name) for folder, name in zip(folders, _names(places), strict=True)]
+    return [_read(folder, name) for folder, name in zip(folders, names_apart(places), strict=True)]
 
 
 def sides_of(runs: Sequence[Run]) -> list[Side]:
@@ -126,15 +126,6 @@ def _flat(values: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
         elif value is not None:
             parts.append((f"{before}{name}", value))
     return parts
-
-
-def _names(places: Sequence[Path]) -> list[str]:
-    """The ends of the paths that tell the runs apart, as short as can be."""
-    for length in count(1):
-        names = ["/".join(place.parts[-length:]) for place in places]
-        if len({*names}) == len(names):
-            return names
-    raise AssertionError
 
 
 def _called(group: Sequence[Run], taken: set[str]) -> str:

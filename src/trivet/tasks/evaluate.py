@@ -33,6 +33,7 @@ from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.csv import csv_text
 from trivet.tasks.same_items import check_same_items, own_rows, same_labels, same_queries, share_a_level
 from trivet.training.run_folder import RunFolder
+from trivet.wording import names_apart
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,28 @@ def evaluate_files(paths: Sequence[Path], request: Request) -> list[Evaluated]:
     Raises:
         ValueError: if a file cannot be used, what is asked does not fit it, or the files cannot be compared.
     """
-    asked = [cut for path in paths for cut in _cut(*_sets(path, request))]
+    sets = [_sets(path, request) for path in paths]
+    names = _told_apart(paths, [one.name for one, _ in sets])
+    named = [(replace(one, name=name), each) for (one, each), name in zip(sets, names, strict=True)]
+    asked = [cut for one, each in named for cut in _cut(one, each)]
     if len(asked) > 1:
         first, *others = ((one.name, _scoped(one, each).queries) for one, each in asked)
         for other in others:
             check_same_items(first, other)
     return [_evaluate(one, each) for one, each in asked]
+
+
+def _told_apart(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
+    """The names of files, or of runs with a split; with their folders where two have one name."""
+    places = [Path(os.path.abspath(path)) for path in paths]
+    different = list(dict.fromkeys(places))
+    if len({place.name for place in different}) == len(different):
+        return list(names)
+    called = dict(zip(different, names_apart(different), strict=True))
+    return [  # a run that is named by a link has another name than its place
+        called[place] + name.removeprefix(place.name) if name.startswith(place.name) else name
+        for place, name in zip(places, names, strict=True)
+    ]
 
 
 def _cut(sets: _Sets, request: Request) -> Iterator[tuple[_Sets, Request]]:
@@ -452,11 +469,14 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
     if sets.rejected is not None and gallery is not None:
         level = next(iter(labels))
         outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
+        known = gallery.select(~options["junk"]) if request.junk is not None else gallery
+        own, others = (own_rows(asked, known) for asked in (queries, sets.rejected))
         rejected = rejection(
             np.concatenate([queries.embeddings, sets.rejected.embeddings]),
             outside,
-            gallery.embeddings,
+            known.embeddings,
             labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
+            own=None if own is None or others is None else np.concatenate([own, others]),
             distance=request.distance,
         )
         assert rejected.scores is not None
@@ -505,7 +525,8 @@ def _scoped(sets: _Sets, request: Request) -> _Sets:
             f"{len(outside)} have {request.out_of_scope!r}."
         )
     known = sets.gallery.labels[level] != request.out_of_scope
-    return _Sets(sets.name, sets.queries.select(~outside), sets.gallery.select(known), sets.queries.select(outside))
+    queries, rejected = sets.queries.select(~outside), sets.queries.select(outside)
+    return replace(sets, queries=queries, gallery=sets.gallery.select(known), rejected=rejected)
 
 
 def _cameras(sets: _Sets) -> dict[str, np.ndarray]:

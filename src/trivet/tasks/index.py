@@ -72,7 +72,8 @@ def make_index(
         about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
         if text_model is not None:
             raise ValueError(
-                f"--text-model is for a file of text embeddings: {maker.path} is a run of images; leave it out."
+                f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; "
+                "leave it out."
             )
     if of_run(source):
         if run is not None:

@@ -362,7 +362,7 @@ def _of_images(found: Found, images: Images, data: list[Entry]) -> tuple[Section
     if tested > MANY_CLASSES:
         sections["evaluation"].append(Entry("nmi_plus", 2, f"clusters per class; more take long with {tested:,}"))
     if choosable:
-        sections["choosing"] = [Entry("keep", "best", "the start, if no step is better beyond doubt; else the last")]
+        sections["choosing"] = [Entry("keep", "best", "the best step; the start, if none is better beyond doubt")]
     return _singles(sections, counts, splits.level), splits
 
 

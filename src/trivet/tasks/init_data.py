@@ -120,12 +120,13 @@ def look(path: Path, labels: Sequence[str] | None = None, text: str | None = Non
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
+        _refuse_text(text, path, "a folder of images")
         return _folder(path, labels)
     suffix = path.suffix.lower()
-    if sharded(path) or suffix in (".npz", ".npy"):
-        return _vectors(path, labels)
-    if suffix == ".csv" and path.with_suffix(".npy").is_file():
-        return _vectors(path.with_suffix(".npy"), labels)
+    numbers = path.with_suffix(".npy") if suffix == ".csv" else path
+    if sharded(path) or suffix in (".npz", ".npy") or (suffix == ".csv" and numbers.is_file()):
+        _refuse_text(text, path, "vectors")
+        return _vectors(numbers, labels)
     if suffix in SUFFIXES:
         raise ValueError(f"init needs a folder of images, or a table that lists them: got the image {path}.")
     if not path.is_dir() and suffix not in TABLES:
@@ -140,6 +141,11 @@ def look(path: Path, labels: Sequence[str] | None = None, text: str | None = Non
     if suffix == ".parquet" and text is None and holds_embeddings(path):
         return _vectors(path, labels)
     return _texts(rows, text, labels)
+
+
+def _refuse_text(text: str | None, path: Path, what: str) -> None:
+    if text is not None:
+        raise ValueError(f"--text names the column of texts of a table: {path} holds {what}; leave it out.")
 
 
 def _folder(path: Path, labels: Sequence[str] | None) -> Found:

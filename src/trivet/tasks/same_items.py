@@ -67,6 +67,8 @@ def own_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
     """Where the item of each query stands in the gallery, -1 where it is not there; None where not both have ids."""
     if queries.ids is None or gallery.ids is None:
         return None
+    if not len(gallery):
+        return np.full(len(queries), -1)
     order = np.argsort(gallery.ids)
     place = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
     rows: np.ndarray = np.where(gallery.ids[order[place]] == queries.ids, order[place], -1)

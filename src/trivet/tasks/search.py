@@ -372,7 +372,8 @@ class _Pictures:
         if path is not None:  # a few files instead of the whole data set
             return image_file(path, self._config.frame(self._shape)).show(0) if path.is_file() else None
         if self._splits is None:
-            self._splits = load(self._config, self._data_root, tokenize=self._tokenize).evaluation
+            data = load(self._config, self._data_root, tokenize=self._tokenize)
+            self._splits = {"train": data.train, **data.evaluation}  # training items can be indexed, too
             self._positions = {
                 (name, id): place for name, part in self._splits.items() for place, id in enumerate(part.ids)
             }

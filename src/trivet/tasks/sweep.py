@@ -25,7 +25,16 @@ from trivet.reports import write_sweep_report
 from trivet.tasks.evaluate_run import evaluate_run
 from trivet.tasks.sweep_record import COMPARED, RECORD, SETTINGS, make_record, run_path
 from trivet.tasks.sweep_settings import Sweep, without_password
-from trivet.tasks.sweep_study import Attempt, Outcome, Study, TakenOverError, described, open_study, within_reach
+from trivet.tasks.sweep_study import (
+    Attempt,
+    Outcome,
+    Study,
+    TakenOverError,
+    described,
+    only_study,
+    open_study,
+    within_reach,
+)
 from trivet.tasks.train import resume, train
 from trivet.training.choosing import chosen_by, load_splits
 from trivet.training.config import RunConfig, resolved
@@ -138,7 +147,7 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Plac
     Args:
         where: a folder of `trivet sweep`, or the address of a storage.
         folder: of the runs of this worker; by default that in which the sweep began.
-        name: of the study, where a storage has several.
+        name: of the study, where a storage has several; of a folder, that in its storage if it is not in the settings.
 
     Raises:
         ValueError: if there is none.
@@ -152,7 +161,7 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Plac
                 "the address of its storage."
             )
         sweep = Sweep.read(file)
-        return sweep, replace(_place(path, sweep.config.storage, sweep.config.name), folder=folder or path)
+        return sweep, replace(_place(path, sweep.config.storage, name or sweep.config.name), folder=folder or path)
     whole = described(where, name)
     own = Path(whole["folder"])
     if folder is None and not (own / SETTINGS).is_file():
@@ -362,7 +371,8 @@ def best_of(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 def _place(folder: Path, storage: str | None, name: str | None) -> Place:
     url = f"sqlite:///{(folder / STUDY).resolve()}" if storage is None else storage
-    return Place(folder, url, name or folder.resolve().name)
+    known = only_study(url) if storage is None and name is None else None  # the folder may have had another name
+    return Place(folder, url, name or known or folder.resolve().name)
 
 
 def _check_same(text: str, other: str, where: str) -> None:
@@ -389,17 +399,16 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return found
 
 
-def _grid(sweep: Sweep) -> Callable[[int], Mapping[str, Any]] | None:
-    """Place -> values; a grid that is larger than the trials is tried in random order."""
+def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
+    """The values in the order in which they are tried: in random order where they are more than the trials."""
     if sweep.config.sampler != "grid":
         return None
     import numpy as np
 
     every = sweep.grid()
-    order = np.arange(len(every))
-    if sweep.trials < len(every):
-        order = np.random.default_rng(sweep.seeds[0]).permutation(len(every))
-    return lambda place: every[order[place]]
+    if sweep.trials == len(every):
+        return every
+    return [every[number] for number in np.random.default_rng(sweep.seeds[0]).permutation(len(every))]
 
 
 def _watch(

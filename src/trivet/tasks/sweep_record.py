@@ -81,6 +81,7 @@ def make_record(
     best = ranked[0] if ranked and ranked[0].value is not None else None
     ends = sorted(one.ended for one in outcomes if one.ended is not None)
     settings = None if best is None else sweep.best(best.values)
+    tested = None if tested is None else _on_others(tested)
     return complete(
         SweepRecord,
         {
@@ -152,6 +153,13 @@ def _level(one: Outcome, best: Outcome | None) -> bool | None:
         return None
     differences = [b["value"] - o["value"] for b, o in zip(best.runs, one.runs, strict=True)]
     return across_folds(differences)[1].low <= 0
+
+
+def _on_others(tested: RunRecord) -> RunRecord:
+    """The record of a run without the split by which settings, and perhaps its step, were chosen."""
+    choice = tested["choosing"]
+    chosen_by = None if choice is None else choice["split"]
+    return {**tested, "evaluation": {name: rows for name, rows in tested["evaluation"].items() if name != chosen_by}}
 
 
 def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, float]]]]:

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,11 +127,11 @@ class Study:
                     last = max(trials, key=lambda trial: trial.number)
                     self._add(place, last.system_attrs.get("fixed_params", {}) | last.params)
 
-    def claim(self, grid: Callable[[int], Mapping[str, Value]] | None) -> Attempt | None:
+    def claim(self, grid: Sequence[Mapping[str, Value]] | None) -> Attempt | None:
         """A trial to work on; None where all places are told or worked on.
 
         Args:
-            grid: the values of a place, where they are not sampled.
+            grid: all values there are, where they are not sampled; a new place has the first that no other has.
         """
         with self._alone():
             while True:
@@ -144,7 +144,7 @@ class Study:
                 place = next((place for place in range(self.trials) if place not in places), None)
                 if place is None:
                     return None
-                self._add(place, {} if grid is None else _encoded(grid(place)))
+                self._add(place, {} if grid is None else _untried(grid, trials))
 
     def _claimed(self, trial: Any, trials: Sequence[Any]) -> Attempt | None:
         optuna, waiting = _optuna(), _optuna().trial.TrialState.WAITING
@@ -331,6 +331,22 @@ def described(url: str, name: str | None) -> dict[str, Any]:
     return {**found, "name": name}
 
 
+def only_study(url: str) -> str | None:
+    """The name of the only study of a sweep in a SQLite file; None where there is none, or several."""
+    if not _sqlite_file(url).is_file():
+        return None
+    try:
+        with within_reach(url):
+            storage = _storage(url, SweepConfig.model_fields["heartbeat"].default, make=False)
+            try:
+                names = [one.study_name for one in storage.get_all_studies() if WHOLE in one.user_attrs]
+            finally:
+                _close(storage)
+    except ValueError:  # as where a worker died while it made the file; what opens the study says what is wrong
+        return None
+    return str(names[0]) if len(names) == 1 else None
+
+
 @contextmanager
 def within_reach(url: str) -> Iterator[None]:
     """What the block cannot do as the storage is out of reach is a ValueError, a sentence without a password."""
@@ -438,6 +454,12 @@ def _suggested(trial: Any, key: str, varied: Varied) -> Value:
 
 def _encoded(values: Mapping[str, Value]) -> dict[str, Any]:
     return {key: _code(value) for key, value in values.items()}
+
+
+def _untried(grid: Sequence[Mapping[str, Value]], trials: Sequence[Any]) -> dict[str, Any]:
+    """The first values of a grid that no trial has: its order differs where there were fewer places before."""
+    tried = {frozenset((trial.params | trial.system_attrs.get("fixed_params", {})).items()) for trial in trials}
+    return next(values for values in map(_encoded, grid) if frozenset(values.items()) not in tried)
 
 
 def _code(value: Value) -> bool | int | float | str:
