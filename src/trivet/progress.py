@@ -1,4 +1,4 @@
-"""Progress: a work says how far it is; a command shows that on standard error. Silent where nobody shows it."""
+"""Progress: a task reports how far it is; a command shows that on standard error. Silent where nobody shows it."""
 
 from __future__ import annotations
 

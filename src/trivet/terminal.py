@@ -1,4 +1,4 @@
-"""Text on a terminal: without control codes from data, without end-less values, whatever the terminal can show."""
+"""Text on a terminal: without control codes or endless values from data, in characters that the terminal can show."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import DataRoot, Distance, Json, exists, refuse
+from trivet.cli.options import DataRoot, DistanceByDimension, Json, exists, refuse
 from trivet.cli.output import command_line, echo, print_json, print_table, say
 from trivet.outputs import of_run
 from trivet.progress import shown
@@ -62,7 +62,9 @@ def audit(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="Write a page here, on which to decide: the most suspect items beside their neighbours."),
+        typer.Option(
+            help="Write a page here on which you can decide: the most suspect items next to their neighbours."
+        ),
     ] = None,
     decisions: Annotated[
         Path | None,
@@ -74,15 +76,15 @@ def audit(
     relabel_above: Annotated[
         float | None,
         typer.Option(
-            help="Fill in decisions: relabel if another label is proposed, right with a probability above this, else "
-            "keep. Default: leave them empty."
+            help="Fill in decisions: relabel if another label is proposed that is right with a probability above this, "
+            "else keep. Default: leave them empty."
         ),
     ] = None,
     apply: Annotated[
         Path | None,
         typer.Option(
             "--apply",
-            help="Judge nothing: apply the decisions in this file to the file, and write the result to --output.",
+            help="Do not audit: apply the decisions in this file to the data file, and write the result to --output.",
             show_default=False,
         ),
     ] = None,
@@ -106,7 +108,7 @@ def audit(
     neighbours: Annotated[
         int | None, typer.Option(help="Number of nearest neighbours that judge an item.", show_default=False)
     ] = None,
-    distance: Distance = None,
+    distance: DistanceByDimension = None,
     split: Annotated[str | None, typer.Option(help="For a file: use only the rows of this split.")] = None,
     text: Annotated[
         str | None,

@@ -23,7 +23,7 @@ def compare(
         list[Path],
         typer.Argument(
             help="Run folders, or folders of cross-validations, whose folds are taken; each is compared with the "
-            "first. Runs that differ in the seed or the fold alone are taken together.",
+            "first. Runs that differ only in the seed or the fold are taken together.",
             show_default=False,
             callback=exists,
         ),
@@ -32,7 +32,7 @@ def compare(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Show runs side by side: which is better, in what they differ, and what they did."""
+    """Show runs side by side: which is better, how their settings differ, and how training went."""
     check_written(context, own={"report": page("compare")})
     if report is None:
         refuse(context, "the data are read only for the pictures of a --report", "data_root")

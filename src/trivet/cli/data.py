@@ -34,7 +34,13 @@ def list_all(json: Json = False) -> int:
 
 @data.command("download")
 def download(
-    name: Annotated[str, typer.Argument(help="A data set that `trivet data list` names.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="mnist, fashion-mnist, omniglot, flowers102, cifar10 or cifar100. Others of `trivet data list` need "
+            "no download or must be fetched by hand."
+        ),
+    ],
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:

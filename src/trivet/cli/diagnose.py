@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli.options import DataRoot, Distance, Json, Report, check_written, exists, refuse
+from trivet.cli.options import DataRoot, DistanceByDimension, Json, Report, check_written, exists, refuse
 from trivet.cli.output import command_line, echo, print_json, print_table, say
 from trivet.outputs import of_run, page
 from trivet.progress import shown
@@ -56,7 +56,7 @@ def diagnose(
             callback=exists,
         ),
     ] = None,
-    distance: Distance = None,
+    distance: DistanceByDimension = None,
     split: Annotated[
         str | None,
         typer.Option(help="Use only the rows of this split; for a run, this split. Default: its training items."),

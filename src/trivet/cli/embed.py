@@ -29,19 +29,19 @@ def embed(
         typer.Option(
             "--output",
             "-o",
-            help="The parquet file to write; or a folder, a name without an ending, for shards: what is there of them "
-            "is kept, and several processes share them.",
+            help="The parquet file to write; or a folder, a name without an ending, for shards: existing ones are "
+            "kept, and several processes can share the work.",
         ),
     ],
     model: Annotated[
         Literal["last", "best"] | None,
         typer.Option(
-            help="That of the last step, or the best, where the run had items to choose by. Default: the one that its "
-            "report measures.",
+            help="The model of the last step, or the best one, if the run had items to choose by. Default: the one "
+            "that its report measures.",
         ),
     ] = None,
     shard_rows: Annotated[
-        int | None, typer.Option(min=1, help="Items of a shard, of which one is held in memory. Default: 65,536.")
+        int | None, typer.Option(min=1, help="Items per shard; one shard at a time is held in memory. Default: 65,536.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file if it exists, or shards of other embeddings.")

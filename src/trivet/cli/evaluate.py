@@ -78,7 +78,9 @@ def evaluate(
     sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
     prefixes: Annotated[
         str | None,
-        typer.Option(help="Evaluate the first N numbers of each embedding, for each N: 16,64,256 (Matryoshka)."),
+        typer.Option(
+            help="Evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka)."
+        ),
     ] = None,
     approximate: Annotated[
         Literal["hnsw", "ivf", "ivf-pq"] | None,

@@ -36,13 +36,13 @@ def forecast(
     set: Change = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps of the probe, at least 5. Default: 5 % of training.steps, from 20 to 60."),
+        typer.Option(help="Steps of the trial run, at least 5. Default: 5 % of training.steps, from 20 to 60."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of probes, with consecutive seeds.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of trial runs, with consecutive seeds.")] = 1,
     grid: Annotated[
         list[str] | None,
         typer.Option(
-            help="Probe combinations of batch shape and dimension: --grid classes=2,4,8 samples=2,8 dim=4,32,128, as "
+            help="Try combinations of batch shape and dimension: --grid classes=2,4,8 samples=2,8 dim=4,32,128, as "
             "one argument or several; an omitted axis keeps its setting."
         ),
     ] = None,
@@ -50,7 +50,7 @@ def forecast(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Predict from a few real steps whether a run would collapse; nothing of them is kept."""
+    """Predict from a few real training steps, which are then discarded, whether a run would collapse."""
     if more and not grid:
         raise ValueError(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."

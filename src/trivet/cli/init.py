@@ -30,14 +30,14 @@ def init(
     labels: Annotated[
         list[str] | None,
         typer.Option(
-            help="A column of labels; may be repeated, the coarse one first. Of a folder: the names of its levels. "
+            help="A column of labels; may be repeated, the coarse one first. For a folder: the names of its levels. "
             "Default: guessed."
         ),
     ] = None,
     text: Annotated[str | None, typer.Option(help="The column of texts. Default: guessed.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Of texts: the sentence-transformers model that makes the vectors, by name or folder."),
+        typer.Option(help="For texts: the sentence-transformers model that makes the vectors, by name or folder."),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -51,7 +51,7 @@ def init(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Look at your data and write settings for them, with what was found and why each was chosen as comments."""
+    """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
     check_written(context, own={"output": begins(INIT_START.encode())}, force=force)
     beside = output.parent / SCHEMA
     with shown("looking at the data"):

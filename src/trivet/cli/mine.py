@@ -58,33 +58,35 @@ def mine(
     k: Annotated[int, typer.Option("--k", help="Number of negatives for each anchor and positive.")] = 3,
     positives: Annotated[
         Literal["easy", "hard", "random"],
-        typer.Option(help="Of the class of the anchor: easy the nearest item, hard the farthest, random any."),
+        typer.Option(
+            help="The positive in the anchor's class: easy is the nearest item, hard the farthest, random any."
+        ),
     ] = "easy",
     negatives: Annotated[
-        Literal["hard", "random"], typer.Option(help="Of the candidates: hard the nearest, random any.")
+        Literal["hard", "random"], typer.Option(help="Which candidates to take: hard the nearest, random any.")
     ] = "hard",
     among: Annotated[
-        int, typer.Option(help="Candidates of an anchor: so many nearest items that may be negatives.")
+        int, typer.Option(help="Candidates of an anchor: this many of the nearest items that may be negatives.")
     ] = 100,
-    skip: Annotated[int, typer.Option(help="Leave out so many of the nearest candidates.")] = 0,
+    skip: Annotated[int, typer.Option(help="Leave out this many of the nearest candidates.")] = 0,
     margin: Annotated[
         float | None,
-        typer.Option(help="Leave out candidates that are not so much farther than the positive, in the distance."),
+        typer.Option(help="Leave out candidates that are not farther than the positive by at least this distance."),
     ] = None,
     relative_margin: Annotated[
         float | None,
         typer.Option(
-            help="Leave out candidates more similar than the positive less this share of its cosine similarity; such "
-            "as 0.05."
+            help="Leave out candidates that are more similar than the positive minus this share of its cosine "
+            "similarity, such as 0.05."
         ),
     ] = None,
-    min_distance: Annotated[float | None, typer.Option(help="Leave out candidates nearer than that.")] = None,
-    max_distance: Annotated[float | None, typer.Option(help="Leave out candidates farther than that.")] = None,
+    min_distance: Annotated[float | None, typer.Option(help="Leave out candidates nearer than this.")] = None,
+    max_distance: Annotated[float | None, typer.Option(help="Leave out candidates farther than this.")] = None,
     text: Annotated[str | None, typer.Option(help="A column of texts to write beside the ids.")] = None,
     split: Annotated[str | None, typer.Option(help="Take only the rows of this split of VECTORS.")] = None,
     distance: Distance = None,
     kind: Annotated[
-        Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"], typer.Option(help="Of the index, as in trivet index.")
+        Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"], typer.Option(help="Kind of the index, as in trivet index.")
     ] = "auto",
     recall: Annotated[
         float | None,

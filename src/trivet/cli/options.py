@@ -20,6 +20,10 @@ DataRoot = Annotated[
 Distance = Annotated[
     Literal["cosine", "euclidean"] | None, typer.Option(help="Distance. Default: the run's; cosine for a file.")
 ]
+DistanceByDimension = Annotated[
+    Literal["cosine", "euclidean"] | None,
+    typer.Option(help="Distance. Default: the run's; cosine for a file, euclidean if it has one dimension."),
+]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")

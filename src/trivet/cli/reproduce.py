@@ -31,8 +31,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="KEY...",
-            help="A paper, such as levi2021; an experiment, such as levi2021-table3; or all. With list before it, or "
-            "alone: what there is.",
+            help="A paper, such as levi2021; an experiment, such as levi2021-table3; or all. list, alone or before "
+            "a key, lists what there is.",
             show_default=False,
         ),
     ],
@@ -41,7 +41,7 @@ def reproduce(
         typer.Option(help="here: stand-ins that two cores finish. paper: the published protocols, on a GPU."),
     ] = "here",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds. Default: those of the recipe.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of seeds. Default: that of the recipe.", show_default=False)
     ] = None,
     data_root: DataRoot = None,
     models: Annotated[

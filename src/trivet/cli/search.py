@@ -31,7 +31,7 @@ def search(
     recall: Annotated[
         float | None,
         typer.Option(
-            help="Share of the nearest 10 to find: the least effort that the index was measured to find it with. "
+            help="Share of the nearest 10 to find; uses the least effort that was measured to find it. "
             "Default: that of trivet index."
         ),
     ] = None,

@@ -141,7 +141,7 @@ def dynamics(
         ),
     ] = None,
     factor: Annotated[
-        Literal["sqrt", "prod"], typer.Option(help="Entanglement goes with sqrt(S_ap S_an), or with S_ap S_an.")
+        Literal["sqrt", "prod"], typer.Option(help="Entanglement is proportional to sqrt(S_ap S_an), or to S_ap S_an.")
     ] = "sqrt",
     learning_rate: Annotated[
         float, typer.Option(help="Learning rate of the simulated step, above 0; the paper gives none.")

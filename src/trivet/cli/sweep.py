@@ -37,12 +37,14 @@ def sweep(
         str | None,
         typer.Option(
             metavar="FOLDER|ADDRESS",
-            help="Work on the trials of a sweep that was begun: its folder, or the address of its storage. Any number "
-            "of workers may, on any machine that reaches the storage.",
+            help="Work on the trials of a sweep that has been started: its folder, or the address of its storage. "
+            "Any number of workers can join, on any machine that reaches the storage.",
             show_default=False,
         ),
     ] = None,
-    study: Annotated[str | None, typer.Option(help="With --join: the study, where the storage has several.")] = None,
+    study: Annotated[
+        str | None, typer.Option(help="With --join: the name of the study, if the storage has several.")
+    ] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:

@@ -29,7 +29,7 @@ def train(
         Path | None,
         typer.Option(
             callback=exists,
-            help="In place of settings: a file of vectors with labels (npz, parquet, or npy with a csv beside it), on "
+            help="Instead of settings: a file of vectors with labels (npz, parquet, or npy with a csv beside it), on "
             "which a head is trained.",
         ),
     ] = None,
@@ -37,7 +37,7 @@ def train(
         Path | None,
         typer.Option(
             callback=exists,
-            help="In place of settings: a file of texts with labels (csv, parquet or JSON lines), on whose vectors a "
+            help="Instead of settings: a file of texts with labels (csv, parquet or JSON lines), on whose vectors a "
             "head is trained.",
         ),
     ] = None,

@@ -105,7 +105,7 @@ class BackboneConfig(ModelConfig):
     weights: Path | None = Field(
         None,
         description="A file of weights to start from: safetensors, or one of torch that holds tensors only. They are "
-        "matched by name, whatever stands before the names of all; those of a classifier are left out.",
+        "matched by name, ignoring a prefix that all share; those of a classifier are left out.",
     )
     head: HeadName = Field(
         "linear",

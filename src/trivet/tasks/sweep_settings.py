@@ -126,7 +126,10 @@ class SweepConfig(Config):
         None, min_length=1, max_length=200, description="Of the study in the storage. Default: the name of the folder."
     )
     heartbeat: int = Field(
-        15, ge=1, le=3600, description="Seconds between signs of life of a worker; after four it is taken for dead."
+        15,
+        ge=1,
+        le=3600,
+        description="Seconds between heartbeats of a worker; after four missed ones it counts as dead.",
     )
 
     @field_validator("vary", mode="before")

@@ -46,15 +46,15 @@ class ChoosingConfig(Config):
     )
     measure: str = Field(
         "map@r",
-        description="What the best step has most of: recall@K for a K of evaluation.k, r-precision, map@r, map, mrr or "
-        "one of evaluation.further.",
+        description="The measure that is highest at the best step: recall@K for a K of evaluation.k, r-precision, "
+        "map@r, map, mrr or one of evaluation.further.",
     )
     level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
     patience: int | None = Field(
         None,
         ge=1,
-        description="Training ends early once so many looks, one every evaluation.every steps, have found no higher "
-        'measure. It needs what keep = "best" needs. Default: it never does.',
+        description="Training ends early after this many looks, one every evaluation.every steps, without a higher "
+        'measure. It needs what keep = "best" needs. Default: never.',
     )
 
     @property

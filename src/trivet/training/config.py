@@ -36,7 +36,9 @@ class TrainingConfig(Config):
 
     steps: int | None = Field(None, ge=1, description="Optimiser steps, one batch each; 800 if no epochs are given.")
     epochs: int | None = Field(
-        None, ge=1, description="In place of steps: how many times as many batches as hold all training items."
+        None,
+        ge=1,
+        description="Instead of steps: the number of epochs, each of as many batches as hold all training items.",
     )
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="As in torch.optim.")
     learning_rate: float = Field(
@@ -54,7 +56,7 @@ class TrainingConfig(Config):
     clip_norm: float | None = Field(
         None,
         gt=0,
-        description="The most that the norm of the gradient of all parameters may be; it is scaled down to it.",
+        description="Largest norm of the gradient of all parameters; a larger gradient is scaled down to it.",
     )
     schedule: Schedule = Field(
         "constant",
@@ -66,7 +68,9 @@ class TrainingConfig(Config):
     milestones: tuple[PositiveInt, ...] | None = Field(
         None, min_length=1, description="multi-step only: the steps at which the learning rate falls."
     )
-    gamma: float = Field(0.1, gt=0, le=1, description="step and multi-step: what a fall multiplies the rate with.")
+    gamma: float = Field(
+        0.1, gt=0, le=1, description="step and multi-step: the factor by which the rate is multiplied at each fall."
+    )
     precision: PrecisionName = Field(
         "32", description="bf16, fp16: mixed precision; the loss stays in float32, and for fp16 it is scaled."
     )
@@ -82,7 +86,7 @@ class TrainingConfig(Config):
         1,
         description="How many processes train together, each on a GPU of its own, or on the CPU, where there is none; "
         "auto: one for each GPU. Each has its part of every batch, and the network becomes that of one process with "
-        "all of it. Those of torchrun need no such number.",
+        "all of it. With torchrun this setting is not needed.",
     )
     nodes: int = Field(
         1, ge=1, description="Machines, with as many devices each; several need torchrun, started on each of them."
@@ -183,7 +187,8 @@ class GuardConfig(Config):
     every: int = Field(
         10,
         ge=1,
-        description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600.",
+        description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600. The "
+        "first steps, as many as this, are all checked.",
     )
     max_repairs: int = Field(3, ge=1, le=3, description="Maximum number of repairs of a run.")
     probe: int | None = Field(
