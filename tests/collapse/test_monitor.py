@@ -199,6 +199,35 @@ def test_another_embedding_size_begins_anew() -> None:
     assert monitor.series["step"] == [5]
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_look_is_the_median_of_five_updates_as_they_were(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another size each, and though the tensors are filled anew afterwards; small ones are measured at once."""
+    seen: list[int] = []
+
+    def counted(embeddings: Tensor, *levels: Tensor | None) -> Tensor:
+        seen.append(len(embeddings) if embeddings.ndim == 3 else 1)
+        return running_measures(embeddings, *levels)
+
+    monkeypatch.setattr("trivet.collapse.monitor.running_measures", counted)
+    if large:
+        monkeypatch.setattr("trivet.collapse.monitor.SMALL", 0)
+    monitor = CollapseMonitor()
+    for step in range(20):
+        batch, labels = points(seed=step), LABELS.clone()
+        monitor.update(batch, labels, 0.1)
+        batch.fill_(7)
+        labels.fill_(0)
+    each = [running_measures(points(seed=step), LABELS) for step in range(15, 20)]
+    expected = dict(zip(RUNNING, torch.stack(each).nanmedian(dim=0).values.tolist(), strict=True))
+    for name in ("relative_spread", "within", "between", "norm"):
+        assert monitor.series[name][-1] == pytest.approx(expected[name], rel=1e-5)
+    assert seen == [1] * 15 if large else [1] * 10 + [5]
+    for step in range(20, 30):
+        monitor.update(points(seed=step)[: 30 - step % 2], LABELS[: 30 - step % 2], 0.1)
+    each = [running_measures(points(seed=step)[: 30 - step % 2], LABELS[: 30 - step % 2]) for step in range(25, 30)]
+    assert monitor.series["within"][-1] == pytest.approx(float(torch.stack(each)[:, 2].median()), rel=1e-5)
+
+
 def test_a_fault_of_the_monitor_is_no_fault_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of luck")

@@ -86,6 +86,21 @@ def compared_definition(points: Points, labels: list[int], fine: list[int]) -> d
     return {name: fmean(values) for name, values in found.items() if values} | items
 
 
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_several_batches_are_measured_as_each_alone(levels: int) -> None:
+    generator = torch.Generator().manual_seed(levels)
+    points = torch.randn(5, 24, 6, generator=generator)
+    points[3] = 1  # one point
+    labels = torch.randint(4, (5, 24), generator=generator)
+    fine = torch.randint(3, (5, 24), generator=generator)
+    given = (labels if levels else None, fine if levels > 1 else None)
+    together = running_measures(points, *given)
+    assert together.shape == (5, len(RUNNING))
+    for place in range(5):
+        alone = running_measures(points[place], *(None if one is None else one[place] for one in given))
+        torch.testing.assert_close(together[place], alone, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_compared_measures_equal_the_loops(seed: int) -> None:
     points, labels, fine = batch(seed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,7 @@ ALARMS: dict[str, Threshold] = {
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
 MEASURED = 5  # updates whose median a look is
+SMALL = 2**16  # numbers of a batch up to which it is kept and measured with others
 RARER = 300  # updates after which looks are rarer by `every`, up to three times: what comes late comes slowly
 CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
 DOUBTS = 2  # standard errors that are enough to ask the probe
@@ -87,12 +88,23 @@ class Event:
         }
 
 
+class _Batch(NamedTuple):
+    embeddings: Tensor
+    labels: Tensor | None
+    fine: Tensor | None
+
+    @property
+    def kind(self) -> tuple[torch.Size, torch.device, bool, bool]:
+        return self.embeddings.shape, self.embeddings.device, self.labels is None, self.fine is None
+
+
 class CollapseMonitor:
     """Watch the batches of a training loop, with any loss, and say when they begin to collapse.
 
     An update notes the loss, and whether all numbers are finite, on the device. The last five before a look are
-    measured in O(N d); a look reads that back, with what needs the distances of at most 256 rows, and asks the rules of
-    `ALARMS`. The looks depend on the number of updates alone, so a run that is repeated or resumed has the same.
+    measured in O(N d), small ones all at once; a look reads that back, with what needs the distances of at most 256
+    rows, and asks the rules of `ALARMS`. The looks depend on the number of updates alone, so a run that is repeated or
+    resumed has the same.
 
     Batches are of training items, and of networks in training mode: what they suggest need not be so. With a probe of
     held-out items they only raise a suspicion, and the probe decides: see `trivet.collapse.probe.Probing`, and
@@ -143,6 +155,7 @@ class CollapseMonitor:
         self._losses: list[Tensor] = []  # of the updates since the last look
         self._totals: list[Tensor] = []  # of their embeddings: not finite where one of these is not
         self._measured: list[Tensor] = []  # running measures of the updates just before a look
+        self._waiting: list[_Batch] = []  # small ones that are yet to be measured
         self._width: int | None = None
         self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
         self._top = 0.0  # the best recall of the batches so far
@@ -197,7 +210,7 @@ class CollapseMonitor:
                 left = self._left()
                 if left < MEASURED:
                     with torch.autocast(embeddings.device.type, enabled=False):  # distances need all their digits
-                        self._measure(embeddings, labels, fine)
+                        self._keep(embeddings, labels, fine)
                         if not left:
                             self._look(embeddings, labels, fine, active, step, probe)
                             looked = True
@@ -241,6 +254,7 @@ class CollapseMonitor:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, of plain numbers, texts, lists and dicts that JSON can hold."""
+        self._measure()
         return {
             "updates": self._updates,
             "width": self._width,
@@ -306,7 +320,7 @@ class CollapseMonitor:
                 f"{self._width}; the monitor starts over."
             )
             self.series = {name: [] for name in SERIES}
-            self._losses, self._totals, self._measured = [], [], []
+            self._losses, self._totals, self._measured, self._waiting = [], [], [], []
             self._best, self._top = (0.0, 0.0, 0.0), 0.0
         self._width = embeddings.shape[1]
         return True
@@ -323,9 +337,23 @@ class CollapseMonitor:
         gap = self.every * min(3, 1 + self._updates // RARER)
         return 0 if len(self.series["step"]) < self.every else -self._updates % gap
 
-    def _measure(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None) -> None:
+    def _keep(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None) -> None:
+        """Measure a batch, or, as some cost little more than one, keep a copy of a small one until the next look."""
         labels, fine = (None if values is None else values.to(embeddings.device) for values in (labels, fine))
-        self._measured.append(running_measures(embeddings, labels, fine))
+        if embeddings.numel() > SMALL:
+            self._measure()
+            self._measured.append(running_measures(embeddings, labels, fine))
+        else:
+            points = embeddings.detach().to(torch.float32, copy=True)
+            levels = (None if values is None else values.to(torch.int64, copy=True) for values in (labels, fine))
+            self._waiting.append(_Batch(points, *levels))
+
+    def _measure(self) -> None:
+        """Measure the batches that were kept, at once if they are of one kind."""
+        waiting, self._waiting = self._waiting, []
+        alike = len({one.kind for one in waiting}) == 1
+        for group in [waiting] if alike else [[one] for one in waiting]:
+            self._measured += running_measures(*map(_stacked, zip(*group, strict=True))).unbind()
 
     def _look(
         self,
@@ -339,6 +367,7 @@ class CollapseMonitor:
         """Measure a batch, and judge."""
         device = embeddings.device
         labels, fine = (None if values is None else values.to(device) for values in (labels, fine))
+        self._measure()
         running = torch.stack([row.to(device) for row in self._measured]).cpu().double()
         losses, totals = _read(self._losses, device), _read(self._totals, device)
         self._measured, self._losses, self._totals = [], [], []
@@ -636,6 +665,12 @@ def _narrow(one: Look, start: Look) -> bool:
 
 def _change(now: float, before: float) -> str:
     return f"{100 * now:.1f} %, against {100 * before:.1f} %"
+
+
+def _stacked(parts: Sequence[Tensor | None]) -> Any:
+    """Tensors of one shape as one more; None of None."""
+    known = [part for part in parts if part is not None]
+    return torch.stack(known) if known else None
 
 
 def _read(values: list[Tensor], device: torch.device) -> Tensor:

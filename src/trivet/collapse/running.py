@@ -22,41 +22,43 @@ def running_measures(embeddings: Tensor, labels: Tensor | None, fine: Tensor | N
     distances inside it add up to n q - |s|^2; nothing N x N is made.
 
     Args:
-        embeddings: `(N, d)` floating point.
-        labels: `(N,)` integer, or None.
-        fine: `(N,)` integer, classes inside the classes, or None.
+        embeddings: `(..., N, d)` floating point: one batch, or several of one size.
+        labels: `(..., N)` integer, or None.
+        fine: `(..., N)` integer, classes inside the classes, or None.
 
     Returns:
-        `(7,)` float32, named by `RUNNING`: mean_distance of all pairs; relative_spread, the deviation from the centre
-        over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart the
-        centres of fine classes inside a class are, over the same of classes, both without what the spread of a few
+        `(..., 7)` float32, named by `RUNNING`: mean_distance of all pairs; relative_spread, the deviation from the
+        centre over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart
+        the centres of fine classes inside a class are, over the same of classes, both without what the spread of a few
         items adds; norm; norm_tail, the largest over the median.
     """
-    count = len(embeddings)
-    points = embeddings.detach().float()
-    unknown = points.new_full((), torch.nan)
+    *several, count, dimension = embeddings.shape
     if count == 0:
-        return unknown.expand(len(RUNNING)).clone()
-    squares = points.square().sum(dim=1)
+        return torch.full((*several, len(RUNNING)), torch.nan, device=embeddings.device)
+    points = embeddings.detach().float().reshape(-1, count, dimension)
+    unknown = points.new_full(points.shape[:1], torch.nan)
+    squares = points.square().sum(dim=2)
     norms = squares.sqrt()
-    tail = norms.max() / norms.median()
-    centred = points - points[0]  # keeps the digits of a collapsed embedding
-    centred = centred - centred.mean(dim=0)
-    total = centred.square().sum()
-    spread = (total / squares.sum()).clamp(0, 1).sqrt()
+    tail = norms.amax(dim=1) / norms.median(dim=1).values
+    centred = points - points[:, :1]  # keeps the digits of a collapsed embedding
+    centred = centred - centred.mean(dim=1, keepdim=True)
+    total = centred.square().sum(dim=(1, 2))
+    spread = (total / squares.sum(dim=1)).clamp(0, 1).sqrt()
     apart = (2 * total / (count - 1)).sqrt() if count > 1 else unknown
     within = between = index = unknown
     if labels is not None:
-        inside, pairs = _inside(centred, labels)
+        classes = labels.reshape(-1, count)
+        inside, pairs = _inside(centred, classes)
         everything, all_pairs = 2 * count * total, count * (count - 1)
         own, other = inside / pairs, (everything - inside).clamp_min(0) / (all_pairs - pairs)
         within, between = own.sqrt(), other.sqrt()
         if fine is not None:
-            deep, deep_pairs = _inside(centred, _pairs(labels, fine))
+            deep, deep_pairs = _inside(centred, _pairs(classes, fine.reshape(-1, count)))
             beside = (inside - deep) / (pairs - deep_pairs) - deep / deep_pairs
             index = (beside.clamp_min(0) / (other - own)).sqrt()
             index = torch.where(other > own, index, torch.nan)
-    return torch.stack([apart, spread, within, between, index, squares.mean().sqrt(), tail])
+    norm = squares.mean(dim=1).sqrt()
+    return torch.stack([apart, spread, within, between, index, norm, tail], dim=1).reshape(*several, -1)
 
 
 @torch.no_grad()
@@ -131,17 +133,21 @@ def compared_measures(embeddings: Tensor, labels: Tensor, fine: Tensor | None = 
 
 
 def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of squared distances over ordered pairs of items of one class, and how many pairs there are."""
-    order = torch.argsort(classes, stable=True)
-    ordered = classes[order]
+    """Of each batch `(B, N, d)` the sum of squared distances over ordered pairs of one class, and how many pairs."""
+    batches, count, dimension = centred.shape
+    order = torch.argsort(classes, dim=1, stable=True)
+    ordered = classes.gather(1, order)
     number = torch.zeros_like(ordered)
-    number[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)  # 0, 0, 1, ...: no reading back of how many classes there are
-    rows = centred[order]
+    # 0, 0, 1, ... in each batch: no reading back of how many classes there are
+    number[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
+    number = (number + count * torch.arange(batches, device=number.device)[:, None]).flatten()
+    rows = centred.gather(1, order[:, :, None].expand(-1, -1, dimension)).flatten(0, 1)
     sums = torch.zeros_like(rows).index_add_(0, number, rows)
     counts = torch.zeros_like(rows[:, 0]).index_add_(0, number, torch.ones_like(rows[:, 0]))
     squares = torch.zeros_like(rows[:, 0]).index_add_(0, number, rows.square().sum(dim=1))
-    inside = 2 * (counts * squares - sums.square().sum(dim=1)).clamp_min(0).sum()
-    return inside, (counts * (counts - 1)).sum()
+    inside = 2 * (counts * squares - sums.square().sum(dim=1)).clamp_min(0)
+    pairs = counts * (counts - 1)
+    return inside.view(batches, count).sum(dim=1), pairs.view(batches, count).sum(dim=1)
 
 
 def _pairs(labels: Tensor, fine: Tensor) -> Tensor:
