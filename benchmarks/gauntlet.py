@@ -582,12 +582,12 @@ def overhead(repeats: int = 7, steps: int = 12) -> dict[str, Any]:
     }
 
 
-SHORT_STEPS = {4: 192, 10: 320, 40: 704}
+SHORT_STEPS = {4: 384, 10: 704, 40: 1536}
 """Milliseconds of a step, about -> width of the network that takes them."""
 SPANS = ((0, 10), (10, 300), (300, 600), (600, 900))
 
 
-def overhead_of_short_steps(repeats: int = 5) -> list[dict[str, Any]]:
+def overhead_of_short_steps(repeats: int = 3) -> list[dict[str, Any]]:
     """What the monitor costs of short steps: the time in its updates over that of the steps without it, one thread.
 
     Four layers on 64 rows, batch-hard triplets, forward, backward and Adam. The shares are those of the first ten
