@@ -714,6 +714,8 @@ def report(results: Mapping[str, Any]) -> str:
         lines += [
             "## What the monitor costs",
             "",
+            found["environment"],
+            "",
             f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, {found['threads']} threads; "
             f"under a monitor {found['ratio']:.4f} times as long (median of {found['repeats']} alternating runs of "
             f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, checks included: "
@@ -808,10 +810,12 @@ def main() -> None:
     if options.output.exists():
         results = json.loads(options.output.read_text())
     results["command"] = "`TRIVET_DATA=... .venv/bin/python benchmarks/gauntlet.py --runs FOLDER --parts ...`"
-    results["environment"] = (
+    made = (
         f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, {platform.machine()} CPU, {os.cpu_count()} cores."
     )
+    if options.parts != ["overhead"]:
+        results["environment"] = made
     if "watch" in options.parts or "repair" in options.parts:
         traces = with_fates(trained(options.runs, runs))
     if parts > 1:
@@ -824,7 +828,7 @@ def main() -> None:
     if "repair" in options.parts:
         results["repair"] = repair_all(options.runs, runs, traces)
     if "overhead" in options.parts:
-        results["overhead"] = overhead() | {"short": overhead_of_short_steps()}
+        results["overhead"] = overhead() | {"short": overhead_of_short_steps(), "environment": made}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n")
     options.output.with_suffix(".md").write_text(report(results))

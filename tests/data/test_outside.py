@@ -36,13 +36,14 @@ FEW = [
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    known, path = set(sys.modules), list(sys.path)
+    path = list(sys.path)
     (tmp_path / "stripes.py").write_text(CODE)
     (tmp_path / "stripes.toml").write_text(SETTINGS)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):  # libraries stay: some cannot be imported twice
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
     sys.path[:] = path
 
 
