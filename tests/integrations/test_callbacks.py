@@ -198,7 +198,7 @@ def test_lightning_keeps_the_states_of_several_monitors_apart(tmp_path: Path) ->
         inner.criterion["second"](2 + points @ inner.weight, labels)
         return forward(points, labels)
 
-    inner.forward = both  # type: ignore[method-assign]
+    inner.forward = both  # type: ignore[method-assign]  # replaced on purpose
     names = (LOSS, "inner.criterion.second")
     trainer = fit([MonitorCallback(one, name) for one, name in zip(seen, names, strict=True)], inner, steps=6)
     trainer.save_checkpoint(tmp_path / "last.ckpt")

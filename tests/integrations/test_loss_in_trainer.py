@@ -139,6 +139,7 @@ def test_two_losses_have_their_own_files(tmp_path: Path) -> None:
 
 def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
     loss = trivet.MatryoshkaLoss(margin_loss(), prefixes=(2, 4))
+    # that `longest` is a margin loss, and that a trainer takes it, is known here alone
     before = loss.longest.beta.detach().clone()  # type: ignore[union-attr, operator]
     trainer = trainer_of(tmp_path, loss)  # type: ignore[arg-type]
     LossTrainerCallback(loss).add_to(trainer)

@@ -232,6 +232,7 @@ def test_a_repair_begins_the_choice_anew_at_the_start_and_the_network_it_returne
     see(monkeypatch, 0.5, 0.9, 0.6, 0.7)
     config = settings(file)
     parts = Parts(config, load_splits(config, None))
+    # a residual head, which the type of a body does not tell
     choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
     choosing.begin(parts.model, first=True)
     choosing.look(6, parts.model)
@@ -253,6 +254,7 @@ def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse
     see(monkeypatch, 0.5, 0.4, 0.45, 0.45)
     config = settings(file, "choosing.patience=1")
     parts = Parts(config, load_splits(config, None))
+    # a residual head, which the type of a body does not tell
     choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
     choosing.begin(copy.deepcopy(parts.model), first=True)
     weight.data.fill_(2.0)
