@@ -15,8 +15,8 @@ from trivet.models import load_model
 from trivet.tasks.foresee import foresee
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
-from trivet.training.guard import preventions
 from trivet.training.parts import Parts
+from trivet.training.repairs import preventions
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,

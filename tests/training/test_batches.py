@@ -11,8 +11,8 @@ import pytest
 from trivet.data import load
 from trivet.tasks.train import train
 from trivet.training.config import RunConfig
-from trivet.training.guard import repaired
 from trivet.training.parts import Parts
+from trivet.training.repairs import repaired
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "digits", "level": "digit"},

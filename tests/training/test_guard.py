@@ -31,9 +31,10 @@ from trivet.training import RunConfig
 from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
 from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, Task
-from trivet.training.guard import LADDERS, Guard, Repair, preventions, repaired, with_changes
+from trivet.training.guard import Guard
 from trivet.training.job import Job
 from trivet.training.parts import Parts
+from trivet.training.repairs import LADDERS, Repair, preventions, repaired, with_changes
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
 from trivet.training.schedule import rate_factor
 
@@ -456,7 +457,7 @@ def test_a_repair_after_an_attempt_was_kept_is_of_its_settings() -> None:
     plan = again.plan(event(120, healthy=100), [0, 100])
     assert isinstance(plan, Repair)
     again.begin(plan)
-    assert again.changed() == {name: new for name, (_, new) in plan.changes.items()}
+    assert again.as_json()["settings"] == {name: new for name, (_, new) in plan.changes.items()}
     assert again._settings_of(1) == settings
 
 

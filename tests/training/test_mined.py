@@ -20,8 +20,8 @@ from trivet.tasks.mine import mine_file
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.choosing import load_splits
-from trivet.training.guard import LADDERS, with_changes
 from trivet.training.parts import Parts, make_batches
+from trivet.training.repairs import LADDERS, with_changes
 
 DRAW = np.random.default_rng(0)
 KIND = np.arange(96) % 8

@@ -18,10 +18,11 @@ from trivet.reports.run import choice_line, fell_back
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint, step_of, trained_to_the_end
-from trivet.training.guard import LADDERS, Guard, Repair, repaired, with_changes
+from trivet.training.guard import Guard
 from trivet.training.job import Job
 from trivet.training.parts import Parts
 from trivet.training.probe import held_out
+from trivet.training.repairs import LADDERS, Repair, repaired, with_changes
 from trivet.training.run_folder import RunFolder
 
 SETTINGS: dict[str, Any] = {

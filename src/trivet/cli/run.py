@@ -91,7 +91,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
 
 def _happened(record: RunRecord) -> list[str]:
     """What the monitor of a run saw, and what its guard did, a line each."""
-    from trivet.training.guard import Repair, changes_said  # here: `--help` needs no settings
+    from trivet.training.repairs import Repair, changes_said  # here: `--help` needs no settings
 
     guard = record["guard"]
     foreseen = record["foreseen"]

@@ -30,10 +30,11 @@ from trivet.training.checkpoint import (
 from trivet.training.choosing import choice_of, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, kept_columns
-from trivet.training.guard import Guard, with_changes
+from trivet.training.guard import Guard
 from trivet.training.parts import in_steps
 from trivet.training.picks import PickLog
 from trivet.training.record import first_record
+from trivet.training.repairs import with_changes
 from trivet.training.run_folder import (
     REPORT,
     RunFolder,

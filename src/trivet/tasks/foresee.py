@@ -13,8 +13,8 @@ from trivet.progress import report
 from trivet.tasks.forecast import outlook_of, pooled, probe_steps
 from trivet.training.config import RunConfig
 from trivet.training.fit import NotFiniteError, fit
-from trivet.training.guard import in_words, preventions
 from trivet.training.parts import Parts, first_task
+from trivet.training.repairs import in_words, preventions
 
 SEEN: tuple[EventKind, ...] = ("network-collapse", "harm")
 

@@ -36,6 +36,7 @@ from trivet.tasks.sweep_study import (
     within_reach,
 )
 from trivet.tasks.train import resume, train
+from trivet.training.checkpoint import forget_checkpoints
 from trivet.training.choosing import chosen_by, load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.guard import said
@@ -242,7 +243,7 @@ class Worker:
             self._say(f"trial {attempt.place} was taken over by another worker")
             return
         for run in self._runs(attempt.place):
-            run.forget_checkpoints()
+            forget_checkpoints(run)
         (one,) = [one for one in self._study.outcomes() if one.place == attempt.place]
         self._say(f"{_told(one, self._study, self._sweep)}, {time.monotonic() - began:.0f} s")
 

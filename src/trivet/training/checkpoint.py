@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -79,6 +80,11 @@ def save_checkpoint(
     for old in files:
         if old not in kept and step_of(old):
             old.unlink()
+
+
+def forget_checkpoints(run: RunFolder) -> None:
+    """Remove what the run would go on from."""
+    shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
 
 
 def state_of(

@@ -23,9 +23,10 @@ from trivet.training.checkpoint import (
 )
 from trivet.training.embedding import embed
 from trivet.training.fit import NotFiniteError, fit
-from trivet.training.guard import changes_said, said
+from trivet.training.guard import said
 from trivet.training.journal import STEP, Journal, Show
 from trivet.training.parts import Parts
+from trivet.training.repairs import changes_said
 from trivet.training.run_folder import NOISE, RunFolder, write_noise
 
 Status = Literal["finished", "interrupted", "stopped"]

@@ -17,8 +17,8 @@ from trivet.models import Embedder, load_model
 from trivet.records import RunRecord, read_run
 from trivet.tables.csv import csv_rows, csv_text
 from trivet.training.config import RunConfig
-from trivet.training.guard import with_changes
 from trivet.training.loggers import LOGS
+from trivet.training.repairs import with_changes
 
 CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
@@ -173,10 +173,6 @@ class RunFolder:
     def checkpoints(self) -> list[Path]:
         """Checkpoints, oldest first."""
         return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
-
-    def forget_checkpoints(self) -> None:
-        """Remove what the run would go on from."""
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
 
 class Metrics:
