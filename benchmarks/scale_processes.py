@@ -36,7 +36,7 @@ from torch import Tensor
 
 from trivet.data import Splits, load
 from trivet.losses import LOSSES
-from trivet.mining.block import Choice
+from trivet.mining.choice import Choice
 from trivet.rows import RowLoss, Rows
 from trivet.tasks.train import train
 from trivet.training.config import RunConfig

@@ -33,7 +33,7 @@ import trivet
 from trivet.geometry import Distance
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.mining.block import Choice
+from trivet.mining.choice import Choice
 from trivet.rows import RowLoss, Rows
 
 BLOCKS = (1, 3, 7)

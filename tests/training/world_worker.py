@@ -20,7 +20,7 @@ from trivet.data import Dataset
 from trivet.data.inputs import in_memory
 from trivet.losses import LOSSES, MatryoshkaLoss
 from trivet.losses.matryoshka import of_whole
-from trivet.mining.block import Choice
+from trivet.mining.choice import Choice
 from trivet.models import ModelConfig, build
 from trivet.rows import RowLoss, Rows
 from trivet.training import TrainingConfig

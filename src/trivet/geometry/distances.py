@@ -299,3 +299,10 @@ def from_squared(squared: Tensor, distance: Distance) -> Tensor:
     # A squared distance of 0 counts as the smallest normal number, without a gradient; its root is taken off again.
     tiny = torch.finfo(squared.dtype).tiny
     return squared.clamp_min(tiny).sqrt() - math.sqrt(tiny)
+
+
+def squared_beyond(squared: Tensor, margin: float, distance: Distance) -> Tensor:
+    """Squared distances that lie `margin`, in the unit of `distance`, beyond the given ones."""
+    if distance == "euclidean":  # (d + m)^2 = d^2 + m (2 d + m), which leaves d^2 as it is for m = 0
+        return squared + margin * (2 * from_squared(squared, distance) + margin)
+    return squared + (2 * margin if distance == "cosine" else margin)

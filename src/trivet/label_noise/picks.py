@@ -10,7 +10,8 @@ from trivet.geometry.arrays import Floats
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
 from trivet.losses import MarginLoss
 from trivet.mining.batch import check_batch
-from trivet.mining.block import Block, Choice
+from trivet.mining.block import Block
+from trivet.mining.choice import Choice
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given, disjoint_triplets
 from trivet.mining.selection import Selectors

@@ -110,8 +110,8 @@ class ContrastiveLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
-        self.check_reach(margin, name="margin")
-        self.check_reach(check_at_least(0, positive_margin, name="positive_margin"), name="positive_margin")
+        self._check_reach(margin, name="margin")
+        self._check_reach(check_at_least(0, positive_margin, name="positive_margin"), name="positive_margin")
         self.positive_margin = positive_margin
 
     def reach(self, rows: Rows) -> Tensor:

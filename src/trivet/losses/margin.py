@@ -157,8 +157,8 @@ class MarginLoss(RowLoss):
         number = num_samples if self.num_classes is None else self.num_classes
         if number is not None:
             self.parameters_per = "class" if num_samples is None else "sample"
-        self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
-        self.check_reach(margin, name="margin")
+        self._check_reach(check_at_least(0, beta, name="beta"), name="beta")
+        self._check_reach(margin, name="margin")
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
         self.learn_beta = learn_beta

@@ -158,7 +158,7 @@ class TripletLoss(RowLoss):
             generator=generator,
         )
         if not soft:
-            self.check_reach(margin, name="margin")
+            self._check_reach(margin, name="margin")
         elif reduction not in ("mean", "max", "sum"):
             raise ValueError(
                 "reduction must be 'mean', 'max' or 'sum' with soft = True, where every term is above 0: "

@@ -219,7 +219,7 @@ class UnhingedMarginLoss(RowLoss):
             block_size=block_size,
             generator=generator,
         )
-        self.check_reach(check_at_least(0, beta, name="beta"), name="beta")
+        self._check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.beta = beta
 
     def reach(self, rows: Rows) -> Tensor:

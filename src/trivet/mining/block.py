@@ -4,7 +4,6 @@ distances."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +21,9 @@ from trivet.geometry import (
 )
 from trivet.lazy import lazy
 from trivet.mining.batch import Batch
+from trivet.mining.choice import Choice, nothing
 from trivet.mining.columns import Rounded, nearest_few
+from trivet.mining.gradients import Gradients
 from trivet.mining.groups import without
 
 DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
@@ -232,6 +233,7 @@ class Block:
             distances = torch.threshold(distances.neg(), torch.finfo(distances.dtype).min, torch.inf)
         return nearest_few(distances, number)
 
+    @lazy
     def to_nearest(self) -> Tensor:
         """Squared distance `(B, 1)` to the nearest negative, by differences; infinite without one.
 
@@ -268,12 +270,6 @@ class Block:
             )
             chosen = chosen & ~repeated.flatten(1)
         return Choice(index, chosen)
-
-    def beyond(self, squared: Tensor, margin: float) -> Tensor:
-        """Squared distances that lie `margin`, in the loss's distance, beyond the given ones."""
-        if self.distance == "euclidean":  # (d + m)^2 = d^2 + m (2 d + m), which leaves d^2 as it is for m = 0
-            return squared + margin * (2 * from_squared(squared, self.distance) + margin)
-        return squared + (2 * margin if self.distance == "cosine" else margin)
 
     # What follows is differentiable.
 
@@ -520,74 +516,6 @@ class _Listed(NamedTuple):
     distances: Tensor
 
 
-@dataclass
-class Gradients:
-    """Sums over the blocks of a batch.
-
-    Attributes:
-        anchors: `(N, d)`.
-        references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they are
-            these.
-        parameters: one for each parameter of the formula.
-        products, precise: what comes by matrix products, and in float64; made when they are needed.
-        squares: of the squared norms of the references `(L,)`; likewise.
-    """
-
-    anchors: Tensor
-    references: Tensor
-    parameters: list[Tensor]
-    products: ProductGradients | None = None
-    precise: ProductGradients | None = None
-    squares: Tensor | None = None
-
-    @property
-    def learned(self) -> int:
-        """How many references need a gradient, the first ones."""
-        return self.references.shape[0]
-
-    def finish(self, references: Tensor) -> None:
-        """Add the rest to the sums of anchors and references."""
-        if self.squares is not None:
-            self.references.addcmul_(references[: self.learned], self.squares[:, None], value=2)
-        for part in (self.products, self.precise):
-            if part is not None:
-                part.add_to(self.anchors, self.references)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
-
-    Where nothing was chosen the index is a column too, and means nothing.
-
-    Attributes:
-        every: whether it is known that one was found in every slot.
-    """
-
-    index: Tensor
-    chosen: Tensor
-    every: bool = False
-
-
-@dataclass(frozen=True)
-class Everyone:
-    """A whole set of references for each of B anchors, not tied to one positive.
-
-    Attributes:
-        penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all negatives.
-        count: how many are chosen, `(B, 1)`, or one number if all anchors have as many.
-    """
-
-    penalty: Tensor | None
-    count: Tensor | int
-
-    def chosen(self, block: Block) -> Tensor:
-        """Which references are chosen, `(B, M)` bool."""
-        if self.penalty is None:
-            return block.to_negatives < torch.inf
-        return block.to_negatives + self.penalty < torch.inf
-
-
 def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | None) -> Tensor:
     """Squared distances from anchors `(B, d)` to some references `(B, S)`, or to all `(B, M)`, some anchors at once."""
     dimension, slots = anchors.shape[1], references.shape[0] if columns is None else columns.shape[1]
@@ -620,12 +548,6 @@ def _differences(anchors: Tensor, references: Tensor, columns: Tensor) -> Tensor
 def _with_values(differentiable: Tensor, exact: Tensor) -> Tensor:
     """The exact values, with the gradient of the differentiable ones."""
     return differentiable - differentiable.detach() + exact
-
-
-def nothing(shape_of: Tensor) -> Choice:
-    """A choice in which no slot of the `(B, S)` tensor is filled."""
-    empty = torch.zeros_like(shape_of, dtype=torch.int64)
-    return Choice(empty, empty.bool())
 
 
 @torch.no_grad()

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from trivet.geometry import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.block import Block, Choice, Everyone
+from trivet.mining.block import Block
+from trivet.mining.choice import Choice, Everyone
 from trivet.mining.draws import Draws
 from trivet.mining.groups import Groups
 from trivet.mining.selection import Selection, Selectors

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from trivet.arguments import check_at_least, check_count, check_name, nearest
-from trivet.geometry import device
+from trivet.geometry import device, squared_beyond
 from trivet.mining import columns
-from trivet.mining.block import Block, Choice, Everyone, nothing
+from trivet.mining.block import Block
+from trivet.mining.choice import Choice, Everyone, nothing
 
 __all__ = [
     "AllNegatives",
@@ -156,7 +157,7 @@ class SemihardNegative(NegativeSelector):
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """k negatives per positive slot, `(B, S k)`."""
         to_positive = block.squared_to(positives.index)
-        high = block.beyond(to_positive, block.margin if self.margin is None else self.margin)
+        high = squared_beyond(to_positive, block.margin if self.margin is None else self.margin, block.distance)
         return _or_else(_between(block, to_positive, high, uniform, self.k), block, uniform, self.otherwise, self.k)
 
 
@@ -185,7 +186,7 @@ class ViolatingNegative(NegativeSelector):
     def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
         """k negatives per positive slot, `(B, S k)`."""
         margin = block.margin if self.margin is None else self.margin
-        high = block.beyond(block.squared_to(positives.index), margin)
+        high = squared_beyond(block.squared_to(positives.index), margin, block.distance)
         return _or_else(_between(block, None, high, uniform, self.k), block, uniform, self.otherwise, self.k)
 
 

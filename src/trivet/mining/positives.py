@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from trivet.arguments import check_at_least, check_count, nearest
-from trivet.mining.block import Block, Choice, nothing
+from trivet.mining.block import Block
+from trivet.mining.choice import Choice, nothing
 
 __all__ = [
     "AllPositives",
@@ -188,7 +189,7 @@ class MultiSimilarityPositives(PositiveSelector):
         if block.size == 0:
             return Choice(block.own_columns, block.positive)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
-        hard = block.to_own > block.to_nearest() - 2 * self.epsilon
+        hard = block.to_own > block.to_nearest - 2 * self.epsilon
         return Choice(block.own_columns, hard if block.filled else block.positive & hard)
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from trivet.geometry import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.block import MOST_KEPT, Block, Choice, Everyone, nothing
+from trivet.mining.block import MOST_KEPT, Block
+from trivet.mining.choice import Choice, Everyone, nothing
 from trivet.mining.draws import Draws
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector

@@ -11,7 +11,8 @@ from torch import Tensor
 from trivet.arguments import check_at_least, check_name
 from trivet.geometry import Distance
 from trivet.mining.batch import Batch, check_batch
-from trivet.mining.block import Block, Choice, Everyone
+from trivet.mining.block import Block
+from trivet.mining.choice import Choice, Everyone
 from trivet.mining.draws import Draws, new_key
 from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
@@ -106,7 +107,7 @@ def mine(
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             negative = against.index[row, slot]
         else:
-            triples = chosen.chosen[:, :, None] & against.chosen(block)[:, None, :]  # (B, S, M)
+            triples = chosen.chosen[:, :, None] & against.chosen(block.to_negatives)[:, None, :]  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
         parts.append((row + start, chosen.index[row, slot], negative))
     return Triplets(*_joined(parts, 3, batch))
@@ -160,7 +161,7 @@ negative=tensor([2, 2, 0, 1]))
         if isinstance(against, Choice):
             far.append((row + start, against.index[row, slot]))
         else:
-            row, negative = against.chosen(block).nonzero(as_tuple=True)
+            row, negative = against.chosen(block.to_negatives).nonzero(as_tuple=True)
             far.append((row + start, negative))
     return Pairs(*_joined(near, 2, batch), *_joined(far, 2, batch))
 

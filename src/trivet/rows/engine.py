@@ -17,10 +17,10 @@ from torch import Tensor
 
 from trivet.geometry import device
 from trivet.mining.batch import Batch
-from trivet.mining.block import Gradients
 from trivet.mining.draws import Draws
 from trivet.mining.gather import Processes
 from trivet.mining.given import Given
+from trivet.mining.gradients import Gradients
 from trivet.mining.selection import Selectors
 from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of, smallest_within, window
 from trivet.rows.record import Notes, StepRecord, Tally, noted, tally_of

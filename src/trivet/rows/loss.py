@@ -177,7 +177,7 @@ class RowLoss(nn.Module, ABC):
             options += [] if value is None else [f"{name}={shown}"]
         return ", ".join(options)
 
-    def check_reach(self, value: float, *, name: str) -> None:
+    def _check_reach(self, value: float, *, name: str) -> None:
         """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
         self._reaches[name] = value
         if self.normalize or self.strategy.unit_rows_for is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.lazy import lazy
-from trivet.mining.block import Choice
+from trivet.mining.choice import Choice
 from trivet.rows.view import Rows, RowSum, RowTerms, finite_sums
 
 Number = TypeVar("Number", Tensor, float)

@@ -12,9 +12,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trivet.lazy import lazy
-from trivet.mining.block import Block, Choice, Gradients
+from trivet.mining.block import Block
+from trivet.mining.choice import Choice
 from trivet.mining.draws import Draws
 from trivet.mining.given import Given
+from trivet.mining.gradients import Gradients
 from trivet.mining.selection import Selectors
 from trivet.mining.trimming import Cut
 
@@ -133,7 +135,7 @@ class Rows:
     def negative_chosen(self) -> Tensor:
         """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
         negatives = self.selection.negatives
-        return negatives.chosen if isinstance(negatives, Choice) else negatives.chosen(self._block)
+        return negatives.chosen if isinstance(negatives, Choice) else negatives.chosen(self._block.to_negatives)
 
     @property
     def positive_count(self) -> Tensor | int:

@@ -1,4 +1,4 @@
-"""Repairs: the least change of the settings that may prevent an event, by the ladder of its kind; preventions likewise."""
+"""Repairs: the least change of the settings that may prevent an event, by the ladder of its kind."""
 
 from __future__ import annotations
 

@@ -1,0 +1,48 @@
+"""What a selector chose for a block of anchors: some references each, or a whole set of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Choice:
+    """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
+
+    Where nothing was chosen the index is a column too, and means nothing.
+
+    Attributes:
+        every: whether it is known that one was found in every slot.
+    """
+
+    index: Tensor
+    chosen: Tensor
+    every: bool = False
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """A whole set of references for each of B anchors, not tied to one positive.
+
+    Attributes:
+        penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all negatives.
+        count: how many are chosen, `(B, 1)`, or one number if all anchors have as many.
+    """
+
+    penalty: Tensor | None
+    count: Tensor | int
+
+    def chosen(self, to_negatives: Tensor) -> Tensor:
+        """Which references are chosen, `(B, M)` bool, given `Block.to_negatives`."""
+        if self.penalty is None:
+            return to_negatives < torch.inf
+        return to_negatives + self.penalty < torch.inf
+
+
+def nothing(shape_of: Tensor) -> Choice:
+    """A choice in which no slot of the `(B, S)` tensor is filled."""
+    empty = torch.zeros_like(shape_of, dtype=torch.int64)
+    return Choice(empty, empty.bool())
