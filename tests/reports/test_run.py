@@ -11,8 +11,8 @@ import pytest
 
 from pages import write_run_report
 from trivet.records import read_run
+from trivet.reports.outcome import result_lines
 from trivet.reports.page import duration, image, moment, number, percent, points
-from trivet.reports.run import result_lines
 from trivet.reports.tolerance import noise_lines
 from watched import HOSTILE, Watched
 

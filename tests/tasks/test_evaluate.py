@@ -15,7 +15,8 @@ from trivet.evaluation.folds import class_folds
 from trivet.evaluation.intervals import paired_difference
 from trivet.evaluation.rejection import rejection
 from trivet.tables import write_embeddings
-from trivet.tasks.evaluate import Request, compare, evaluate_file, evaluate_files, evaluate_pair, per_class_csv, summary
+from trivet.tasks.differences import compare, summary
+from trivet.tasks.evaluate import Request, evaluate_file, evaluate_files, evaluate_pair, per_class_csv
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

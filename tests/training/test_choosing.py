@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from trivet.evaluation import retrieve_levels
 from trivet.models import Embedder, build
-from trivet.reports.run import choice_line, fell_back, result_lines
+from trivet.reports.outcome import choice_line, fell_back, result_lines
 from trivet.tables import read_vectors
 from trivet.tasks.embed import embed_data
 from trivet.tasks.evaluate_run import evaluate_run

@@ -14,7 +14,7 @@ from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Look
 from trivet.data import Splits, load
 from trivet.models import load_model
-from trivet.reports.run import choice_line, fell_back
+from trivet.reports.outcome import choice_line, fell_back
 from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint, step_of, trained_to_the_end

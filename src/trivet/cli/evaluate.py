@@ -123,6 +123,7 @@ def evaluate(
     with shown("loading the evaluation"):
         from trivet.evaluation import ALL
         from trivet.tasks import evaluate as files  # here: it loads the evaluation
+        from trivet.tasks.differences import summary
 
     request = files.Request(
         levels=tuple(labels) if labels else None,
@@ -153,7 +154,7 @@ def evaluate(
             results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request)]
     if rank:
         return 0
-    result = files.summary(results, request) | {"command": command_line()}
+    result = summary(results, request) | {"command": command_line()}
     if per_class is not None:
         files.per_class_csv(results, per_class)
     if report is not None:

@@ -48,13 +48,8 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 def print_run(record: RunRecord, folder: Path) -> None:
     """Whether training helped, and the evaluation of a run as tables on standard output."""
     from trivet.records import read_run
-    from trivet.reports.run import (
-        cause_lines,
-        choice_line,
-        evaluated_rows,
-        fell_back,
-        result_lines,
-    )  # here: it loads what draws, which `--help` does not need
+    from trivet.reports.outcome import cause_lines, choice_line, fell_back, result_lines
+    from trivet.reports.run import evaluated_rows  # here: it loads what draws, which `--help` does not need
     from trivet.reports.tolerance import noise_lines
 
     whole = read_run(record)

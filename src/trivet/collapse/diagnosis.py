@@ -6,30 +6,17 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from trivet.collapse.advice import class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.result import FLOOR, Comparison, comparison_json, in_words
 from trivet.collapse.strategy import Strategy
-from trivet.collapse.told import verdict_lines, verdict_title
+from trivet.collapse.verdict import Severity, Verdict
 from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
-
-Kind = Literal[
-    "no-better-than-chance",
-    "worse-than-reference",
-    "network-collapse",
-    "class-collapse",
-    "dead-sampler",
-    "exploding-norm",
-    "noisy-labels",
-    "spread-out",
-    "healthy",
-]
-Severity = Literal["full", "partial"]
 
 
 @dataclass(frozen=True)
@@ -102,34 +89,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "learned": Threshold(0.95, "recall", "at least: a sampler that finds nothing has finished, not failed", _OURS),
 }
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
-
-
-@dataclass(frozen=True, repr=False)
-class Verdict:
-    """One finding; `print` shows it as `trivet diagnose` does.
-
-    Attributes:
-        kind: what was found.
-        severity: "full" or "partial" for a collapse, else None.
-        evidence: measure -> value, those the verdict rests on.
-        rule: the comparison that decided, in words with its numbers.
-        cause: the likely cause, a sentence.
-        changes: one to three things to change, the most effective first; none for an embedding that is spread out.
-    """
-
-    kind: Kind
-    severity: Severity | None
-    evidence: dict[str, float]
-    rule: str
-    cause: str
-    changes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        told = vars(self)
-        return "\n  ".join([verdict_title(told), *verdict_lines(told)])
-
-    def __repr__(self) -> str:
-        return f"Verdict({self.kind!r}, {self.severity!r})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,7 +18,7 @@ from trivet.geometry.arrays import Floats, Integers
 from trivet.progress import steps
 from trivet.records import CompareRecord, complete
 from trivet.reports import write_compare_report
-from trivet.reports.run import decides, result_lines
+from trivet.reports.outcome import decides, result_lines
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tasks.compared_neighbours import Seen, shared_gallery
 from trivet.tasks.compared_runs import Run, Side, pairs_of, read_runs, sides_of, training_of

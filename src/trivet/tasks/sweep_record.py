@@ -12,7 +12,7 @@ import trivet
 from trivet.documents import check_types, read_json
 from trivet.evaluation.intervals import across_folds
 from trivet.records import RunRecord, SweepRecord, complete
-from trivet.reports.run import result_lines
+from trivet.reports.outcome import result_lines
 from trivet.tasks.sweep_settings import Range, Sweep, Varied
 from trivet.tasks.sweep_study import Outcome
 from trivet.wording import counted
