@@ -1,8 +1,9 @@
-"""Dependencies point one way, and `import trivet` stays light."""
+"""Dependencies point one way, `import trivet` stays light, and files and classes stay of a size to be read."""
 
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
 ROOMS = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_rooms.py"))
 LEVEL = {name: level for level, names in enumerate(ROOMS["LAYERS"]) for name in names}
+LINES, METHODS = 600, 13
+ATTRIBUTES = {"property", "lazy", "cached_property", "setter", "deleter"}  # decorators of what is no method to call
 
 
 def imported(path: Path) -> set[str]:
@@ -74,3 +77,39 @@ def test_a_room_is_loaded_when_it_is_read() -> None:
     rooms = ["batching", "collapse", "evaluation", "label_noise", "neighbours", "theory"]
     run = subprocess.run([sys.executable, "-c", LAZY, *rooms], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def says_why(docstring: str) -> bool:
+    """Whether a docstring gives a reason for the length of its file, in a sentence "One file, because ..."."""
+    return re.search(r"\b[Oo]ne file,? because \w+ \w+ \w+", " ".join(docstring.split())) is not None
+
+
+def callables(node: ast.ClassDef) -> set[str]:
+    """The public methods of a class, whose attributes are no methods even where they are computed."""
+    return {
+        method.name
+        for method in node.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not method.name.startswith("_")
+        and ATTRIBUTES.isdisjoint(ast.unparse(one).rpartition(".")[2] for one in method.decorator_list)
+    }
+
+
+def test_a_long_file_says_why_it_is_one() -> None:
+    long = {
+        str(path.relative_to(SOURCE)): lines
+        for path in SOURCE.rglob("*.py")
+        if (lines := len((text := path.read_text()).splitlines())) > LINES
+        and not says_why(ast.get_docstring(ast.parse(text)) or "")
+    }
+    assert long == {}, 'split them along their ideas, or say "One file, because ..." in the first docstring'
+
+
+def test_a_class_has_few_public_methods() -> None:
+    many = {
+        f"{path.relative_to(SOURCE)}: {node.name}": sorted(callables(node))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and len(callables(node)) > METHODS
+    }
+    assert many == {}, "take away what need not be public, or is another idea"
