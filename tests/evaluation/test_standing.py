@@ -32,7 +32,7 @@ def force(patch: pytest.MonkeyPatch, way: str, tile: tuple[int, int] = (1024, 40
     if way not in ("singles", "codes"):
         patch.setattr(standing, "FEW", -1)
     if way == "codes":
-        patch.setattr(standing, "_many_within_reach", lambda *_: True)
+        patch.setattr(standing, "many_within_reach", lambda *_: True)
     if way == "differences":
         patch.setattr(standing._Tile, "_count_by_doubles", lambda *_: False)
     else:

@@ -128,7 +128,7 @@ def _measured(record: RunRecord) -> str:
             intervals = record["intervals"].get(split, {}).get(level, {})
             for row in rows:
                 known = intervals if row is rows[0] else {}
-                cells = [_cell(row["levels"].get(level, {}).get(name), known.get(name)) for name in names]
+                cells = [_cell(row["levels"].get(level, {}).get(name), known.get(name, {})) for name in names]
                 said[-1] += f"\n| {escaped(row['name'])} | {' | '.join(cells)} |"
             chance = [percent(finite(own.get(f"chance_{name}"))) for name in names]
             said[-1] += f"\n| by chance | {' | '.join(chance)} |"
@@ -144,8 +144,8 @@ def _measured(record: RunRecord) -> str:
     return "\n\n".join(said)
 
 
-def _cell(value: object, interval: Mapping[str, Sequence[Any] | None] | None) -> str:
-    ends = (interval or {}).get("classes") or (interval or {}).get("queries")
+def _cell(value: object, interval: Mapping[str, Sequence[Any] | None]) -> str:
+    ends = interval.get("classes") or interval.get("queries")
     share = percent(finite(value)) if is_number(value) else MISSING
     return share if not ends else f"{share} [{between(ends)}]"
 
@@ -182,7 +182,7 @@ def _limits(record: RunRecord) -> str:
     noise = record["data"]["noise"]
     if noise is not None and noise["rate"]:
         lines.append(f"Of the training labels, {percent(noise['rate'])} % were made wrong on purpose.")
-    tolerance = (record["label_noise"]["strategy"] or {}).get("tolerance")
+    tolerance = record["label_noise"]["strategy"]["tolerance"]
     if tolerance is not None and (rate := tolerance["rate"]["value"]) is not None:
         lines.append(
             f"The sampling tolerates about {percent(rate)} % of wrong labels; how many there are was not measured."

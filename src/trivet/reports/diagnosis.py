@@ -271,8 +271,13 @@ def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[
 def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any]:
     histograms, values = section["histograms"], section["spectrum"]["values"] if section["spectrum"] else []
     if histograms:
-        series = ("within", "between", "reference_within", "reference_between")
-        shares_of = {name: shares for name in series if isinstance(shares := histograms.get(name), list)}
+        shares = {
+            "within": histograms["within"],
+            "between": histograms["between"],
+            "reference_within": histograms["reference_within"],
+            "reference_between": histograms["reference_between"],
+        }
+        shares_of = {name: bins for name, bins in shares.items() if bins is not None}
         _check_bins(f"the distances of {label}", histograms["edges"], shares_of)
     return {
         "label": label,
