@@ -6,19 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from trivet.data import (
-    DATA_SETS,
-    DataConfig,
-    cars196,
-    cifar,
-    cub,
-    cuhk03,
-    flowers102,
-    in_shop,
-    inaturalist,
-    market1501,
-    sop,
-)
+from trivet.data import DATA_SETS, DataConfig
 from trivet.data.published import said
 
 PAGE = Path(__file__).with_name("data.md")
@@ -42,11 +30,11 @@ def own_settings() -> str:
 
 def counts() -> str:
     """A row for each published set and version: how many images and classes its parts have."""
-    sets = [one.FACTS for one in (cub, cars196, sop, in_shop, market1501, flowers102)]
-    known = {one.name: one.counts for one in [*sets, cifar.CIFAR10, cifar.CIFAR100]}
-    known |= {f"cuhk03, {people}": parts for people, parts in cuhk03.COUNTS.items()}
-    known |= {f"inaturalist, {year}": parts for year, parts in inaturalist.COUNTS.items()}
-    rows = [f"| {name} | {said(parts)} |" for name, parts in known.items()]
+    rows = [
+        f"| {name}{', ' if version else ''}{version} | {said(parts)} |"
+        for name, entry in DATA_SETS.items()
+        for version, parts in entry.counts.items()
+    ]
     return BEGIN_COUNTS + "\n".join(
         ["| set | images and classes that were published |", "|---|---|", *rows, END_COUNTS]
     )

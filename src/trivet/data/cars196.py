@@ -106,5 +106,6 @@ ENTRY = Entry(
     description="16,185 cars of 196 models, with boxes",
     levels=("class",),
     published=FACTS.published,
+    counts={"": FACTS.counts},
     files=(ALL, "car_ims"),
 )

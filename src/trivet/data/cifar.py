@@ -299,6 +299,7 @@ CIFAR10_ENTRY = Entry(
     description="60,000 images of 32x32 pixels in 10 classes, also with human labels",
     levels=("class",),
     published=WHERE,
+    counts={"": CIFAR10.counts},
     files=(BATCHES["cifar10"][0],),
     fetch=partial(_fetch, "cifar10"),
 )
@@ -308,6 +309,7 @@ CIFAR100_ENTRY = Entry(
     description="60,000 images of 32x32 pixels in 100 classes, also with human labels",
     levels=("coarse", "fine"),
     published=WHERE,
+    counts={"": CIFAR100.counts},
     files=(BATCHES["cifar100"][0],),
     fetch=partial(_fetch, "cifar100"),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -188,6 +189,8 @@ class Entry(NamedTuple):
         description: what it holds, in a few words.
         levels: its label levels, coarse first; empty where the data decide.
         published: where it comes from and under which licence; empty for data of one's own.
+        counts: version -> part -> images and classes as they were published, where these are checked; the version "" is
+            the only one.
         files: the files it needs, in a folder of its name.
         fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
     """
@@ -197,6 +200,7 @@ class Entry(NamedTuple):
     description: str
     levels: tuple[str, ...] = ()
     published: str = ""
+    counts: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType({})
     files: tuple[str, ...] = ()
     fetch: Callable[[Path], Path] | None = None
 

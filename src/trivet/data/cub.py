@@ -120,5 +120,6 @@ ENTRY = Entry(
     description="11,788 birds of 200 species, with boxes",
     levels=("class",),
     published=FACTS.published,
+    counts={"": FACTS.counts},
     files=("images.txt", "image_class_labels.txt", "classes.txt", "images"),
 )

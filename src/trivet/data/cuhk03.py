@@ -101,5 +101,6 @@ ENTRY = Entry(
     description="14,097 images of 1,467 people, with queries and cameras",
     levels=("identity",),
     published=PUBLISHED,
+    counts=COUNTS,
     files=("cuhk03_new_protocol_config_detected.mat", "images_detected"),
 )

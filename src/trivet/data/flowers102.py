@@ -81,6 +81,7 @@ ENTRY = Entry(
     description="8,189 flowers of 102 kinds",
     levels=("class",),
     published=FACTS.published,
+    counts={"": FACTS.counts},
     files=("jpg", LABELS, PARTS),
     fetch=_fetch,
 )

@@ -96,5 +96,6 @@ ENTRY = Entry(
     description="52,712 photographs of 7,982 clothes, with queries and boxes",
     levels=("category", "item"),
     published=FACTS.published,
+    counts={"": FACTS.counts},
     files=(PARTITION, "img"),
 )

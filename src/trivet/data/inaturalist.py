@@ -151,5 +151,6 @@ ENTRY = Entry(
     description="461,939 photographs of 8,142 species (2018), and other years",
     levels=(*RANKS, "species"),
     published=PUBLISHED,
+    counts=COUNTS,
     files=(*FILES["2018"], "train_val2018"),
 )

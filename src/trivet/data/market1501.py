@@ -94,5 +94,6 @@ ENTRY = Entry(
     description="32,668 images of 1,501 people, with queries and cameras",
     levels=("identity",),
     published=FACTS.published,
+    counts={"": FACTS.counts},
     files=tuple(FOLDERS.values()),
 )

@@ -72,5 +72,6 @@ ENTRY = Entry(
     description="120,053 photographs of 22,634 products",
     levels=("super-class", "class"),
     published=FACTS.published,
+    counts={"": FACTS.counts},
     files=("Ebay_train.txt", "Ebay_test.txt"),
 )
