@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,15 +18,15 @@ from trivet import ContrastiveLoss, NPairLoss, ProxyNCALoss, RowLoss, TripletLos
 from trivet.batching import CrossBatchMemory
 from trivet.evaluation import recall_at_k
 from trivet.geometry import unit_rows
+from trivet.losses import LOSSES
 
 LABELS = torch.arange(8) % 4
 ROWS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 SCALES = [2.0**-100, 2.0**-73, 2.0**-40, 2.0**40, 2.0**60]  # 8e-31 to 1e18
-NOT_NORMALISED = {"triplet", "contrastive", "n-pair"}
 
 
 def normalising(name: str) -> RowLoss:
-    options = {"normalize": True} if name in NOT_NORMALISED else {}
+    options = {"normalize": True} if "normalize" in inspect.signature(LOSSES[name]).parameters else {}
     return make(name, **options, generator=torch.Generator().manual_seed(0))
 
 
