@@ -1,7 +1,8 @@
-"""For all tests: what commands print does not depend on the terminal that the tests are run in."""
+"""For all tests: what they share, and that commands print the same in any terminal."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +11,16 @@ import pytest
 from trivet import progress
 
 FEW = 500
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected lives to the end: looking through it for garbage, again and again, takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
