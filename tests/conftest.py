@@ -5,10 +5,16 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from trivet import progress
+
+if TYPE_CHECKING:
+    from trivet.evaluation.intervals import Average, Over
+    from trivet.geometry.arrays import Floats, Integers
 
 FEW = 500
 
@@ -32,7 +38,29 @@ def no_terminal() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def few_digits() -> Iterator[None]:
+def rough_evaluation() -> Iterator[None]:
+    """What the evaluation of a run repeats, it repeats a few times: intervals, batches of the strategy, steps of maps.
+
+    For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
+    """
+    from sklearn import manifold
+
+    from trivet.collapse import measures
+    from trivet.evaluation import intervals
+
+    def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
+        return every(sizes, over, average, min(resamples, 40), seed)
+
+    every = intervals.draws
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "draws", draws)
+        patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))  # the least it takes
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_digits(rough_evaluation: None) -> Iterator[None]:
     """The first 500 digits stand for all: most of a short run's time is the evaluation of its 1,148 held-out digits."""
     from sklearn import datasets  # takes a second to load
 
