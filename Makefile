@@ -36,9 +36,10 @@ test: $(INSTALLED)
 	$(BIN)/mypy
 	$(TESTED)
 
-# What takes long and seldom breaks: every arm of the published protocols, on miniatures.
+# What takes long and seldom breaks: every arm of the published protocols, on miniatures, and more generated batches.
 nightly: $(INSTALLED)
 	$(TESTED) -m nightly --timeout=1800 tests
+	$(TESTED) --hypothesis-profile=nightly tests/test_brute_force.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from trivet import progress
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trivet.geometry.arrays import Floats, Integers
 
 FEW = 500
+
+settings.register_profile("nightly", max_examples=250)  # of 100
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,13 +41,21 @@ def no_terminal() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rough_evaluation() -> Iterator[None]:
+def short_maps() -> Iterator[None]:
+    """The maps of pages are drawn in a quarter of the steps; no test reads where t-SNE puts an item."""
+    from sklearn import manifold  # takes a second to load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))  # the least it takes
+        yield
+
+
+@pytest.fixture(scope="module")
+def rough_evaluation(short_maps: None) -> Iterator[None]:
     """What the evaluation of a run repeats, it repeats a few times: intervals, batches of the strategy, steps of maps.
 
     For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
     """
-    from sklearn import manifold
-
     from trivet.collapse import measures
     from trivet.evaluation import intervals
 
@@ -55,7 +66,6 @@ def rough_evaluation() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "draws", draws)
         patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
-        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))  # the least it takes
         yield
 
 
