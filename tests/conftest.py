@@ -25,12 +25,18 @@ settings.register_profile("nightly", max_examples=250)  # of 100
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected lives to the end: looking through it for garbage, again and again, takes seconds."""
+    """What is collected lives to the end: looking through it for garbage, again and again, takes a second each time."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Libraries clear up after themselves at the end."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
