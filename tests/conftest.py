@@ -1,15 +1,50 @@
-"""For all tests: what commands print does not depend on the terminal that the tests are run in."""
+"""For all tests: what they share, and that commands print the same in any terminal."""
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from trivet import progress
 
+if TYPE_CHECKING:
+    from trivet.evaluation.intervals import Average, Over
+    from trivet.geometry.arrays import Floats, Integers
+
 FEW = 500
+
+settings.register_profile("nightly", max_examples=250)  # of 100
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected lives to the end: looking through it for garbage, again and again, takes a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Libraries clear up after themselves at the end."""
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """No test cuts the power, and files are written by the thousand: each would wait some milliseconds for the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +56,36 @@ def no_terminal() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def few_digits() -> Iterator[None]:
+def short_maps() -> Iterator[None]:
+    """The maps of pages are drawn in a quarter of the steps; no test reads where t-SNE puts an item."""
+    from sklearn import manifold  # takes a second to load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))  # the least it takes
+        yield
+
+
+@pytest.fixture(scope="module")
+def rough_evaluation(short_maps: None) -> Iterator[None]:
+    """What the evaluation of a run repeats, it repeats a few times: intervals, batches of the strategy, steps of maps.
+
+    For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
+    """
+    from trivet.collapse import measures
+    from trivet.evaluation import intervals
+
+    def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
+        return every(sizes, over, average, min(resamples, 40), seed)
+
+    every = intervals.draws
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "draws", draws)
+        patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_digits(rough_evaluation: None) -> Iterator[None]:
     """The first 500 digits stand for all: most of a short run's time is the evaluation of its 1,148 held-out digits."""
     from sklearn import datasets  # takes a second to load
 

@@ -19,6 +19,8 @@ from trivet.cli import main
 from trivet.cli.group import Commands
 from trivet.tasks.settings import settings_schema
 
+pytestmark = pytest.mark.usefixtures("short_maps")
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("short_maps")
+
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]

@@ -7,6 +7,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +38,17 @@ def used(path: Path) -> Iterator[tuple[str, ast.Call | None]]:
             yield ast.unparse(node.func), node
 
 
-FILES = {path.relative_to(ROOT).as_posix(): list(used(path)) for path in sorted((ROOT / "src").rglob("*.py"))}
+@cache
+def files() -> dict[str, list[tuple[str, ast.Call | None]]]:
+    """What each file of the library uses; read once, by the first test that asks: it takes seconds."""
+    return {path.relative_to(ROOT).as_posix(): list(used(path)) for path in sorted((ROOT / "src").rglob("*.py"))}
 
 
 def found(wrong: re.Pattern[str] | set[str]) -> list[str]:
     """Where something of that name is imported or called."""
     return [
         f"{path}: {name}"
-        for path, names in FILES.items()
+        for path, names in files().items()
         for name, _ in names
         if (wrong.fullmatch(name) if isinstance(wrong, re.Pattern) else name in wrong or name.split(".")[0] in wrong)
     ]
@@ -77,7 +81,7 @@ def test_nothing_in_the_code_unpickles_or_runs_a_text() -> None:
         ({"np.load", "numpy.load"}, "allow_pickle", "False"),
         ({"torch.load"}, "weights_only", "True"),
     ):
-        loads = [(path, call) for path, names in FILES.items() for name, call in names if name in loaders]
+        loads = [(path, call) for path, names in files().items() for name, call in names if name in loaders]
         assert loads
         for path, call in loads:
             assert call is not None

@@ -16,6 +16,8 @@ from trivet.papers.experiment import Claim, Column, Drawing, Experiment, Recipe,
 from trivet.papers.figure import Figure
 from trivet.papers.runs import Runner, planned, store_of
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 HARDWARE = {"device": "cpu", "threads": 1, "cores": 2}
 
 

@@ -17,6 +17,8 @@ from trivet.papers.runs import Run, Runner, Store, planned, results, store_of
 from trivet.training.choosing import load_splits
 from trivet.training.fit import NotFiniteError
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 BASE: dict[str, Any] = {
     "data": {"name": "digits", "level": "digit"},
     "batch": {"num_classes": 4, "samples_per_class": 4},

@@ -14,6 +14,11 @@ from watched import Watched
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _maps_are_short(short_maps: None) -> None:
+    """Nearly every page has one."""
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:

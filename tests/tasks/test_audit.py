@@ -27,6 +27,8 @@ from trivet.training import RunConfig
 from trivet.training.embedding import embed, label_names, raw_inputs
 from trivet.training.fit import Batches, Task
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 NAMES = "abc"
 PROBABILITIES = ("probability_not_separable", "probability_proposed")
 NEAR = ("neighbour_label", "neighbour_count")

@@ -23,6 +23,8 @@ from trivet.tasks import export
 from trivet.tasks.train import train
 from trivet.training.config import RunConfig
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 GRAPHS = ("onnx", "torch-export")
 ONNX = ("onnx", "onnxscript", "onnxruntime")
 

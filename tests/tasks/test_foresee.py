@@ -18,6 +18,8 @@ from trivet.training import RunConfig
 from trivet.training.parts import Parts
 from trivet.training.repairs import preventions
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 SETTINGS: dict[str, Any] = {
     "seed": 1,
     "data": {"name": "digits", "level": "digit", "folds": 2},

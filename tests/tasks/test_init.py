@@ -27,6 +27,8 @@ from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.parts import Parts
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 DRAWS = np.random.default_rng(0)
 
 

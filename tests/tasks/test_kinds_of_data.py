@@ -18,6 +18,8 @@ from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.parts import Parts
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 
 def run(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
     settings = {

@@ -26,6 +26,8 @@ from trivet.tasks.search import IndexFolder, search_folder
 from trivet.tasks.train import train
 from trivet.training import RunConfig
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 SETTINGS = {
     "data": {"name": "digits"},
     "batch": {"num_classes": 2, "samples_per_class": 6},

@@ -31,6 +31,8 @@ from trivet.tasks.train import train
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 
 def small(folder: Path, **sweep: Any) -> Sweep:
     values = settings(folder, **sweep)

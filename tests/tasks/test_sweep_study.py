@@ -18,6 +18,8 @@ from trivet.tasks.sweep import _grid
 from trivet.tasks.sweep_settings import Sweep
 from trivet.tasks.sweep_study import Study, TakenOverError, described, open_study
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -17,6 +17,8 @@ from trivet.papers.le2018.experiments.common import HUMAN, RATES, SOURCES
 from trivet.papers.le2018.noise_figures import METHODS
 from trivet.papers.runs import Run, Runner, planned, results
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 SIZES: tuple[Size, Size] = ("here", "paper")
 CURVES = ("sop", "cub", "flowers")

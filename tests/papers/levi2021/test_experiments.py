@@ -21,6 +21,8 @@ from trivet.papers.levi2021.sub_clusters import class_map, shape_of_classes
 from trivet.papers.runs import Runner, planned, results
 from trivet.papers.stand_ins import some_alphabets
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 SIZES: tuple[Size, Size] = ("here", "paper")
 PRINTING = ("table1", "table2", "table3", "table4", "table6")

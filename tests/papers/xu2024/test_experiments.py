@@ -13,6 +13,8 @@ from trivet.papers.runs import Runner, planned, results
 from trivet.papers.xu2024.experiments import EXPERIMENTS
 from trivet.papers.xu2024.experiments.common import items
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 SIZES: tuple[Size, Size] = ("here", "paper")
 

@@ -27,6 +27,8 @@ from trivet.theory.dynamics import DIRECTIONS
 from trivet.training.config import RunConfig
 from trivet.training.untrained import untrained
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 LAST = {"Omniglot": 400, "CUB": 150, "Cars": 2920}
 SIZES: tuple[Size, Size] = ("here", "paper")

@@ -1,0 +1,10 @@
+"""Commands and the pages that they write."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _maps_are_short(short_maps: None) -> None:
+    """Of the pages."""
