@@ -156,7 +156,7 @@ class Corner:
     def __init__(self) -> None:
         self.shapes: list[tuple[int, ...]] = []
 
-    def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
+    def __call__(self, position: int, image: np.ndarray, mirror: bool) -> np.ndarray:
         self.shapes.append(image.shape)
         return image[:, :10, :10]
 
@@ -176,7 +176,7 @@ def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path:
         assert isinstance(inputs, FileInputs)
         assert (inputs.decoded is not None) == (memory_gb == 1)
         corner = Corner()
-        inputs.changed(np.array([0]), corner)
+        inputs.changed(np.array([0]), corner, [False])
         assert corner.shapes == [(3, 12, 24)]  # up to twice as wide as it must be
         assert inputs.batch(np.array([0])).shape == (1, 3, 10, 10)
         assert inputs.batch(np.array([0]))[0, :, :, 2:-2].max() < 26

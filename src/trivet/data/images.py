@@ -46,6 +46,7 @@ def decode_files(
     into: Decoded | None,
     boxes: np.ndarray | None = None,
     whole: bool = False,
+    mirrored: Sequence[bool] | None = None,
     progress: Progress | None = None,
 ) -> dict[int, str]:
     """Decode every file with threads, file i into `into[i]`, as `(channels, H, W)` uint8.
@@ -53,6 +54,7 @@ def decode_files(
     Args:
         into: takes the images; None only looks whether they can be decoded.
         boxes: `(N, 4)`; see `decode_image`, also for `size` and `whole`.
+        mirrored: which of the N are mirrored; None for none.
 
     Returns:
         Position -> why that file could not be decoded; its row of `into` is undefined. A file of more pixels than
@@ -62,7 +64,8 @@ def decode_files(
     def decode(position: int) -> str | None:
         try:
             box = None if boxes is None else boxes[position]
-            pixels = decode_image(sources[position], size=size, channels=channels, box=box, whole=whole)
+            mirror = mirrored is not None and mirrored[position]
+            pixels = decode_image(sources[position], size=size, channels=channels, box=box, whole=whole, mirror=mirror)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
         except Exception as error:  # Pillow's readers raise many kinds on broken files
