@@ -19,19 +19,18 @@ Rebuild = tuple[Callable[..., tuple[Tensor, ...]], tuple[object, ...]]
 class Parcel:
     """A batch on its way: sent to another process, it arrives there as a tuple of tensors.
 
-    Args:
+    Attributes:
         memory: `(n,)` uint8, shared; the inputs as bytes, and last 1 until the receiver has let go of them.
         inputs: a view of it.
         labels: `(N,)` each; small, so they are sent as they are.
     """
 
     def __init__(self, memory: Tensor, inputs: Tensor, labels: tuple[Tensor, ...]) -> None:
-        self._memory, self._inputs, self._labels = memory, inputs, labels
+        self.memory, self.inputs, self.labels = memory, inputs, labels
 
     def __reduce__(self) -> Rebuild:
-        inputs = self._inputs
-        labels = tuple(one.numpy() for one in self._labels)
-        return _arrive, (self._memory, inputs.dtype, inputs.size(), inputs.stride(), labels)
+        labels = tuple(one.numpy() for one in self.labels)
+        return _arrive, (self.memory, self.inputs.dtype, self.inputs.size(), self.inputs.stride(), labels)
 
 
 def _arrive(
@@ -39,10 +38,10 @@ def _arrive(
 ) -> tuple[Tensor, ...]:
     whole = memory.numpy()
     count = math.prod(size) * dtype.itemsize
-    pixels = whole[:count]
-    # The storage of the inputs holds `pixels`, so this waits for every tensor and view of them.
-    weakref.finalize(pixels, whole.__setitem__, -1, 0).atexit = False
-    inputs = torch.from_numpy(pixels).view(dtype).as_strided(size, stride)
+    held = whole[:count]
+    # The storage of the inputs holds this array, so the memory is free when the last tensor or view of them is gone.
+    weakref.finalize(held, whole.__setitem__, -1, 0).atexit = False
+    inputs = torch.from_numpy(held).view(dtype).as_strided(size, stride)
     return inputs, *map(torch.from_numpy, labels)
 
 
