@@ -121,7 +121,8 @@ def fail() -> None:
 
 def interrupt() -> None:
     """Ctrl-C."""
-    assert (main := threading.main_thread().ident) is not None
+    main = threading.main_thread().ident
+    assert main is not None
     signal.pthread_kill(main, signal.SIGINT)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import weakref
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -108,6 +109,17 @@ def test_memory_does_not_grow_while_batches_are_let_go() -> None:
         del inputs
     assert len({length for _, length in places}) == 5
     assert len(places) == 5
+
+
+def test_memory_that_became_too_small_is_given_up() -> None:
+    memory = BatchMemory()
+    small = weakref.ref(memory.parcel(torch.zeros(4), ()).memory)
+    found = small()
+    assert found is not None
+    found[-1] = 0  # as the receiver does
+    del found
+    memory.parcel(torch.zeros(5), ())
+    assert small() is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +35,7 @@ class Decoded(Protocol):
 
 
 THREADS = min(16, os.cpu_count() or 1)
-CHUNK = 512  # files queued at once: an interrupted run waits for these only
+CHUNK = 512  # files between two words on the progress
 
 
 def decode_files(
@@ -85,12 +85,14 @@ def decode_files(
         for start in range(0, len(sources), CHUNK):
             chunk = range(start, min(start + CHUNK, len(sources)))
             left = iter(chunk)  # of all threads: a task for each file would take a fifth of the time of small ones
+            tasks = [pool.submit(decode_some, left) for _ in range(THREADS)]
             try:
-                for found in pool.map(decode_some, [left] * THREADS):
-                    broken.update(found)
+                wait(tasks, return_when=FIRST_EXCEPTION)
             finally:
-                for _ in left:  # where this was interrupted, threads end after the file in hand
+                for _ in left:  # at an error or an interruption, threads end after the file in hand
                     pass
+            for task in tasks:
+                broken.update(task.result())
             if progress is not None:
                 progress(chunk.stop, len(sources))
     return dict(sorted(broken.items()))
