@@ -67,5 +67,6 @@ class BatchMemory:
             if memory[-1] == 0 and len(memory) > count:
                 return memory
         self._shared = [memory for memory in self._shared if memory[-1] != 0]
-        self._shared.append(torch.zeros(count + 1, dtype=torch.uint8).share_memory_())
-        return self._shared[-1]
+        fresh: Tensor = torch.zeros(count + 1, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]  # torch has no type for it
+        self._shared.append(fresh)
+        return fresh
