@@ -156,7 +156,7 @@ class Corner:
     def __init__(self) -> None:
         self.shapes: list[tuple[int, ...]] = []
 
-    def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
+    def __call__(self, position: int, image: np.ndarray, mirror: bool) -> np.ndarray:
         self.shapes.append(image.shape)
         return image[:, :10, :10]
 
@@ -176,7 +176,7 @@ def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path:
         assert isinstance(inputs, FileInputs)
         assert (inputs.decoded is not None) == (memory_gb == 1)
         corner = Corner()
-        inputs.changed(np.array([0]), corner)
+        inputs.changed(np.array([0]), corner, [False])
         assert corner.shapes == [(3, 12, 24)]  # up to twice as wide as it must be
         assert inputs.batch(np.array([0])).shape == (1, 3, 10, 10)
         assert inputs.batch(np.array([0]))[0, :, :, 2:-2].max() < 26
@@ -203,3 +203,57 @@ def test_a_file_is_changed_as_an_image_in_memory(cut: str, tmp_path: Path) -> No
         assert torch.equal(changed, expected)
         assert changed.is_contiguous(memory_format=torch.channels_last)  # as decoded: no copy in another order
         assert inputs.batch(index).is_contiguous()
+
+
+@pytest.mark.parametrize("cut", ["flip", "crop-flip", "pad-crop"])
+@pytest.mark.parametrize("kind", ["RGB", "L"])
+def test_what_is_cut_off_a_resized_file_is_that_of_an_image_in_memory(cut: str, kind: str, tmp_path: Path) -> None:
+    """Files are mirrored before they are cut, and here the edges that are cut off are not equally wide."""
+    from PIL import Image
+
+    frame = Frame(3, (8, 6), resize=9)
+    assert frame.cover == (12, 9)
+    for i in range(12):
+        pixels = (torch.rand(20, 31, 3, generator=seeded(i)) * 255).to(torch.uint8).numpy()
+        Image.fromarray(pixels).convert(kind).save(tmp_path / f"{i}.png")
+    files = FileInputs([tmp_path / f"{i}.png" for i in range(12)], frame, np.arange(12))
+    kept, _ = files.decode_all(1, None)
+    augment, index = Augment(cut, mirror=True), np.arange(12)
+    expected = augment(kept, index, seeded(3))
+    assert torch.equal(augment(files, index, seeded(3)), expected)
+    assert torch.equal(augment(files, index, seeded(3), slice(5, 9)), expected[5:9])
+    unmirrored = Augment(cut, mirror=False)(kept, index, seeded(3))
+    turned = [not torch.equal(one, other) for one, other in zip(expected, unmirrored, strict=True)]
+    assert 0 < sum(turned) < 12
+    assert all(
+        torch.equal(one, other.flip(2))
+        for one, other, mirror in zip(expected, unmirrored, turned, strict=True)
+        if mirror
+    )
+
+
+def test_code_outside_trivet_has_its_images_mirrored_alike() -> None:
+    class Outside:
+        """What `Inputs` asks for, and nothing else."""
+
+        def __init__(self, images: Tensor) -> None:
+            self.images, self.shape = images, tuple(images.shape[1:])
+
+        def __len__(self) -> int:
+            return len(self.images)
+
+        def batch(self, index: np.ndarray) -> Tensor:
+            return self.images[index]
+
+        def show(self, index: int) -> str:
+            return ""
+
+        def subset(self, index: np.ndarray) -> Outside:
+            return Outside(self.images[index])
+
+    images = torch.rand(10, 3, 8, 16, generator=seeded(0))
+    index = np.arange(10)
+    for cut in ("flip", "crop-flip", "pad-crop", "random-resized-crop"):
+        augment = Augment(cut, mirror=True)
+        known = augment(in_memory(images.numpy(), white=1), index, seeded(1))
+        assert torch.equal(augment(Outside(images), index, seeded(1)), known), cut

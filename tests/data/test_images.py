@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
+import threading
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import EpsImagePlugin, Image
+from PIL import EpsImagePlugin, Image, ImageOps
 
 import trivet
-from trivet.data.images import FORMATS, decode_files, decode_image
+from trivet.data.images import FORMATS, THREADS, decode_files, decode_image
 
 
 def test_the_centre_is_cropped_from_the_resized_image(tmp_path: Path) -> None:
@@ -33,6 +38,26 @@ def test_upright_as_the_camera_says(tmp_path: Path) -> None:
     decoded = decode_image(tmp_path / "turned.jpg", size=8, channels=1)
     assert decoded[0, :3].max() < 20
     assert decoded[0, -3:].min() > 235
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tiff"])
+@pytest.mark.parametrize("held", range(1, 9))
+def test_every_way_to_hold_a_camera_in_every_kind_of_file(held: int, kind: str, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = held
+    path = tmp_path / f"a.{kind}"
+    Image.fromarray(pixels).save(path, exif=exif)
+    with Image.open(path) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+        seen = image.convert("RGB")
+    decoded = decode_image(path, size=(upright.height, upright.width), channels=3)
+    assert (decoded.transpose(1, 2, 0) == np.asarray(upright)).all()
+    mirrored = decode_image(path, size=(upright.height, upright.width), channels=3, mirror=True)
+    assert (mirrored == decoded[:, :, ::-1]).all()
+    given = Image.open(path)
+    decode_image(given, size=4, channels=3)
+    assert (np.asarray(given) == np.asarray(seen)).all()  # the caller's own stays as it is
 
 
 def test_unusual_pixels(tmp_path: Path) -> None:
@@ -74,6 +99,52 @@ def test_broken_files_are_named_and_the_others_decoded(tmp_path: Path, monkeypat
     assert (into[7] == 11).all()
     assert calls == [(2, 8), (4, 8), (6, 8), (8, 8)]
     assert not caught
+
+
+class Stopping(list[int]):
+    """Takes images until one stops it."""
+
+    def __init__(self, at: int, stop: Callable[[], None]) -> None:
+        super().__init__()
+        self.at, self.stop = at, stop
+
+    def __setitem__(self, position: Any, image: Any) -> None:
+        self.append(position)
+        time.sleep(0.001)  # without Python's lock: the other threads go on
+        if position == self.at:
+            self.stop()
+
+
+def fail() -> None:
+    raise ZeroDivisionError("of whoever takes the images")
+
+
+def interrupt() -> None:
+    """Ctrl-C."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+@pytest.mark.parametrize(("stop", "error"), [(fail, ZeroDivisionError), (interrupt, KeyboardInterrupt)])
+def test_an_error_or_an_interruption_ends_all_threads_soon(
+    stop: Callable[[], None], error: type[BaseException], tmp_path: Path
+) -> None:
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    into, before = Stopping(10, stop), threading.active_count()
+    with pytest.raises(error):
+        decode_files([tmp_path / "a.png"] * 500, size=4, channels=1, into=into)
+    assert threading.active_count() == before
+    assert 11 - THREADS <= len(into) < 250
+
+
+def test_each_file_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.data.images.CHUNK", 64)
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    into = Stopping(-1, fail)
+    broken = decode_files([tmp_path / "a.png", tmp_path / "none.png"] * 150, size=4, channels=1, into=into)
+    assert sorted(into) == list(range(0, 300, 2))
+    assert list(broken) == list(range(1, 300, 2))  # in this order: a run names the first
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from trivet.data.images import Decoded, Frame, Progress, Source, decode_files, to_thumbnail
 
-# What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`.
-Change = Callable[[int, np.ndarray], np.ndarray]
+# What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`. Where the third is
+# true, the image comes mirrored, and its mirrored part is returned.
+Change = Callable[[int, np.ndarray, bool], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +56,17 @@ class ArrayInputs:
         images = torch.from_numpy(pixels if self._in_bytes else pixels.astype(np.float32))
         return (images if self._in_bytes else images / self.white).expand(-1, self.channels, -1, -1).contiguous()
 
-    def changed(self, index: np.ndarray, change: Change) -> Tensor:
-        """Images `(B, C, H, W)`, each made from the one that is stored: bytes, or float32 in [0, 1]."""
+    def changed(self, index: np.ndarray, change: Change, mirrored: Sequence[bool]) -> Tensor:
+        """Images `(B, C, H, W)`, each made from the one that is stored: bytes, or float32 in [0, 1].
+
+        Args:
+            mirrored: which of the B are mirrored.
+        """
         kind = np.uint8 if self._in_bytes else np.float32
         images = _room((len(index), *self.shape), kind, like=self.pixels)
         for position, row in enumerate(self.rows[index].tolist()):
-            images[position] = change(position, self.pixels[row].astype(kind, copy=False))
+            image = change(position, self.pixels[row].astype(kind, copy=False), False)
+            _put(image, images[position], mirror=mirrored[position])
         return torch.from_numpy(images) if self._in_bytes else torch.from_numpy(images) / self.white
 
     @property
@@ -120,19 +126,25 @@ class FileInputs:
         return self.frame.cover
 
     def batch(self, index: np.ndarray) -> Tensor:
-        return self.changed(index, lambda _, image: _centre(self.frame.size, image)).contiguous()
+        images = self.changed(index, lambda _, image, __: _centre(self.frame.size, image), [False] * len(index))
+        return images.contiguous()
 
-    def changed(self, index: np.ndarray, change: Change) -> Tensor:
-        """Images `(B, C, H, W)` of bytes, each made from the decoded one by the thread that decodes it."""
+    def changed(self, index: np.ndarray, change: Change, mirrored: Sequence[bool]) -> Tensor:
+        """Images `(B, C, H, W)` of bytes, each made from the decoded one by the thread that decodes it.
+
+        Args:
+            mirrored: which of the B are mirrored: before the change if they come from files and are not whole.
+        """
         rows = self.rows[index]
-        changed = _Changed(change, _room((len(index), *self.shape), np.uint8))
+        early = not self.whole
+        changed = _Changed(change, _room((len(index), *self.shape), np.uint8), mirrored, early=early)
         if self.decoded is not None:
             for position, row in enumerate(rows.tolist()):
                 image = self.decoded[row]
                 assert image is not None
                 changed[position] = image
             return torch.from_numpy(changed.images)
-        for position, reason in self._decode_into(index, changed, None).items():
+        for position, reason in self._decode_into(index, changed, None, mirrored if early else None).items():
             raise ValueError(
                 f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
                 f"({reason}); restore the file and resume the run."
@@ -164,6 +176,7 @@ class FileInputs:
         index: np.ndarray,
         into: Decoded | None,
         progress: Progress | None,
+        mirrored: Sequence[bool] | None = None,
     ) -> dict[int, str]:
         rows = self.rows[index]
         return decode_files(
@@ -173,6 +186,7 @@ class FileInputs:
             into=into,
             boxes=None if self.boxes is None else self.boxes[rows],
             whole=self.whole,
+            mirrored=mirrored,
             progress=progress,
         )
 
@@ -197,13 +211,30 @@ class _Kept(list["np.ndarray | None"]):
 
 
 class _Changed:
-    """Images `(B, C, H, W)` that are changed as they come."""
+    """Images `(B, C, H, W)` that are changed as they come.
 
-    def __init__(self, change: Change, images: np.ndarray) -> None:
-        self.change, self.images = change, images
+    Args:
+        mirrored: which of the B are mirrored.
+        early: they come so.
+    """
+
+    def __init__(self, change: Change, images: np.ndarray, mirrored: Sequence[bool], *, early: bool) -> None:
+        self.change, self.images, self.mirrored, self.early = change, images, mirrored, early
 
     def __setitem__(self, position: int, image: np.ndarray, /) -> None:
-        self.images[position] = self.change(position, image)
+        mirror = self.mirrored[position]
+        changed = self.change(position, image, mirror and self.early)
+        _put(changed, self.images[position], mirror=mirror and not self.early)
+
+
+def _put(image: np.ndarray, place: np.ndarray, *, mirror: bool) -> None:
+    """Copy an image `(C, H, W)` to its place in a batch."""
+    if not mirror:
+        place[...] = image
+        return
+    # One channel after the other: in a third of the time that numpy takes for all at once.
+    for channel, to in zip(np.broadcast_to(image, place.shape), place, strict=True):
+        to[...] = channel[:, ::-1]
 
 
 def _room(shape: tuple[int, ...], dtype: type[np.generic], *, like: np.ndarray | None = None) -> np.ndarray:

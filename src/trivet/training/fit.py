@@ -29,6 +29,7 @@ from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.signals import ending_signals
 from trivet.training.average import decay_at, update_average
+from trivet.training.batch_memory import BatchMemory, Parcel
 from trivet.training.batch_norm import WholeBatchNorm, normalises_batches
 from trivet.training.config import TrainingConfig
 from trivet.training.optimizer import make_optimizer, move_optimizer
@@ -40,8 +41,10 @@ AGAIN = 2.0  # seconds within which a second signal is the first one once more: 
 RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
 
 
-class Batches(IterableDataset[tuple[Tensor, ...]]):
+class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
     """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step.
+
+    A worker of a DataLoader sends them as parcels, which arrive as the same tuples.
 
     Args:
         fine: a level inside the classes of `level`; its labels then follow as a third tensor.
@@ -67,9 +70,10 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, ...] | Parcel]:
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        memory = None if worker is None else BatchMemory()
         for step in range(self.start + first, self.steps, stride):
             index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
             part = parts_of(len(index), self.size)[self.rank]
@@ -78,7 +82,8 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
             else:
                 generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
                 images = self.augment(self.dataset.inputs, index, generator, part)
-            yield images, *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
+            labels = tuple(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
+            yield (images, *labels) if memory is None else memory.parcel(images, labels)
 
 
 class NotFiniteError(ValueError):
