@@ -97,10 +97,10 @@ class Kept:
         Args:
             embeddings: of a batch that is not kept; the measures of others tell whether they are finite.
         """
-        if embeddings is not None:
-            self._totals.append(_number(embeddings.detach().sum(dtype=torch.float32)))
         if loss is not None:
             self._losses.append(_number(loss.detach()) if isinstance(loss, Tensor) else float(loss))
+        if embeddings is not None:
+            self._totals.append(_number(embeddings.detach().sum(dtype=torch.float32)))
 
     def keep(self, batch: Batch) -> None:
         """Measure a batch, or, as some cost little more than one, keep a copy of a small one until the next look."""
