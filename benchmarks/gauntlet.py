@@ -32,7 +32,7 @@ import torch
 from trivet.batching import PKBatches
 from trivet.collapse import CollapseMonitor
 from trivet.collapse import forecast as forecasting
-from trivet.collapse.monitor import FIRST
+from trivet.collapse.monitor import FIRST, SERIES
 from trivet.data import DataConfig, Dataset, Splits, load
 from trivet.evaluation import recall_at_k
 from trivet.geometry import as_classes
@@ -45,6 +45,7 @@ from trivet.training.job import Job
 from trivet.training.optimizer import make_optimizer
 from trivet.training.parts import Parts
 from trivet.training.run_folder import RunFolder
+from trivet.wording import counted
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone
@@ -431,14 +432,12 @@ def fit(traces: Sequence[Mapping[str, Any]], first: int = 4) -> dict[str, Any]:
 def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
     """The same with the events and forecasts of the current rules, applied check by check."""
     monitor = CollapseMonitor()
+    judge = monitor._judge
     series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
-    for look, step in enumerate(series["step"]):
-        risk = monitor.series["risk"]
-        monitor.series = {name: values[: look + 1] for name, values in series.items()}
-        ahead = monitor.forecast()
-        monitor.series["risk"] = [*risk, float("nan") if ahead is None else ahead.probability]
-        values = [monitor.series[name][-1] for name in ("norm", "loss")]
-        monitor._judge(int(step), not_finite=not np.isfinite(values).all())
+    for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
+        judge.look(row)
+        values = [judge.series[name][-1] for name in ("norm", "loss")]
+        judge.judge(int(row[0]), not_finite=not np.isfinite(values).all())
     return {**traced, "monitor": monitor.as_json()}
 
 
@@ -716,8 +715,9 @@ def report(results: Mapping[str, Any]) -> str:
             "",
             found["environment"],
             "",
-            f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, {found['threads']} threads; "
-            f"under a monitor {found['ratio']:.4f} times as long (median of {found['repeats']} alternating runs of "
+            f"A step of ResNet-18 on 32 images of 64 x 64 takes {found['step_ms']:.0f} ms, "
+            f"{counted(found['threads'], 'thread')}; under a monitor {found['ratio']:.4f} times as long (median of "
+            f"{found['repeats']} alternating runs of "
             f"{found['steps']} steps). An update alone takes {found['update_ms']:.2f} ms, checks included: "
             f"{100 * found['update_share']:.2f} % of the step. Goal: 2 %.",
             "",

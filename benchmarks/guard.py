@@ -47,6 +47,7 @@ import torch
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Look, Probe, look
 from trivet.collapse.result import compare, recall_by_chance
+from trivet.collapse.rules import SERIES, Judge
 from trivet.data import Dataset, Splits, find_root
 from trivet.geometry import as_classes
 from trivet.tasks.foresee import foresee
@@ -689,14 +690,14 @@ def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
     return found
 
 
-class Replay(CollapseMonitor):
-    """A monitor whose probe shows what it showed when the run was trained."""
+class Replay(Judge):
+    """The judge of a monitor, whose probe shows what it showed when the run was trained."""
 
     def __init__(self, looks: Mapping[int, Look], steps: int) -> None:
-        super().__init__(steps=steps)
+        super().__init__(steps)
         self._looks = looks
 
-    def _ask(self, probe: Probe, step: int) -> None:
+    def ask(self, probe: Probe, step: int) -> None:
         self.probing.take(self._looks[step])
 
 
@@ -708,23 +709,21 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     looks = {one["step"]: Look.from_json(one) for one in traced["probe"]["looks"]}
     classes, fine = traced["probe"]["classes"], traced["probe"]["fine"]
-    monitor = Replay(looks, int(series["step"][-1]) + 1)
-    probing = monitor.probing
+    judge = Replay(looks, int(series["step"][-1]) + 1)
+    probing = judge.probing
     probing._classes, probing._fine = np.array(classes), None if fine is None else np.array(fine)
     probing.take(next(iter(looks.values())))
     done = 0
-    for at, step in enumerate(series["step"]):
-        for _ in range(int(step) + 1 - done):
+    for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
+        step = int(row[0])
+        for _ in range(step + 1 - done):
             probing.count(traced["batch"])
-            monitor._updates += 1
-        done = int(step) + 1
-        risk = monitor.series["risk"]
-        monitor.series = {name: values[: at + 1] for name, values in series.items()}
-        ahead = monitor.forecast()
-        monitor.series["risk"] = [*risk, float("nan") if ahead is None else ahead.probability]
-        finite = np.isfinite([monitor.series[name][-1] for name in ("norm", "loss")]).all()
-        monitor._judge(int(step), not_finite=not finite, probe=tuple)
-    return [event.as_json() for event in monitor.events]
+            judge.updates += 1
+        done = step + 1
+        judge.look(row)
+        finite = np.isfinite([judge.series[name][-1] for name in ("norm", "loss")]).all()
+        judge.judge(step, not_finite=not finite, probe=tuple)
+    return [event.as_json() for event in judge.events]
 
 
 def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

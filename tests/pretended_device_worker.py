@@ -1,4 +1,4 @@
-"""A step of every loss on a device that is not there, for `test_launches.py`: what it reads back.
+"""Steps of every loss and of the monitor on a device that is not there, for `test_launches.py`: what they read back.
 
 Tensors have shapes and a device, but no numbers (fake tensors): what asks for one, or for a size that depends on one,
 fails. What is copied to the CPU is written down. In a process of its own, as a device cannot be taken back.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as pretend
 
 import test_launches
+from trivet.collapse import CollapseMonitor
 from trivet.geometry import device
 from trivet.label_noise import picks
 
@@ -40,7 +42,7 @@ class Watched(TorchDispatchMode):
 
 
 def main() -> None:
-    """Print `{loss: [how many numbers were read at once, what brought others back or went wrong]}`."""
+    """Print `{loss or monitor: [how many numbers were read at once, what brought others back or went wrong]}`."""
     pretend("pretended")
     reads: list[int] = []
 
@@ -68,8 +70,26 @@ def main() -> None:
                 except Exception as error:  # of many kinds: whatever needs a number
                     mode.brought.append(f"{type(error).__name__}: {error}"[:300])
         report[name] = (list(reads), mode.brought)
+    for name, size in test_launches.WATCHED.items():
+        reads.clear()
+        with FakeTensorMode(), torch.device("pretended"), warnings.catch_warnings(), Watched() as mode:
+            warnings.simplefilter("error")
+            try:
+                watch(torch.empty(*size, requires_grad=True), torch.empty(size[0], dtype=torch.int64))
+            except Exception as error:
+                mode.brought.append(f"{type(error).__name__}: {error}"[:300])
+        report[name] = (list(reads), mode.brought)
     print(json.dumps(report), flush=True)
     os._exit(0)  # torch has threads of a device that is not there, and once in many times aborts as it takes them down
+
+
+def watch(embeddings: Tensor, labels: Tensor) -> None:
+    """Update a monitor up to the last batch before a look."""
+    monitor = CollapseMonitor(every=10)
+    monitor._judge.updates = 10
+    monitor.series["step"] += range(10)
+    for _ in range(9):
+        monitor.update(embeddings, labels, embeddings.sum(), fine=labels)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,9 @@ LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
 # Without parameters, so nobody moves them to the device; these draw.
 UNMOVED = ["semi-hard", "easy x semi-hard", "random triplets"]
 
+WATCHED = {"the monitor, small batches": (64, 128), "the monitor, large batches": (1024, 128)}
+"""Between two of its looks."""
+
 
 MOST = {  # forward and backward, of a batch of 64 and of 128 with 4 of each class
     "EPHN": (45, 70),
@@ -145,7 +148,7 @@ def test_nothing_is_brought_back_from_a_device() -> None:
     run = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
-    assert list(found) == [*LOSSES, *(f"{name}, not moved" for name in UNMOVED)]
+    assert list(found) == [*LOSSES, *(f"{name}, not moved" for name in UNMOVED), *WATCHED]
     assert {name: brought for name, (_, brought) in found.items() if brought} == {}
     assert max(len(reads) for reads, _ in found.values()) <= 4
     assert {number for reads, _ in found.values() for number in reads} == {2}

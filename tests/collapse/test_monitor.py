@@ -14,14 +14,22 @@ from torch import Tensor, nn
 
 import trivet
 from trivet.collapse import CollapseMonitor
+from trivet.collapse.kept import Batch, Kept
 from trivet.collapse.monitor import SERIES
-from trivet.collapse.running import RUNNING, running_measures
+from trivet.collapse.running import RUNNING, Pairs, Sums, running_sums
 
 LABELS = torch.arange(32) % 4
 
 
 def points(seed: int = 0, d: int = 8) -> Tensor:
     return torch.randn(32, d, generator=torch.Generator().manual_seed(seed))
+
+
+def running(embeddings: Tensor, labels: Tensor) -> list[float]:
+    """The running measures of a batch alone."""
+    kept, given = Kept(), Batch(embeddings, labels, None)
+    kept.keep(given)
+    return kept.look(given).running
 
 
 def shrinking(steps: int = 60, rate: float = 0.9) -> Iterator[Tensor]:
@@ -71,8 +79,8 @@ def test_series_hold_the_measures_of_each_look() -> None:
     assert monitor.series["active"] == [0.5] * 4
     for at, name in enumerate(RUNNING):
         if name != "fine_index":
-            between = [float(running_measures(batch, LABELS)[at]) for batch in batches[3:6]]
-            assert monitor.series[name][-1] == sorted(between)[1]
+            between = [running(batch, LABELS)[at] for batch in batches[3:6]]
+            assert monitor.series[name][-1] == pytest.approx(sorted(between)[1], rel=1e-6)
 
 
 def test_the_loss_of_a_look_is_the_median_of_the_updates_since_the_last() -> None:
@@ -204,35 +212,35 @@ def test_a_look_is_the_median_of_five_updates_as_they_were(large: bool, monkeypa
     """Of another size each, and though the tensors are filled anew afterwards; small ones are measured at once."""
     seen: list[int] = []
 
-    def counted(embeddings: Tensor, *levels: Tensor | None) -> Tensor:
-        seen.append(len(embeddings) if embeddings.ndim == 3 else 1)
-        return running_measures(embeddings, *levels)
+    def counted(points: Tensor, *levels: Tensor | None, pairs: Pairs | None) -> Sums[Tensor]:
+        seen.append(len(points))
+        return running_sums(points, *levels, pairs=pairs)
 
-    monkeypatch.setattr("trivet.collapse.monitor.running_measures", counted)
     if large:
-        monkeypatch.setattr("trivet.collapse.monitor.SMALL", 0)
+        monkeypatch.setattr("trivet.collapse.kept.SMALL", 0)
+    monkeypatch.setattr("trivet.collapse.kept.running_sums", counted)
     monitor = CollapseMonitor()
     for step in range(20):
         batch, labels = points(seed=step), LABELS.clone()
         monitor.update(batch, labels, 0.1)
         batch.fill_(7)
         labels.fill_(0)
-    each = [running_measures(points(seed=step), LABELS) for step in range(15, 20)]
-    expected = dict(zip(RUNNING, torch.stack(each).nanmedian(dim=0).values.tolist(), strict=True))
+    assert seen == ([1] * 15 if large else [1] * 10 + [5])
+    each = [running(points(seed=step), LABELS) for step in range(15, 20)]
+    expected = dict(zip(RUNNING, torch.tensor(each).nanmedian(dim=0).values.tolist(), strict=True))
     for name in ("relative_spread", "within", "between", "norm"):
         assert monitor.series[name][-1] == pytest.approx(expected[name], rel=1e-5)
-    assert seen == [1] * 15 if large else [1] * 10 + [5]
     for step in range(20, 30):
         monitor.update(points(seed=step)[: 30 - step % 2], LABELS[: 30 - step % 2], 0.1)
-    each = [running_measures(points(seed=step)[: 30 - step % 2], LABELS[: 30 - step % 2]) for step in range(25, 30)]
-    assert monitor.series["within"][-1] == pytest.approx(float(torch.stack(each)[:, 2].median()), rel=1e-5)
+    each = [running(points(seed=step)[: 30 - step % 2], LABELS[: 30 - step % 2]) for step in range(25, 30)]
+    assert monitor.series["within"][-1] == pytest.approx(float(torch.tensor(each)[:, 2].median()), rel=1e-5)
 
 
 def test_a_fault_of_the_monitor_is_no_fault_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr("trivet.collapse.monitor.running_measures", broken)
+    monkeypatch.setattr("trivet.collapse.kept.running_measures", broken)
     monitor = CollapseMonitor()
     with pytest.warns(UserWarning, match="could not use a batch: RuntimeError at step 0: out of luck") as caught:
         assert [monitor.update(points(), LABELS, 0.1) for _ in range(3)] == [[], [], []]
@@ -297,9 +305,50 @@ def test_a_watched_loss_updates_by_itself_in_training_only(own: bool) -> None:
 
 
 def test_no_gradient_is_kept() -> None:
-    monitor = CollapseMonitor(every=50)
+    monitor = CollapseMonitor(every=10)
     weight = torch.ones(8, requires_grad=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        monitor.update(points() * weight, LABELS, (weight * 2).sum())
-    assert not any(kept.requires_grad for kept in (*monitor._losses, *monitor._totals, *monitor._measured))
+        for step in range(17):  # each of the first ten is a look, and the last two are kept for the next
+            monitor.update(points(step) * weight, LABELS, (weight * 2).sum())
+    kept = list(tensors(list(vars(monitor._kept).values())))
+    assert len(kept) == 4
+    assert not any(one.requires_grad for one in kept)
+
+
+def tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors(part)
+
+
+def test_a_look_at_a_batch_that_is_not_finite_is_told() -> None:
+    monitor = CollapseMonitor(every=5)
+    for step in range(12):
+        monitor.update(points(step) * (math.nan if step == 9 else 1), LABELS, 0.1)
+    assert [(event.kind, event.step) for event in monitor.events] == [("not-finite", 9)]
+    assert monitor.series["step"][-1] == 9
+    json.dumps(monitor.as_json(), allow_nan=False)
+
+
+def test_a_batch_like_the_last_is_checked_no_less() -> None:
+    monitor = CollapseMonitor()
+    batch = points()
+    monitor.update(batch, LABELS, 0.1)
+    with pytest.warns(UserWarning, match=r"labels must be a tensor of one class per embedding: got ndarray"):
+        monitor.update(batch, LABELS.numpy(), 0.1)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="floating point"):
+        monitor.update(batch.long(), LABELS, 0.1)
+    assert monitor.series["step"] == [0]
+
+
+def test_a_state_of_the_first_versions_is_read() -> None:
+    state = CollapseMonitor().state_dict()
+    for name in ("losses", "totals", "measured", "probing", "top", "faulty"):
+        del state[name]
+    monitor = CollapseMonitor()
+    monitor.load_state_dict(state)
+    monitor.update(points(), LABELS, 0.1)
+    assert monitor.series["step"] == [0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from statistics import fmean, median
+from statistics import fmean
 
 import pytest
 import torch
 from torch import Tensor
 
-from trivet.collapse.running import COMPARED, RUNNING, compared_measures, running_measures
+from trivet.collapse.kept import Batch, Kept, Seen
+from trivet.collapse.running import COMPARED, RUNNING, Sums, pairs_of, running_measures, running_sums
 
 Points = list[list[float]]
 
@@ -20,6 +21,25 @@ def batch(seed: int, *, size: int = 24, d: int = 5, classes: int = 4) -> tuple[T
     points = torch.randn(size, d, generator=generator) + 1
     labels = torch.randint(0, classes, (size,), generator=generator)
     return points + labels[:, None], labels, torch.randint(0, 3, (size,), generator=generator)
+
+
+def seen(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> Seen:
+    """What a look at this batch alone shows."""
+    kept, given = Kept(), Batch(points, labels, fine)
+    kept.keep(given)
+    return kept.look(given)
+
+
+def running(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> dict[str, float]:
+    return dict(zip(RUNNING, seen(points, labels, fine).running, strict=True))
+
+
+def compared(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> dict[str, float]:
+    return dict(zip(COMPARED, seen(points, labels, fine).compared, strict=True))
+
+
+WAYS = pytest.mark.parametrize("rows", [0, 128], ids=["sums of the classes", "all pairs"])
+"""The most rows of which all pairs are taken."""
 
 
 def root_mean_square(lengths: list[float]) -> float:
@@ -47,17 +67,21 @@ def definition(points: Points, labels: list[int], fine: list[int]) -> dict[str, 
     }
 
 
+@WAYS
 @pytest.mark.parametrize("seed", range(6))
-def test_running_measures_equal_the_loops(seed: int) -> None:
+def test_running_measures_equal_the_loops(seed: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.collapse.kept.PAIRED", rows)
     points, labels, fine = batch(seed)
-    found = dict(zip(RUNNING, running_measures(points, labels, fine).tolist(), strict=True))
+    found = running(points, labels, fine)
     assert found == pytest.approx(definition(points.tolist(), labels.tolist(), fine.tolist()), rel=1e-4)
 
 
-def test_a_narrow_cone_keeps_its_digits() -> None:
+@WAYS
+def test_a_narrow_cone_keeps_its_digits(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.collapse.kept.PAIRED", rows)
     points, labels, fine = batch(0)
     narrow = 100 + 1e-3 * points.double()
-    found = dict(zip(RUNNING, running_measures(narrow, labels, fine).tolist(), strict=True))
+    found = running(narrow, labels, fine)
     expected = definition(narrow.tolist(), labels.tolist(), fine.tolist())
     for name in ("mean_distance", "relative_spread", "within", "between"):
         assert found[name] == pytest.approx(expected[name], rel=1e-2)
@@ -86,25 +110,27 @@ def compared_definition(points: Points, labels: list[int], fine: list[int]) -> d
     return {name: fmean(values) for name, values in found.items() if values} | items
 
 
-@pytest.mark.parametrize("levels", [0, 1, 2])
-def test_several_batches_are_measured_as_each_alone(levels: int) -> None:
+@pytest.mark.parametrize(("levels", "pairs"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
+def test_several_batches_are_measured_as_each_alone(levels: int, pairs: bool) -> None:
     generator = torch.Generator().manual_seed(levels)
     points = torch.randn(5, 24, 6, generator=generator)
     points[3] = 1  # one point
     labels = torch.randint(4, (5, 24), generator=generator)
     fine = torch.randint(3, (5, 24), generator=generator)
     given = (labels if levels else None, fine if levels > 1 else None)
-    together = running_measures(points, *given)
-    assert together.shape == (5, len(RUNNING))
-    for place in range(5):
-        alone = running_measures(points[place], *(None if one is None else one[place] for one in given))
-        torch.testing.assert_close(together[place], alone, equal_nan=True, rtol=1e-5, atol=1e-6)
+    known = pairs_of(points, labels, given[1]) if pairs else None
+    sums = running_sums(points, *given, pairs=known)
+    together = running_measures(Sums(*(None if one is None else one.tolist() for one in sums)), 24)
+    assert len(together) == 5
+    for place, found in enumerate(together):
+        alone = running(points[place], *(None if one is None else one[place] for one in given))
+        assert found == pytest.approx(list(alone.values()), nan_ok=True, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_compared_measures_equal_the_loops(seed: int) -> None:
     points, labels, fine = batch(seed)
-    found = dict(zip(COMPARED, compared_measures(points, labels, fine).tolist(), strict=True))
+    found = compared(points, labels, fine)
     centred = points.double() - points.double().mean(dim=0)
     values = torch.linalg.svdvals(centred)
     shares = values / values.sum()
@@ -114,23 +140,13 @@ def test_compared_measures_equal_the_loops(seed: int) -> None:
 
 def test_only_the_first_rows_are_compared() -> None:
     points, labels, _ = batch(0, size=300)
-    assert (
-        compared_measures(points, labels).nan_to_num().tolist()
-        == compared_measures(points[:256], labels[:256]).nan_to_num().tolist()
-    )
-
-
-@pytest.mark.parametrize("size", [0, 1])
-def test_too_few_rows_say_nothing(size: int) -> None:
-    points, labels, fine = (part[:size] for part in batch(0))
-    assert len(running_measures(points, labels, fine)) == len(RUNNING)
-    assert math.isnan(float(running_measures(points, labels, fine)[0]))
-    assert all(math.isnan(value) for value in compared_measures(points, labels, fine).tolist())
+    first = compared(points[:256], labels[:256])
+    assert compared(points, labels) == pytest.approx(first, nan_ok=True, abs=1e-6)
 
 
 def test_without_labels_only_the_spread_and_the_norm_are_known() -> None:
     points, _, _ = batch(0)
-    found = dict(zip(RUNNING, running_measures(points, None).tolist(), strict=True))
+    found = running(points, None)
     assert {name for name, value in found.items() if not math.isnan(value)} == {
         "mean_distance",
         "relative_spread",
@@ -139,24 +155,42 @@ def test_without_labels_only_the_spread_and_the_norm_are_known() -> None:
     }
 
 
-def test_one_class_has_nothing_between_and_single_items_nothing_within() -> None:
+@WAYS
+def test_one_class_has_nothing_between_and_single_items_nothing_within(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.collapse.kept.PAIRED", rows)
     points, _, _ = batch(0)
-    one = dict(
-        zip(RUNNING, running_measures(points, torch.zeros(len(points), dtype=torch.int64)).tolist(), strict=True)
-    )
+    one = running(points, torch.zeros(len(points), dtype=torch.int64))
     assert math.isnan(one["between"])
     assert one["within"] == pytest.approx(one["mean_distance"], rel=1e-5)
-    each = dict(zip(RUNNING, running_measures(points, torch.arange(len(points))).tolist(), strict=True))
+    each = running(points, torch.arange(len(points)))
     assert math.isnan(each["within"])
     assert each["between"] == pytest.approx(each["mean_distance"], rel=1e-5)
 
 
-def test_labels_above_32_bits_stay_apart() -> None:
+@WAYS
+def test_labels_above_32_bits_stay_apart(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.collapse.kept.PAIRED", rows)
     points, labels, fine = batch(0)
     large = labels.long() * 2**33 + 2**40
-    assert running_measures(points, large, fine).tolist() == pytest.approx(
-        running_measures(points, labels, fine).tolist(), rel=1e-6
-    )
-    assert median(compared_measures(points, large, fine).tolist()) == pytest.approx(
-        median(compared_measures(points, labels, fine).tolist())
-    )
+    assert running(points, large, fine) == pytest.approx(running(points, labels, fine), rel=1e-6)
+    assert compared(points, large, fine) == pytest.approx(compared(points, labels, fine))
+
+
+def test_a_cosine_with_a_row_of_0_is_0_and_of_two_is_not_known() -> None:
+    points, labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [3.0, 0.0], [4.0, 0.0]]), torch.tensor([0, 0, 1, 1])
+    found = compared(points, labels)
+    assert found["s_ap"] == pytest.approx((0 + 0 + 1 + 1) / 4)
+    assert found["s_an"] == pytest.approx((1 + 0 + 1 + 1) / 4)
+    points[0] = 0
+    assert math.isnan(compared(points, labels)["s_ap"])
+
+
+def test_rows_that_are_not_finite_have_no_rank_and_are_told() -> None:
+    points, labels, fine = batch(0)
+    points[3, 2] = math.inf
+    found = seen(points, labels, fine)
+    assert not found.finite
+    assert math.isnan(found.compared[COMPARED.index("effective_rank")])
+    assert seen(*batch(0)).finite

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from statistics import median
 from typing import Any
 
 FEATURES = ("contraction", "trend", "within_between", "hard", "negatives_approach")
@@ -57,12 +56,10 @@ def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
     values = features(series)
     if values is None:
         return None
-    model = coefficients()
-    row = [1.0, *(values[name] for name in FEATURES)]
-    score = sum(weight * value for weight, value in zip(model["weights"], row, strict=True))
+    row, score = _scored(values)
     variance = sum(
         a * cell * b
-        for a, line in zip(row, model["covariance"], strict=True)
+        for a, line in zip(row, coefficients()["covariance"], strict=True)
         for cell, b in zip(line, row, strict=True)
     )
     reach = NORMAL_95 * math.sqrt(max(0.0, variance))
@@ -72,6 +69,12 @@ def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
         int(series["step"][-1]),
         {"relative_spread": settled(series["relative_spread"], len(series["step"]) - 1), **values},
     )
+
+
+def risk(series: Mapping[str, Sequence[float]]) -> float:
+    """The probability of `forecast` alone; NaN where there is none."""
+    values = features(series)
+    return math.nan if values is None else _logistic(_scored(values)[1])
 
 
 def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
@@ -114,8 +117,11 @@ def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
 
 def settled(values: Sequence[float], at: int, width: int = WIDTH) -> float:
     """The median of `width` values up to the one at a place, without those that are NaN."""
-    some = [value for value in values[max(0, at + 1 - width) : at + 1] if not math.isnan(value)]
-    return median(some) if some else math.nan
+    some = sorted([value for value in values[max(0, at + 1 - width) : at + 1] if not math.isnan(value)])
+    if not some:
+        return math.nan
+    half = len(some) // 2
+    return some[half] if len(some) % 2 else (some[half - 1] + some[half]) / 2
 
 
 @cache
@@ -123,6 +129,12 @@ def coefficients() -> dict[str, Any]:
     """{"weights": of 1 and of each of `FEATURES`, "covariance": of the weights, "origin": where they come from}."""
     fitted: dict[str, Any] = json.loads((files("trivet.collapse") / "forecast.json").read_text(encoding="utf-8"))
     return fitted
+
+
+def _scored(values: Mapping[str, float]) -> tuple[list[float], float]:
+    """1 and the features, and the sum of them times their weights."""
+    row = [1.0, *(values[name] for name in FEATURES)]
+    return row, sum(weight * value for weight, value in zip(coefficients()["weights"], row, strict=True))
 
 
 def _logistic(score: float) -> float:

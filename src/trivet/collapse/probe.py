@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from trivet.collapse.numbers import finite, finite_series, number, number_series
 from trivet.collapse.result import FLOOR, Comparison, compare, difference_ends, recall_by_chance
 from trivet.geometry import Array, as_classes
 from trivet.geometry.arrays import Floats, Integers
@@ -73,7 +74,7 @@ class Look:
     def as_json(self) -> dict[str, Any]:
         """The fields; None where a number is not finite."""
         return {
-            name: value.tolist() if isinstance(value, np.ndarray) else _finite(value)
+            name: value.tolist() if isinstance(value, np.ndarray) else finite(value)
             for name, value in ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         }
 
@@ -83,7 +84,7 @@ class Look:
         floats = ("hits", "fine_hits", "precisions", "fine_precisions")
         kinds = dict.fromkeys(floats, np.float64) | {"nearest": np.int64}
         made: dict[str, Any] = {
-            name: np.array(value, dtype=kinds[name]) if name in kinds else _number(value)
+            name: np.array(value, dtype=kinds[name]) if name in kinds else number(value)
             for name, value in values.items()
         }
         return cls(**made)
@@ -310,10 +311,6 @@ class Probing:
         """Whether the last look may be worse than the start, which the next one will tell."""
         return bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
 
-    def lost(self) -> list[Comparison]:
-        """The levels at which the last look is worse than the start beyond doubt; see `Comparison.worse`."""
-        return [one for one in self.beside(self.reference, "the start") if one.worse]
-
     def stays_below(self, other: Look | None) -> list[Loss]:
         """What the last two looks have less than an earlier one, beyond chance, if recall did not rise by a point.
 
@@ -391,15 +388,15 @@ class Probing:
         return {
             "items": self.items,
             "cost": self.cost,
-            "start": {name: _finite(value) for name, value in start},
-            "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
+            "start": {name: finite(value) for name, value in start},
+            "series": finite_series(self.series),
         }
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
         looks = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
         return {
-            "series": {name: [_finite(value) for value in values] for name, values in self.series.items()},
+            "series": finite_series(self.series),
             "classes": self._classes.tolist(),
             "fine": None if self._fine is None else self._fine.tolist(),
             "counts": [self._updates, self._called, self._spent, self._seen],
@@ -408,7 +405,7 @@ class Probing:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
-        self.series = {name: [_number(value) for value in values] for name, values in state["series"].items()}
+        self.series = number_series(state["series"])
         self._classes = np.array(state["classes"], dtype=np.int64)
         self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
         self._updates, self._called, self._spent, self._seen = state["counts"]
@@ -422,11 +419,3 @@ def _lower(looks: Sequence[Look], other: Look, name: str) -> bool:
     gains = np.mean([getattr(one, name) for one in looks], axis=0) - getattr(other, name)
     one_class = np.zeros(len(gains), dtype=np.int64)
     return difference_ends(gains, one_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] < 0
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -1,11 +1,21 @@
-"""Collapse measures of a single training batch, which the monitor follows: most need no distance matrix."""
+"""Collapse measures of single training batches, which the monitor follows.
+
+Each has two halves: on the device of a batch, in few operations and without waiting for it, sums and what each item is
+nearest to; then, once these were read, the measures in plain Python.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 MOST = 256  # rows of a batch of which distances are compared
+PAIRED = 128  # rows up to which all distances cost no more than the sums of the classes
 
 RUNNING = ("mean_distance", "relative_spread", "within", "between", "fine_index", "norm", "norm_tail")
 """What `running_measures` gives, in this order."""
@@ -14,126 +24,249 @@ COMPARED = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_an", "effe
 """What `compared_measures` gives, in this order."""
 
 
-@torch.no_grad()
-def running_measures(embeddings: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> Tensor:
-    """Measures of a batch in O(N d), on its device and without waiting for it; NaN where one is not defined.
+Numbers = TypeVar("Numbers")
 
-    Lengths are root mean squares over pairs of items. With n items of a class, sum s and sum of squares q, the squared
-    distances inside it add up to n q - |s|^2; nothing N x N is made.
 
-    Args:
-        embeddings: `(..., N, d)` floating point: one batch, or several of one size.
-        labels: `(..., N)` integer, or None.
-        fine: `(..., N)` integer, classes inside the classes, or None.
+class Sums(NamedTuple, Generic[Numbers]):
+    """What the running measures need of batches; each `(B,)`, or of one batch a number.
 
-    Returns:
-        `(..., 7)` float32, named by `RUNNING`: mean_distance of all pairs; relative_spread, the deviation from the
-        centre over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart
-        the centres of fine classes inside a class are, over the same of classes, both without what the spread of a few
-        items adds; norm; norm_tail, the largest over the median.
+    Attributes:
+        squares: sum of the squared norms.
+        middle, largest: the median norm, of an even number the lower of the middle two, and the largest.
+        everything: sum of the squared distances over ordered pairs.
+        inside, pairs: this sum over pairs of one class, and how many these are with those of an item with itself; None
+            without classes.
+        fine_inside, fine_pairs: likewise of one fine class in a class; None without fine classes.
     """
-    *several, count, dimension = embeddings.shape
-    if count == 0:
-        return torch.full((*several, len(RUNNING)), torch.nan, device=embeddings.device)
-    points = embeddings.detach().float().reshape(-1, count, dimension)
-    unknown = points.new_full(points.shape[:1], torch.nan)
-    squares = points.square().sum(dim=2)
-    norms = squares.sqrt()
-    tail = norms.amax(dim=1) / norms.median(dim=1).values
-    centred = points - points[:, :1]  # keeps the digits of a collapsed embedding
-    centred = centred - centred.mean(dim=1, keepdim=True)
-    total = centred.square().sum(dim=(1, 2))
-    spread = (total / squares.sum(dim=1)).clamp(0, 1).sqrt()
-    apart = (2 * total / (count - 1)).sqrt() if count > 1 else unknown
-    within = between = index = unknown
-    if labels is not None:
-        classes = labels.reshape(-1, count)
-        inside, pairs = _inside(centred, classes)
-        everything, all_pairs = 2 * count * total, count * (count - 1)
-        own, other = inside / pairs, (everything - inside).clamp_min(0) / (all_pairs - pairs)
-        within, between = own.sqrt(), other.sqrt()
-        if fine is not None:
-            deep, deep_pairs = _inside(centred, _pairs(classes, fine.reshape(-1, count)))
-            beside = (inside - deep) / (pairs - deep_pairs) - deep / deep_pairs
-            index = (beside.clamp_min(0) / (other - own)).sqrt()
-            index = torch.where(other > own, index, torch.nan)
-    norm = squares.mean(dim=1).sqrt()
-    return torch.stack([apart, spread, within, between, index, norm, tail], dim=1).reshape(*several, -1)
+
+    squares: Numbers
+    middle: Numbers
+    largest: Numbers
+    everything: Numbers
+    inside: Numbers | None = None
+    pairs: Numbers | None = None
+    fine_inside: Numbers | None = None
+    fine_pairs: Numbers | None = None
 
 
-@torch.no_grad()
-def compared_measures(embeddings: Tensor, labels: Tensor, fine: Tensor | None = None) -> Tensor:
-    """Measures of a batch from the distances of its first 256 rows; NaN where one is not defined.
+class Compared(NamedTuple, Generic[Numbers]):
+    """What the compared measures need of a batch; `(N,)` where nothing else is said.
+
+    Attributes:
+        norms: of the items.
+        nearest, which: `(2, N)` squared distances to the nearest positive, itself left out, and to the nearest
+            negative, infinite without one, and which items these are.
+        products: `(2, N)` scalar products with these two.
+        farthest: squared distance to the farthest positive; 0 without one.
+        sizes, fine_sizes: how many items are of its class, and of its fine class in it.
+        hits: whether the nearest positive is of its fine class. This and `fine_sizes` are None without fine classes.
+        eigenvalues: of the products of the centred rows, or of columns where these are fewer; one NaN where a row is
+            not finite.
+    """
+
+    norms: Numbers
+    nearest: Numbers
+    which: Numbers
+    products: Numbers
+    farthest: Numbers
+    sizes: Numbers
+    fine_sizes: Numbers | None
+    hits: Numbers | None
+    eigenvalues: Numbers
+
+
+class Pairs(NamedTuple):
+    """Batches with the distances of all their pairs.
+
+    Attributes:
+        points, centred: `(B, N, d)` float32, as they were and about their mean.
+        norms: `(B, N)` of the points.
+        products: `(B, N, N)` scalar products of the centred rows.
+        squared: `(B, N, N)` squared distances, >= 0 and 0 on the diagonal.
+        same, deep: `(B, N, N)` pairs of one class and of one fine class in it, an item with itself too; the second None
+            without fine classes.
+    """
+
+    points: Tensor
+    centred: Tensor
+    norms: Tensor
+    products: Tensor
+    squared: Tensor
+    same: Tensor
+    deep: Tensor | None
+
+
+def pairs_of(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> Pairs:
+    """All pairs of batches `(B, N, d)` float32 with labels and perhaps fine classes `(B, N)` integer."""
+    centred = _centred(points)
+    products = centred @ centred.mT
+    squares = products.diagonal(dim1=1, dim2=2)  # of these products, so that an item is at 0 from itself
+    squared = torch.sub(squares[:, :, None] + squares[:, None], products, alpha=2).clamp_min_(0)
+    same = labels[:, :, None] == labels[:, None]
+    deep = None if fine is None else (fine[:, :, None] == fine[:, None]) & same
+    return Pairs(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, same, deep)
+
+
+def running_sums(
+    points: Tensor, labels: Tensor | None, fine: Tensor | None = None, *, pairs: Pairs | None = None
+) -> Sums[Tensor]:
+    """What `running_measures` needs of batches, on their device and without waiting for it.
+
+    With n items of a class, sum s and sum of squares q, the squared distances inside it add up to 2 (n q - |s|^2), over
+    ordered pairs: that takes O(N d), and nothing N x N is made. Where the distances of all pairs are known they are
+    added up instead.
 
     Args:
-        embeddings: `(N, d)` floating point.
-        labels: `(N,)` integer.
-        fine: `(N,)` integer, classes inside the classes, or None.
+        points: `(B, N, d)` float32, N >= 2.
+        labels: `(B, N)` integer, or None.
+        fine: `(B, N)` integer, classes inside the classes, or None.
+        pairs: of these batches, if known.
+    """
+    norms = torch.linalg.vector_norm(points, dim=2) if pairs is None else pairs.norms
+    ordered = norms.sort(dim=1).values
+    count = norms.shape[1]
+    inside: list[Tensor] = []
+    if pairs is not None:
+        everything = pairs.squared.sum(dim=(1, 2))
+        for alike in (pairs.same, pairs.deep):
+            if alike is not None:
+                inside += pairs.squared.where(alike, 0).sum(dim=(1, 2)), alike.sum(dim=(1, 2))
+    else:
+        centred = _centred(points)
+        everything = 2 * count * centred.square().sum(dim=(1, 2))
+        if labels is not None:
+            inside += _inside(centred, labels)
+            if fine is not None:
+                inside += _inside(centred, _joined(labels, fine))
+    return Sums(norms.square().sum(dim=1), ordered[:, (count - 1) // 2], ordered[:, -1], everything, *inside)
 
-    Returns:
-        `(7,)` float32, named by `COMPARED`: recall, the share of items whose nearest other item is of their class;
-        fine_recall, the share whose nearest positive is of their fine class, of those that have one of another fine
-        class too, and fine_items, how many these are; hard, the share whose farthest positive is farther than their
-        nearest negative; s_ap and s_an, the mean cosine similarity to the nearest positive and to the nearest
-        negative; effective_rank, exp of the entropy of the normalised singular values of the centred rows, in [1, d].
-        Items without a positive or a negative are left out.
+
+def running_measures(sums: Sums[Any], count: int) -> list[list[float]]:
+    """The measures of each batch, named by `RUNNING`; NaN where one is not defined.
+
+    Lengths are root mean squares over pairs of items: mean_distance of all pairs; relative_spread, the deviation from
+    the centre over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart
+    the centres of fine classes inside a class are, over the same of classes, both without what the spread of a few
+    items adds; norm; norm_tail, the largest over the median.
+
+    Args:
+        sums: what `running_sums` gives, as lists.
+        count: items of each batch, >= 2.
+    """
+    rows = zip(*(repeat(None) if column is None else column for column in sums), strict=False)
+    return [_running_measures(Sums(*row), count) for row in rows]
+
+
+def _running_measures(sums: Sums[float], count: int) -> list[float]:
+    squares, middle, largest, everything, inside, pairs, fine_inside, fine_pairs = sums
+    all_pairs = count * (count - 1)
+    share = _over(everything / (2 * count), squares)
+    within = between = index = math.nan
+    if inside is not None and pairs is not None:
+        pairs -= count
+        own, other = _over(inside, pairs), _over(_least_0(everything - inside), all_pairs - pairs)
+        within, between = math.sqrt(own), math.sqrt(other)
+        if fine_inside is not None and fine_pairs is not None and other > own:
+            fine_pairs -= count
+            beside = _over(inside - fine_inside, pairs - fine_pairs) - _over(fine_inside, fine_pairs)
+            index = math.sqrt(_over(_least_0(beside), other - own))
+    spread = 1.0 if share > 1 else math.sqrt(share)
+    apart, norm = math.sqrt(everything / all_pairs), math.sqrt(squares / count)
+    tail = largest / middle if middle else largest * math.inf
+    return [apart, spread, within, between, index, norm, tail]
+
+
+def compared_rows(pairs: Pairs) -> Compared[Tensor]:
+    """What `compared_measures` needs of the last of some batches, on its device."""
+    squared, same = pairs.squared[-1], pairs.same[-1]
+    sides = torch.stack([same, same.logical_not()])
+    sides[0].fill_diagonal_(False)
+    nearest = squared.where(sides, torch.inf).min(dim=2)
+    hits = None if pairs.deep is None else pairs.deep[-1].gather(1, nearest.indices[0][:, None]).squeeze(1)
+    points, (count, width) = pairs.points[-1], pairs.points.shape[1:]
+    products = pairs.products[-1] if count <= width else pairs.centred[-1].T @ pairs.centred[-1]
+    return Compared(
+        norms=pairs.norms[-1],
+        nearest=nearest.values,
+        which=nearest.indices,
+        products=(points[nearest.indices] * points).sum(dim=2),
+        farthest=squared.where(same, 0).amax(dim=1),
+        sizes=same.sum(dim=1),
+        fine_sizes=None if pairs.deep is None else pairs.deep[-1].sum(dim=1),
+        hits=hits,
+        eigenvalues=_eigenvalues(products.double()),
+    )
+
+
+def compared_measures(rows: Compared[Any]) -> list[float]:
+    """The measures named by `COMPARED`; NaN where one is not defined.
+
+    recall, the share of items whose nearest other item is of their class; fine_recall, the share whose nearest positive
+    is of their fine class, of those that have one of another fine class too, and fine_items, how many these are; hard,
+    the share whose farthest positive is farther than their nearest negative; s_ap and s_an, the mean cosine similarity
+    to the nearest positive and to the nearest negative; effective_rank, exp of the entropy of the normalised singular
+    values of the centred rows, in [1, d]. Items without a positive or a negative are left out.
+
+    Args:
+        rows: what `compared_rows` gives, as lists.
 
     Source:
         s_ap, s_an: Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 3; effective rank: Roy,
         Vetterli, EUSIPCO 2007.
     """
-    points, own = embeddings.detach()[:MOST].float(), labels[:MOST]
-    count = len(points)
-    unknown = points.new_full((), torch.nan)
-    if count < 2:
-        return unknown.expand(len(COMPARED)).clone()
-    centred = points - points[0]
-    centred = centred - centred.mean(dim=0)
-    squares = centred.square().sum(dim=1)
-    squared = torch.addmm(squares, centred, centred.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
-    same = own[:, None] == own
-    itself = torch.eye(count, dtype=torch.bool, device=points.device)
-    positive, negative = same & ~itself, ~same
-    usable = positive.any(dim=1) & negative.any(dim=1)
-    nearest_positive = squared.masked_fill(~positive, torch.inf).min(dim=1)
-    nearest_negative = squared.masked_fill(~negative, torch.inf).min(dim=1)
-    farthest = squared.masked_fill(~positive, -torch.inf).amax(dim=1)
+    norms, count = rows.norms, len(rows.norms)
+    items = recalled = hard = 0
+    s_ap = s_an = 0.0
+    for norm, positive, negative, own, other, to_positive, to_negative, farthest, size in zip(
+        norms, *rows.nearest, *rows.which, *rows.products, rows.farthest, rows.sizes, strict=True
+    ):
+        if 1 < size < count:
+            items += 1
+            recalled += positive < negative
+            hard += farthest > negative
+            s_ap += _cosine(to_positive, norm, norms[int(own)])
+            s_an += _cosine(to_negative, norm, norms[int(other)])
+    fine_items = fine_recall = math.nan
+    if rows.hits is not None and rows.fine_sizes is not None:
+        fine = zip(rows.sizes, rows.fine_sizes, rows.hits, strict=True)
+        hits = [hit for size, fine_size, hit in fine if 1 < fine_size < size]
+        fine_items, fine_recall = float(len(hits)), _over(sum(hits), len(hits))
+    means = [_over(total, items) for total in (recalled, hard, s_ap, s_an)]
+    return [means[0], fine_recall, fine_items, *means[1:], _effective_rank(rows.eigenvalues)]
 
-    def mean(values: Tensor) -> Tensor:
-        return values.float().where(usable, 0).sum() / usable.sum()
 
-    norms = points.square().sum(dim=1).sqrt().clamp_min(torch.finfo(points.dtype).tiny)
+def _cosine(product: float, one: float, other: float) -> float:
+    """Of rows with this scalar product and these norms; 0 where one of them is 0, NaN where both are."""
+    if one and other:
+        return product / (one * other)
+    return 0.0 if one or other else math.nan
 
-    def cosine(other: Tensor) -> Tensor:
-        return mean((points * points[other]).sum(dim=1) / (norms * norms[other]))
 
-    fine_recall, fine_items = unknown, unknown
-    if fine is not None:
-        inner = fine[:MOST]
-        deep = (inner[:, None] == inner) & positive
-        mixed = deep.any(dim=1) & (positive & ~deep).any(dim=1)
-        hits = inner[nearest_positive.indices] == inner
-        fine_items = mixed.sum().float()
-        fine_recall = (hits & mixed).sum() / fine_items
-    products = centred @ centred.T if count <= centred.shape[1] else centred.T @ centred
-    values = torch.linalg.eigvalsh(products.double()).clamp_min(0).sqrt()
-    shares = values / values.sum()
-    rank = torch.special.entr(shares).sum().exp().float()
-    return torch.stack(
-        [
-            mean(nearest_positive.values < nearest_negative.values),
-            fine_recall,
-            fine_items,
-            mean(farthest > nearest_negative.values),
-            cosine(nearest_positive.indices),
-            cosine(nearest_negative.indices),
-            rank,
-        ]
-    )
+def _effective_rank(eigenvalues: Sequence[float]) -> float:
+    """exp of the entropy of the singular values, roots of the eigenvalues, over their sum; NaN where all are 0."""
+    values = [math.sqrt(value) for value in eigenvalues if not value <= 0]
+    total = sum(values)
+    return math.exp(-sum(value / total * math.log(value / total) for value in values)) if values else math.nan
+
+
+def _eigenvalues(products: Tensor) -> Tensor:
+    try:
+        values: Tensor = torch.linalg.eigvalsh(products)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # as where a row is not finite; torch has it
+        values = products.new_full((1,), torch.nan)
+    return values
+
+
+def _centred(points: Tensor) -> Tensor:
+    centred = points - points[:, :1]  # keeps the digits of a collapsed embedding
+    return centred - centred.mean(dim=1, keepdim=True)
 
 
 def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each batch `(B, N, d)` the sum of squared distances over ordered pairs of one class, and how many pairs."""
+    """Of each batch `(B, N, d)` the sum of squared distances over ordered pairs of one class, and how many pairs.
+
+    Pairs of an item with itself are counted too.
+    """
     batches, count, dimension = centred.shape
     order = torch.argsort(classes, dim=1, stable=True)
     ordered = classes.gather(1, order)
@@ -143,13 +276,22 @@ def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
     number = (number + count * torch.arange(batches, device=number.device)[:, None]).flatten()
     rows = centred.gather(1, order[:, :, None].expand(-1, -1, dimension)).flatten(0, 1)
     sums = torch.zeros_like(rows).index_add_(0, number, rows)
-    counts = torch.zeros_like(rows[:, 0]).index_add_(0, number, torch.ones_like(rows[:, 0]))
+    counts = torch.zeros_like(number).index_add_(0, number, torch.ones_like(number))
     squares = torch.zeros_like(rows[:, 0]).index_add_(0, number, rows.square().sum(dim=1))
     inside = 2 * (counts * squares - sums.square().sum(dim=1)).clamp_min(0)
-    pairs = counts * (counts - 1)
-    return inside.view(batches, count).sum(dim=1), pairs.view(batches, count).sum(dim=1)
+    return inside.view(batches, count).sum(dim=1), counts.square().view(batches, count).sum(dim=1)
 
 
-def _pairs(labels: Tensor, fine: Tensor) -> Tensor:
+def _joined(labels: Tensor, fine: Tensor) -> Tensor:
     """A number for each (class, fine class): equal where both are."""
     return labels.long() * (fine.max().long() + 1) + fine.long()
+
+
+def _least_0(value: float) -> float:
+    """The value, or 0 where it is below; NaN stays."""
+    return 0.0 if value < 0 else value
+
+
+def _over(part: float, whole: float) -> float:
+    """part / whole, NaN where the second is 0."""
+    return part / whole if whole else math.nan

@@ -60,6 +60,14 @@ class StepRecord:
         tally = self._counted if isinstance(self._counted, Tensor) else tally_of(self._counted)
         return Tally(*tally.tolist())
 
+    @lazy
+    def _activity(self) -> tuple[float, float]:
+        """Parts of terms that are not zero, and all parts: without counting all else, as it is asked for more often."""
+        counted = self._counted
+        if isinstance(counted, Tensor) or "_read" in self.__dict__:
+            return self._read.active, self._read.parts
+        return float(counted.result.count_active), float(counted.result.count * counted.result.parts)
+
     def __repr__(self) -> str:
         shares = ("active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
         numbers = ", ".join(f"{name}={getattr(self, name):.4g}" for name in shares)
@@ -85,7 +93,7 @@ class StepRecord:
     @property
     def active_fraction(self) -> float:
         """Share of the terms that are not zero; of their parts, for a loss whose terms are sums of several."""
-        return _ratio(self._read.active, self._read.parts)
+        return _ratio(*self._activity)
 
     @property
     def hard_fraction(self) -> float:
