@@ -84,8 +84,14 @@ class _Part:
     count: int
 
     def some(self, rows: Integers) -> _Part:
-        own = (each[rows] for each in (self.candidates, self.scores, self.blocked, self.labels, self.fold))
-        return _Part(*own, self.count)
+        return _Part(
+            self.candidates[rows],
+            self.scores[rows],
+            self.blocked[rows],
+            self.labels[rows],
+            self.fold[rows],
+            self.count,
+        )
 
     def logs(self, powers: Floats) -> Floats:
         """Logarithm of p(c | x) `(N, M)`, up to a number for each item."""
