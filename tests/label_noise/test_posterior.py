@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trivet.label_noise.posterior import EVEN, _Counts, _other, _Part, fit_posterior
+from trivet.label_noise.posterior import (
+    EVEN,
+    PSEUDO,
+    _Counts,
+    _of_deepest,
+    _other,
+    _Part,
+    _posterior,
+    _State,
+    fit_posterior,
+)
 from trivet.label_noise.views import Views
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -43,17 +54,61 @@ def test_what_labels_were_drawn_from_is_found(table: Array, sharp: float) -> Non
     assert model.transition == pytest.approx(table, abs=0.05)
 
 
+def part_of(views: Views, labels: Array, fold: Array, count: int) -> _Part:
+    return _Part(views.candidates, views.scores, np.where(views.repeated, -np.inf, 0.0), labels, fold, count)
+
+
+def by_bayes(logs: list[float], explained: list[float]) -> list[float]:
+    weights = [math.exp(log - max(logs)) * one for log, one in zip(logs, explained, strict=True)]
+    return [one / sum(weights) for one in weights]
+
+
 def test_probabilities_are_those_of_bayes() -> None:
+    """By loops: true classes by the transition of all items, doubts by that of the fifth that is surest of a class."""
     views, _, labels = drawn(300, even(0.2, 3), sharp=3.0, seed=3)
-    model = fit_posterior(views, labels, 3, seed=0)
-    odds = model.given[:, 1:].sum(axis=1) / model.given[:, 0]
-    assert np.allclose(np.exp(model.doubt), odds, rtol=1e-6)
+    fold, powers = np.arange(300) % 5, np.array([2.5, 0.1])
+    part = part_of(views, labels, fold, 3)
+    counts = _Counts.of(views.candidates, np.full((300, 3), [0.8, 0.1, 0.1]), labels, fold, 3)
+    state = _State(powers, 0.2, counts, 20.0)
+    deepest = _of_deepest(part, state)
+    model = _posterior(part, state, deepest)
+
+    logs = [[float(powers @ one) for one in views.scores[i]] for i in range(300)]
+    depth = [sorted(one)[-1] - sorted(one)[-2] for one in logs]
+    tables = [counts.transition(k, 0.2, 20.0) for k in range(5)]
+    surest, given = sorted(range(300), key=lambda i: -depth[i])[:60], {}
     for i in range(300):
-        logs = sorted(
-            ((float(model.powers @ one), int(c)) for one, c in zip(views.scores[i], views.candidates[i], strict=True))
-        )
-        assert model.best[i] == logs[-1][1]
-        assert model.depth[i] == pytest.approx(logs[-1][0] - logs[-2][0])
+        candidates = views.candidates[i].tolist()
+        given[i] = by_bayes(logs[i], [tables[fold[i]][c, labels[i]] for c in candidates])
+        assert model.best[i] == candidates[int(np.argmax(logs[i]))]
+        assert model.depth[i] == pytest.approx(depth[i])
+        assert model.given[i] == pytest.approx(given[i])
+
+    tally = np.zeros((5, 3, 3))
+    for i in surest:
+        for c, share in zip(views.candidates[i], given[i], strict=True):
+            tally[fold[i], c, labels[i]] += share
+    rate = 1 - float(np.mean([given[i][0] for i in surest]))
+    assert deepest.counts is not None
+    assert deepest.counts.by_fold == pytest.approx(tally)
+    assert deepest.rate == pytest.approx(rate)
+
+    def explained(i: int, pseudo: float) -> list[float]:
+        others = tally.sum(axis=0) - tally[fold[i]]
+        table = (others + pseudo * even(rate, 3)) / (others.sum(axis=1, keepdims=True) + pseudo)
+        return [float(table[c, labels[i]]) for c in views.candidates[i]]
+
+    def likelihood(pseudo: float) -> float:
+        found = 0.0
+        for i in surest:
+            weights = [math.exp(log - max(logs[i])) for log in logs[i]]
+            found += math.log(sum(w * e for w, e in zip(weights, explained(i, pseudo), strict=True)) / sum(weights))
+        return found
+
+    assert deepest.pseudo == max(PSEUDO, key=likelihood)
+    for i in range(300):
+        own, *others = by_bayes(logs[i], explained(i, deepest.pseudo))
+        assert model.doubt[i] == pytest.approx(math.log(sum(others) / own))
 
 
 @pytest.mark.parametrize("table", [even(0.2, 4), shift(0.2, 4)])
@@ -108,7 +163,7 @@ def other(candidates: Array, labels: list[int], given: Array, features: Array, p
 @pytest.mark.parametrize("table", [even(0.3, 6), shift(0.3, 6)])
 def test_the_other_class_equals_its_definition(table: Array) -> None:
     views, _, labels = drawn(80, table, sharp=2.0, seed=5)
-    part = _Part(views, labels, np.arange(80) % 5, 6, np.arange(80))
+    part = part_of(views, labels, np.arange(80) % 5, 6)
     random = np.random.default_rng(6)
     given = np.stack([random.dirichlet(0.02 + table[row, y]) for row, y in zip(views.candidates, labels, strict=True)])
     features = random.dirichlet(np.full(6, 0.3), size=80)
@@ -123,7 +178,7 @@ def test_the_other_class_equals_its_definition(table: Array) -> None:
 
 def test_a_class_that_stands_a_second_time_is_not_the_other_one() -> None:
     views = Views(np.array([[0, 0, 1]]), np.zeros((1, 3, 2)), np.array([[False, True, False]]))
-    part, sure = _Part(views, np.array([0]), np.array([0]), 2, np.arange(1)), np.array([[1.0, 0.0, 0.0]])
+    part, sure = part_of(views, np.array([0]), np.array([0]), 2), np.array([[1.0, 0.0, 0.0]])
     assert _other(part, sure, sure, 0.1).tolist() == [2]
 
 

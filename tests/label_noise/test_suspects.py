@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trivet.evaluation.nearest import nearest_pairs
-from trivet.label_noise import estimate_noise, find_suspects, pair_flip, symmetric
+from trivet.label_noise import boundary, estimate_noise, find_suspects, pair_flip, symmetric
 from trivet.label_noise.suspects import _shift
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -54,6 +54,17 @@ def test_pair_flips_need_the_transition() -> None:
     count = int(noisy.wrong.sum())
     assert noisy.wrong[found.order[:count]].mean() > 0.95
     assert noisy.wrong[np.argsort(-by_votes, kind="stable")[:count]].mean() < 0.9
+
+
+def test_mistakes_where_classes_meet_are_ranked_before_right_labels_there() -> None:
+    """A transition that was counted where classes overlap would doubt the right labels of such classes: 0.94."""
+    from sklearn.datasets import load_digits
+
+    pixels, truth = load_digits(return_X_y=True)
+    noisy = boundary(truth, pixels, 0.1, generator=0)
+    place = np.argsort(find_suspects(pixels, noisy.labels).order)
+    ahead = (place[~noisy.wrong][:, None] > place[noisy.wrong]).mean()
+    assert ahead > 0.98
 
 
 def test_a_rare_mode_is_no_error() -> None:

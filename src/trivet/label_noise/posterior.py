@@ -17,6 +17,7 @@ PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the t
 FITTED = 20_000  # items that the numbers are fitted to at most
 COUNTED = 1000  # classes; of more, no transition is counted
 EVEN = 1e6  # shape of the gamma distribution where the counts of a column vary no more than by chance
+DEEPEST = 0.2  # share of the items, those of which a class is surest, that tell where wrong labels go
 SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
 
@@ -31,7 +32,7 @@ class Posterior:
         depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
         given: `(N, M)` P(true class is the candidate | x, label).
         other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
-        doubt: `(N,)` logarithm of the odds that the label is wrong.
+        doubt: `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest`.
     """
 
     powers: Floats
@@ -57,31 +58,53 @@ def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> 
     order = np.lexsort((random.random(len(classes)), classes))
     fold = np.empty(len(classes), np.int64)
     fold[order] = np.arange(len(classes)) % FOLDS
-    fitted = np.arange(len(classes))
-    if len(fitted) > FITTED:
-        fitted = np.sort(random.permutation(len(classes))[:FITTED])
-    part = _Part(views, classes, fold, count, fitted)
-    whole = part if len(fitted) == len(classes) else _Part(views, classes, fold, count, np.arange(len(classes)))
+    blocked = np.where(views.repeated, -np.inf, 0.0)
+    part = whole = _Part(views.candidates, views.scores, blocked, classes, fold, count)
+    if len(classes) > FITTED:
+        part = whole.some(np.sort(random.permutation(len(classes))[:FITTED]))
     powers = _sure(part)
-    best = part.candidates[np.arange(len(fitted)), part.features(powers).argmax(axis=1)]
+    best = part.candidates[np.arange(len(part.labels)), part.features(powers).argmax(axis=1)]
     rate = max(float((best != part.labels).mean()), 1e-3)
     counts = None
     if count <= COUNTED:
         counts = _Counts.of(best[:, None], np.ones((len(best), 1)), part.labels, part.fold, count)
-    return _posterior(whole, _fit(part, _State(powers, rate, counts, PSEUDO[0])))
+    state = _fit(part, _State(powers, rate, counts, PSEUDO[0]))
+    return _posterior(whole, state, _of_deepest(part, state))
 
 
+@dataclass(frozen=True, eq=False)
 class _Part:
-    """Some of the items of the views, ready for EM."""
+    """Some of the items of the views, ready for EM; -inf where a candidate is blocked, elsewhere 0."""
 
-    def __init__(self, views: Views, classes: Integers, fold: Integers, count: int, rows: Integers) -> None:
-        self.candidates, self.scores = views.candidates[rows], views.scores[rows]
-        self.blocked = np.where(views.repeated[rows], -np.inf, 0.0)
-        self.labels, self.fold, self.count = classes[rows], fold[rows], count
+    candidates: Integers
+    scores: Floats
+    blocked: Floats
+    labels: Integers
+    fold: Integers
+    count: int
+
+    def some(self, rows: Integers) -> _Part:
+        return _Part(
+            self.candidates[rows],
+            self.scores[rows],
+            self.blocked[rows],
+            self.labels[rows],
+            self.fold[rows],
+            self.count,
+        )
+
+    def logs(self, powers: Floats) -> Floats:
+        """Logarithm of p(c | x) `(N, M)`, up to a number for each item."""
+        return np.asarray(self.scores @ powers + self.blocked)
+
+    def depth(self, powers: Floats) -> Floats:
+        """How far the most probable class is ahead of the next `(N,)`, by `logs`."""
+        first = np.partition(self.logs(powers), -2, axis=1)
+        return np.asarray(first[:, -1] - first[:, -2])
 
     def features(self, powers: Floats) -> Floats:
         """P(true class is the candidate | x) `(N, M)`."""
-        logs = self.scores @ powers + self.blocked
+        logs = self.logs(powers)
         logs -= logs.max(axis=1, keepdims=True)
         weights = np.exp(logs)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -160,6 +183,26 @@ def _fit(part: _Part, state: _State) -> _State:
     return state
 
 
+def _of_deepest(part: _Part, state: _State) -> _State:
+    """The same with T counted on the fifth of the items whose most probable class is furthest ahead of the next.
+
+    Where classes overlap, labels that are right look like ones that went from one class to the other, and T has counted
+    them. By that T the right labels of classes that overlap would be more doubtful than a single wrong label between
+    two classes that do not.
+    """
+    if state.counts is None:
+        return state
+    deepest = part.some(
+        np.argsort(-part.depth(state.powers), kind="stable")[: max(1, round(DEEPEST * len(part.labels)))]
+    )
+    joint = deepest.features(state.powers) * state.explained(deepest)
+    given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+    rate = float(np.clip(1 - given[:, 0].mean(), 1e-6, 1 - 1e-6))
+    counts = _Counts.of(deepest.candidates, given, deepest.labels, deepest.fold, part.count)
+    tried = [_State(state.powers, rate, counts, pseudo) for pseudo in PSEUDO]
+    return max(tried, key=lambda one: _likelihood(deepest, one))
+
+
 def _likelihood(part: _Part, state: _State) -> float:
     joint = part.features(state.powers) * state.explained(part)
     return float(np.log(np.maximum(joint.sum(axis=1), 1e-300)).mean())
@@ -178,13 +221,11 @@ def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
     return powers
 
 
-def _posterior(part: _Part, state: _State) -> Posterior:
-    features, explained = part.features(state.powers), state.explained(part)
-    joint = features * explained
-    views = part.scores @ state.powers + part.blocked
-    first = np.partition(views, -2, axis=1)
+def _posterior(part: _Part, state: _State, deepest: _State) -> Posterior:
+    features = part.features(state.powers)
+    joint = features * state.explained(part)
     with np.errstate(divide="ignore"):
-        logs = views + np.log(explained)
+        logs = part.logs(state.powers) + np.log(deepest.explained(part))
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
     given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
@@ -192,7 +233,7 @@ def _posterior(part: _Part, state: _State) -> Posterior:
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
-        depth=first[:, -1] - first[:, -2],
+        depth=part.depth(state.powers),
         given=given,
         other=given[:, 1:].argmax(axis=1) + 1 if state.counts is None else _other(part, given, features, state.prior),
         doubt=rest - logs[:, 0],

@@ -68,14 +68,15 @@ def find_suspects(
 ) -> Suspects:
     """The probability of each label to be wrong, given two views of the item that leave its label out.
 
-    With p(c | x) and T as `estimate_noise` fits them, T counted for each class, by Bayes
+    With p(c | x) as `estimate_noise` fits it, by Bayes
 
         P(true = c | x, label y) proportional to p(c | x) T[c, y],    probability_wrong = 1 - P(true = y | x, y),
 
-    the odds of being wrong multiplied by one number for all items, so that the mean is the estimated rate. Where the
-    verdict is "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is held
-    against no label. The order of the items knows no such difference. An item that is the only one of its label (in its
-    fold) has the mean.
+    T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`), and the odds of
+    being wrong multiplied by one number for all items, so that the mean is the estimated rate. Where the verdict is
+    "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is held against no
+    label. The order of the items knows no such difference. An item that is the only one of its label (in its fold) has
+    the mean.
 
     Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label. A
     count that rests on an item or two is shrunk to that of the other classes (`posterior._other`), so that it does not
