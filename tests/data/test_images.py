@@ -128,8 +128,10 @@ def interrupt() -> None:
 
 @pytest.mark.parametrize(("stop", "error"), [(fail, ZeroDivisionError), (interrupt, KeyboardInterrupt)])
 def test_an_error_or_an_interruption_ends_all_threads_soon(
-    stop: Callable[[], None], error: type[BaseException], tmp_path: Path
+    stop: Callable[[], None], error: type[BaseException], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    before_tests = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before_tests))
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
     into, before = Stopping(10, stop), threading.active_count()
     with pytest.raises(error):
