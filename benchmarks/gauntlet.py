@@ -581,12 +581,12 @@ def overhead(repeats: int = 7, steps: int = 12) -> dict[str, Any]:
     }
 
 
-SHORT_STEPS = {4: 384, 10: 704, 40: 1536}
+SHORT_STEPS = {3: 384, 4: 512, 10: 832, 40: 1792}
 """Milliseconds of a step, about -> width of the network that takes them."""
 SPANS = ((0, 10), (10, 300), (300, 600), (600, 900))
 
 
-def overhead_of_short_steps(repeats: int = 3) -> list[dict[str, Any]]:
+def overhead_of_short_steps(repeats: int = 5) -> list[dict[str, Any]]:
     """What the monitor costs of short steps: the time in its updates over that of the steps without it, one thread.
 
     Four layers on 64 rows, batch-hard triplets, forward, backward and Adam. The shares are those of the first ten
@@ -623,6 +623,11 @@ def overhead_of_short_steps(repeats: int = 3) -> list[dict[str, Any]]:
         medians = [statistics.median(column) for column in zip(*shares, strict=True)]
         found.append({"step_ms": 1e3 * statistics.median(steps), "shares": medians, "repeats": repeats})
     return found
+
+
+def _of_all(shares: Sequence[float]) -> float:
+    """The share of all updates from that of each span, steps being equally long."""
+    return sum((b - a) * share for (a, b), share in zip(SPANS, shares, strict=True)) / SPANS[-1][1]
 
 
 def _share(part: int, whole: int) -> str:
@@ -723,10 +728,12 @@ def report(results: Mapping[str, Any]) -> str:
             "",
             "Of shorter steps, one thread, 64 rows of 64 numbers, batch-hard triplets, in per cent:",
             "",
-            "| a step | " + " | ".join(f"updates {a + 1} to {b}" for a, b in SPANS) + " |",
-            "|---:" * (len(SPANS) + 1) + "|",
+            "| a step | " + " | ".join(f"updates {a + 1} to {b}" for a, b in SPANS) + " | all |",
+            "|---:" * (len(SPANS) + 2) + "|",
             *(
-                f"| {one['step_ms']:.1f} ms | " + " | ".join(f"{100 * share:.1f}" for share in one["shares"]) + " |"
+                f"| {one['step_ms']:.1f} ms | "
+                + " | ".join(f"{100 * share:.1f}" for share in (*one["shares"], _of_all(one["shares"])))
+                + " |"
                 for one in found["short"]
             ),
             "",
