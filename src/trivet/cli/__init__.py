@@ -1,4 +1,4 @@
-"""The command line: a command is the function of its name in the file of its name, imported when it is called."""
+"""The command line: names the commands, runs one, and answers wrong usage; each is in the file of its name."""
 
 from __future__ import annotations
 

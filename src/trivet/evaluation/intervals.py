@@ -1,4 +1,4 @@
-"""Confidence intervals of measures: bootstrap over queries or classes, Student's t over folds."""
+"""Confidence intervals of measures and paired differences: bootstrap of queries or classes, Student's t of folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The true class of an item, given two views of it and its label: fitted by maximum likelihood, without true labels."""
+"""The true class of an item, given two views and its label: the model that probabilities rest on, fitted by EM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which labels are probably wrong, what they should be, and the evidence."""
+"""The probability of each label to be wrong, what it should be, and the evidence."""
 
 from __future__ import annotations
 

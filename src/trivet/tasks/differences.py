@@ -1,4 +1,4 @@
-"""What lies between embeddings of the same items: for each measure its difference, under the same draws of queries."""
+"""Several embeddings of the same items in `trivet evaluate`: pairs their queries, and collects the differences."""
 
 from __future__ import annotations
 
