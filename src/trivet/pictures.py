@@ -1,4 +1,4 @@
-"""Image files, opened safely and brought to the size and the colours that a network takes."""
+"""One image file: opened safely, decoded to an array of one size and the colours that a network takes."""
 
 from __future__ import annotations
 

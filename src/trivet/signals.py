@@ -1,4 +1,4 @@
-"""The signals by which a terminal, a user or a cluster asks a command to end, and of how many processes it is one."""
+"""Names of the signals that ask a command to end, and of how many processes it is one; a run handles them in `fit`."""
 
 from __future__ import annotations
 

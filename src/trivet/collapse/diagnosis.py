@@ -1,4 +1,4 @@
-"""Is an embedding any good, did it collapse, which way, on what evidence, why, and what to change."""
+"""The diagnosis of an embedding: decides on every verdict (worse, chance, collapsed, healthy), by its thresholds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is an embedding any good: its recall@1 beside chance, and beside other embeddings of the same items."""
+"""The test of recall@1 beside chance, and beside other embeddings of the same items: better, worse, or neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict: one thing that was found of an embedding, on what evidence, why, and what to change."""
+"""The type of a verdict: what was found of an embedding, on what evidence, why, and what to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding image files into arrays of bytes of one size."""
+"""Many image files decoded at once, with threads, each by `pictures.decode_image`."""
 
 from __future__ import annotations
 

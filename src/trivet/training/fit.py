@@ -1,4 +1,4 @@
-"""The training loop itself: optimiser steps, until the last one, an event or a signal.
+"""The training loop itself: optimiser steps, until the last one, an event or a signal, which it handles.
 
 It is a loop of its own, as that of a framework takes a tenth of the time of a small network's step.
 """

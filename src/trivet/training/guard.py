@@ -1,4 +1,4 @@
-"""The guard of a run acts on what its monitor reports: warn, stop, or go back and change the fewest settings."""
+"""What the guard of a run decides on an event: warn, stop, or which repair; `job` carries it out. And its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole training run, called by `tasks.train`: runs the loop of `fit`; repairs, cleans and saves between calls."""
+"""A whole run, called by `tasks.train`: the loop of `fit`, and between its calls it stops, repairs, cleans, saves."""
 
 from __future__ import annotations
 
