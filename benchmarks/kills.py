@@ -117,6 +117,7 @@ class Found:
 def command(arguments: list[str], folder: Path, end: End | None = None, *, script: bool = False) -> Ended:
     """Run a command in a process of its own, and end it."""
     log, count = folder.with_suffix(".log"), folder.with_suffix(".count")
+    log.touch()  # a child may be killed before it opens it
     began = time.perf_counter()
     child = os.fork()
     if not child:

@@ -11,6 +11,7 @@ same for all cases. Choices must be equal, values and gradients equal within rou
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
 import multiprocessing
@@ -81,9 +82,14 @@ class Case:
             except ValueError:
                 continue
             break
-        if name == "proxy-nca":
+        if "embedding_dim" in options:
             references, ids = None, None
         return cls(kind, name, options, every[:rows], labels[:rows], None if ids is None else ids[:rows], references)
+
+    @property
+    def shared(self) -> bool:
+        """Whether processes share the batch: not where each item is compared with proxies alone."""
+        return getattr(LOSSES[self.name], "gathers", True)
 
     def run(self, *, block_size: int | None = None, part: slice = slice(None), group: Any = None) -> Outcome:
         """Value, gradient of the own rows, and for each own anchor what was chosen."""
@@ -134,8 +140,10 @@ def _rows(kind: str, number: int, dimension: int, draw: random.Random) -> Tensor
 
 
 def _options(name: str, draw: random.Random, classes: int, dimension: int) -> dict[str, Any]:
-    if name == "proxy-nca":
-        return {"num_classes": classes, "embedding_dim": dimension, "trim": draw.choice((0.0, 0.3))}
+    known = inspect.signature(LOSSES[name]).parameters
+    if "embedding_dim" in known:  # proxy-anchor averages over classes: its terms are not trimmed here
+        trim = 0.0 if name == "proxy-anchor" else draw.choice((0.0, 0.3))
+        return {"num_classes": classes, "embedding_dim": dimension, "trim": trim}
     negative = draw.choice(list(NEGATIVES))
     options: dict[str, Any] = {
         "positives": _selector(POSITIVES, draw.choice(list(POSITIVES)), draw),
@@ -154,7 +162,7 @@ def _options(name: str, draw: random.Random, classes: int, dimension: int) -> di
         options["disjoint"] = draw.choice((True, "random"))
     if options["trim"]:
         options["trim_positives_only"] = draw.random() < 0.3
-    return options
+    return {option: value for option, value in options.items() if option in known}
 
 
 def _selector(table: dict[str, Any], name: str, draw: random.Random) -> Any:
@@ -224,7 +232,7 @@ def work(rank: int, cases: range, minutes: float, store: str, results: Any) -> N
         case = Case.of(seed)
         shares: dict[int, Outcome | None] = {}
         for number, group in groups.items():
-            if rank < number and case.name != "proxy-nca":
+            if rank < number and case.shared:
                 cuts = [round(len(case.labels) * (place / number) ** 1.3) for place in range(number + 1)]  # uneven
                 shares[number] = case.run(part=slice(cuts[rank], cuts[rank + 1]), group=group)
         gathered: list[Any] | None = [None] * size if rank == 0 else None
@@ -234,7 +242,7 @@ def work(rank: int, cases: range, minutes: float, store: str, results: Any) -> N
         assert gathered is not None
         whole = case.run()
         found = {f"blocks of {block}": difference(case.run(block_size=block), whole) for block in BLOCKS}
-        if case.name != "proxy-nca":
+        if case.shared:
             for number in PROCESSES:
                 parts = [share[number] for share in gathered[:number]]
                 found[f"{number} processes"] = difference(joined(parts), whole)
