@@ -76,7 +76,7 @@ def main() -> None:
             warnings.simplefilter("error")
             try:
                 watch(torch.empty(*size, requires_grad=True), torch.empty(size[0], dtype=torch.int64))
-            except Exception as error:
+            except Exception as error:  # as above
                 mode.brought.append(f"{type(error).__name__}: {error}"[:300])
         report[name] = (list(reads), mode.brought)
     print(json.dumps(report), flush=True)
