@@ -162,13 +162,15 @@ def _be_command(arguments: list[str], folder: Path, log: Path, count: Path, end:
     sys.addaudithook(hook)
     code: Any = 1
     try:
-        trivet()
-    except SystemExit as ended:
-        code = ended.code
-    sys.stdout.flush()
-    sys.stderr.flush()
-    count.write_text(str(seen))
-    os._exit(code if isinstance(code, int) else 1)
+        try:
+            trivet()
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        count.write_text(str(seen))
+    finally:  # a signal that comes after the command must not unwind what this is a fork of
+        os._exit(code if isinstance(code, int) else 1)
 
 
 class Kind:
