@@ -49,11 +49,12 @@ def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: p
     stored(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def fail(state: dict[str, torch.Tensor], path: Path) -> None:
-        path.write_bytes(b"half")
+    def fail(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trivet.models.store.save_file", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(KeyboardInterrupt):
         save(build(CONFIG, SHAPE, seed=4), CONFIG, SHAPE, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

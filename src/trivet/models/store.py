@@ -10,7 +10,8 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 
 from trivet.documents import LARGEST_SETTINGS, check_types, parse_toml, read_json, read_text
 from trivet.files import whole_file, write_whole
@@ -62,7 +63,7 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
     for name, content in files.items():
         write_whole(folder / name, content.encode())
     with whole_file(folder / WEIGHTS) as weights, whole_file(folder / DESCRIPTION) as text:
-        save_file(state, weights)
+        weights.write_bytes(serialised(state))  # save_file writes beside it first, and a kill would leave that
         text.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
