@@ -17,15 +17,14 @@ weights of tf_efficientnet_lite0 as safetensors, FOLDER the model all-MiniLM-L6-
 and the answers of cleanlab are kept in the folder of the runs; finished cells in benchmarks/results/label_noise.json,
 and are reused.
 
-The method and its numbers (linear view and neighbours, powers by likelihood, the deepest fifth, 3 points, one tenth of
-the way from chance) were chosen on the sets marked "chosen on", with seeds 0 and 1: digits, CLINC150, CUB,
-Fashion-MNIST in features of ImageNet, and the first 10,000 CIFAR-10 images with the labels "random 2" and "worse". The
-others were not looked at before: BANKING77, Omniglot, MNIST, Fashion-MNIST as pixels and in embeddings trained on its
-noisy labels, the other 10,000 images of CIFAR-10, random vectors. Two rules were added later. After seed 3 of all
-sets had been seen: a lower end of 2 % or less counts as 0. After "boundary 10" of BANKING77 had been seen with seeds
-3 and 4, where the transition of all items misled: wrong labels go where the deepest fifth tells. It was chosen on
-CLINC150, digits, CUB, Fashion-MNIST and CIFAR-10 with seeds 0 and 1; "boundary 10" of n-grams, pixels and Omniglot
-was added with it and not looked at before. All cells are of seeds that no choice has seen.
+The method and its numbers were chosen on the sets marked "chosen on", with seeds 0 and 1: digits, CLINC150, CUB,
+Fashion-MNIST in features of ImageNet, and the first 10,000 CIFAR-10 images with labels of people. Logistic regression
+as a third view, its penalty, the labels copied from neighbours, and the transition by the deepest fifth's most probable
+classes were chosen there too, with seed 0, and on three further sets that are not reported: character n-grams of
+CLINC150 and 10,000 training images of MNIST as pixels with mistakes near another class, and n-grams with even noise.
+Weaknesses of earlier versions on the reported sets, with other seeds, had been seen: mistakes near another class, above
+all in n-grams. Of the numbers of this version none was chosen on them. One older rule was: a lower end of 2 % or less
+counts as 0. All cells are of seeds that no choice has seen.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from trivet.models import ModelConfig, build, ngram_vectors
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "label_noise.json"
-SEEDS = (6, 7, 8)
+SEEDS = (9, 10, 11)
 PARTS = ("features", "cases", "rare", "retrain")
 BINS = 10
 AXES = 128  # principal axes of the CIFAR-10 features that all methods are given

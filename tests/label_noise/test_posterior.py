@@ -11,6 +11,7 @@ import pytest
 from trivet.label_noise.posterior import (
     EVEN,
     PSEUDO,
+    _copied,
     _Counts,
     _of_deepest,
     _other,
@@ -63,6 +64,20 @@ def by_bayes(logs: list[float], explained: list[float]) -> list[float]:
     return [one / sum(weights) for one in weights]
 
 
+def shrunk(counts: Array, rate: float, pseudo: float) -> Array:
+    """The transition, row by row: shrunk towards even noise, at least the rate wrong, at most 0.9 of a class."""
+    count, table = len(counts), []
+    for c in range(count):
+        told = [counts[c, y] + pseudo * (1 - rate if y == c else rate / (count - 1)) for y in range(count)]
+        table.append([one / (sum(counts[c]) + pseudo) for one in told])
+    wrong = [sum(row) - row[c] for c, row in enumerate(table)]
+    mean = sum(wrong[c] * sum(counts[c]) for c in range(count)) / counts.sum()
+    for c, row in enumerate(table):
+        share = max(wrong[c], min(wrong[c] * rate / mean, 0.9))
+        table[c] = [1 - share if y == c else one * share / wrong[c] for y, one in enumerate(row)]
+    return np.array(table)
+
+
 def test_probabilities_are_those_of_bayes() -> None:
     """By loops: true classes by the transition of all items, doubts by that of the fifth that is surest of a class."""
     views, _, labels = drawn(300, even(0.2, 3), sharp=3.0, seed=3)
@@ -76,39 +91,71 @@ def test_probabilities_are_those_of_bayes() -> None:
     logs = [[float(powers @ one) for one in views.scores[i]] for i in range(300)]
     depth = [sorted(one)[-1] - sorted(one)[-2] for one in logs]
     tables = [counts.transition(k, 0.2, 20.0) for k in range(5)]
-    surest, given = sorted(range(300), key=lambda i: -depth[i])[:60], {}
+    surest, best = sorted(range(300), key=lambda i: -depth[i])[:60], {}
     for i in range(300):
         candidates = views.candidates[i].tolist()
-        given[i] = by_bayes(logs[i], [tables[fold[i]][c, labels[i]] for c in candidates])
-        assert model.best[i] == candidates[int(np.argmax(logs[i]))]
+        best[i] = candidates[int(np.argmax(logs[i]))]
+        assert model.best[i] == best[i]
         assert model.depth[i] == pytest.approx(depth[i])
-        assert model.given[i] == pytest.approx(given[i])
+        assert model.given[i] == pytest.approx(by_bayes(logs[i], [tables[fold[i]][c, labels[i]] for c in candidates]))
 
     tally = np.zeros((5, 3, 3))
     for i in surest:
-        for c, share in zip(views.candidates[i], given[i], strict=True):
-            tally[fold[i], c, labels[i]] += share
-    rate = 1 - float(np.mean([given[i][0] for i in surest]))
+        tally[fold[i], best[i], labels[i]] += 1
     assert deepest.counts is not None
     assert deepest.counts.by_fold == pytest.approx(tally)
+
+    rate = float(np.mean([best[i] != labels[i] for i in surest]))
     assert deepest.rate == pytest.approx(rate)
 
-    def explained(i: int, pseudo: float) -> list[float]:
-        others = tally.sum(axis=0) - tally[fold[i]]
-        table = (others + pseudo * even(rate, 3)) / (others.sum(axis=1, keepdims=True) + pseudo)
-        return [float(table[c, labels[i]]) for c in views.candidates[i]]
+    def table(i: int, pseudo: float) -> Array:
+        return shrunk(tally.sum(axis=0) - tally[fold[i]], rate, pseudo)
 
-    def likelihood(pseudo: float) -> float:
-        found = 0.0
-        for i in surest:
-            weights = [math.exp(log - max(logs[i])) for log in logs[i]]
-            found += math.log(sum(w * e for w, e in zip(weights, explained(i, pseudo), strict=True)) / sum(weights))
-        return found
+    assert deepest.pseudo == max(
+        PSEUDO, key=lambda pseudo: sum(math.log(table(i, pseudo)[best[i], labels[i]]) for i in surest)
+    )
+    explained = [[table(i, deepest.pseudo)[c, labels[i]] for c in views.candidates[i]] for i in range(300)]
+    nearby = [by_bayes(views.scores[i, :, 1].tolist(), [1.0] * 3)[0] for i in range(300)]
 
-    assert deepest.pseudo == max(PSEUDO, key=likelihood)
+    def of_labels(i: int, copied: float) -> list[float]:
+        own, *others = explained[i]
+        return [own - copied * (1 - nearby[i]), *(one + copied * nearby[i] for one in others)]
+
+    def likelihood(copied: float) -> float:
+        alone = [by_bayes(logs[i], [1.0] * 3) for i in range(300)]
+        return sum(
+            math.log(sum(p * q for p, q in zip(alone[i], of_labels(i, copied), strict=True))) for i in range(300)
+        )
+
+    most = min(own[0] / (1 - near) for own, near in zip(explained, nearby, strict=True)) / 2
+    tried = [0.01 + (most - 0.01) * step / 1000 for step in range(1001)]
+    assert model.copied == pytest.approx(max(tried, key=likelihood), abs=1e-3)
     for i in range(300):
-        own, *others = by_bayes(logs[i], explained(i, deepest.pseudo))
+        own, *others = by_bayes(logs[i], of_labels(i, model.copied))
         assert model.doubt[i] == pytest.approx(math.log(sum(others) / own))
+
+
+def test_the_share_of_copied_labels_is_found() -> None:
+    """Labels that are right, but for some that are drawn from the classes nearby."""
+    random, items = np.random.default_rng(6), 20_000
+    views, truth, _ = drawn(items, even(0.0, 4), sharp=4.0, seed=6)
+    scores = views.scores.copy()
+    scores[:, :, 1] = np.log(random.dirichlet(np.ones(4), size=items))  # of the candidates, whose order is not known
+    shares = np.empty((items, 4))
+    np.put_along_axis(shares, views.candidates, np.exp(scores[:, :, 1]), axis=1)
+    copied = random.random(items) < 0.1
+    labels = np.where(copied, (shares.cumsum(axis=1) < random.random((items, 1))).sum(axis=1), truth)
+    place = np.argsort(views.candidates != labels[:, None], axis=1, kind="stable")  # the label's class first
+    again = Views(
+        np.take_along_axis(views.candidates, place, axis=1),
+        np.take_along_axis(scores, place[:, :, None], axis=1),
+        views.repeated,
+    )
+    part = part_of(again, labels, np.arange(items) % 5, 4)
+    assert _copied(part, _State(np.array([3.0, 0.0]), 1e-6, None, 1e9)) == pytest.approx(0.1, abs=0.01)
+    views, truth, _ = drawn(4000, even(0.0, 4), sharp=4.0, seed=7)
+    part = part_of(views, truth, np.arange(4000) % 5, 4)
+    assert _copied(part, _State(np.array([3.0, 0.0]), 1e-6, None, 1e9)) == 0.01  # none
 
 
 @pytest.mark.parametrize("table", [even(0.2, 4), shift(0.2, 4)])
@@ -127,12 +174,23 @@ def test_labels_are_doubted_as_by_one_who_knows_the_model(table: Array) -> None:
     assert ahead(found) > ahead(known) - 0.01
 
 
+def test_a_transition_is_brought_to_the_rate() -> None:
+    """What flat probabilities have counted is too little where the deepest fifth tells of more."""
+    table = np.array([[95.0, 5.0, 0.0], [4.0, 46.0, 0.0], [0.0, 0.0, 50.0]])
+    counts = _Counts(np.stack([table / 5] * 5))
+    for rate in (0.01, 0.3, 0.8):
+        found = counts.transition(None, rate, 5.0)
+        assert found == pytest.approx(shrunk(table, rate, 5.0))
+        assert found.sum(axis=1) == pytest.approx(1)
+    assert table.sum(axis=1) / table.sum() @ (1 - np.diag(counts.transition(None, 0.3, 5.0))) == pytest.approx(0.3)
+
+
 def test_a_label_is_explained_by_the_other_folds() -> None:
     candidates, given = np.array([[0, 1], [1, 0], [0, 1]]), np.array([[0.75, 0.25], [1.0, 0.0], [0.5, 0.5]])
     counts = _Counts.of(candidates, given, np.array([0, 1, 0]), np.array([0, 1, 1]), 2)
     assert counts.others(None).tolist() == [[1.25, 0.0], [0.75, 1.0]]
     assert counts.others(0).tolist() == [[0.5, 0.0], [0.5, 1.0]]
-    # Five further items of noise at a rate of 0.2.
+    # Five further items of noise at a rate of 0.2; of more than that share of the labels, wrong already.
     assert counts.transition(0, 0.2, 5.0) == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
 
 

@@ -40,7 +40,9 @@ def test_finds_what_was_made_wrong(flip: Any, recall: float) -> None:
     assert noisy.wrong[found.order[:count]].mean() > 0.97
     assert (found.proposed == truth + 100)[noisy.wrong].mean() > recall
     assert (found.proposed == truth + 100)[~noisy.wrong].mean() > 0.99
-    assert found.probability_wrong.mean() == pytest.approx(found.noise.rate, abs=1e-6)
+    # Odds are multiplied by at most e^40: where no other label is doubtful, the mean stays below a rate too high.
+    assert found.noise.rate is not None
+    assert min(noisy.wrong.mean(), found.noise.rate) - 1e-3 < found.probability_wrong.mean() <= found.noise.rate + 1e-6
     assert (np.diff(found.probability_wrong[found.order]) <= 0).all()
     assert found.noise.rate == estimate_noise(points, noisy.labels).rate
 

@@ -14,7 +14,7 @@ from trivet.geometry import Array
 from trivet.geometry.arrays import Booleans, Floats
 from trivet.label_noise.posterior import Posterior, fit_posterior
 from trivet.label_noise.surroundings import NEIGHBOURS, Setting, Surroundings, surroundings
-from trivet.label_noise.views import Views, both_views
+from trivet.label_noise.views import Views, all_views, logistics
 
 LIGHTEST = 0.02  # weight of an item in the second views
 DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked at, the deepest
@@ -125,9 +125,9 @@ def estimate_noise(
 ) -> NoiseEstimate:
     """The rate of wrong labels, or the range in which it lies where overlapping classes would look the same.
 
-    Two views of each item leave its own label out: linear classifiers and its neighbours (`views.both_views`). They are
+    Views of each item leave its own label out: linear classifiers and its neighbours (`views.all_views`). They are
     combined into probabilities p(c | x) of its true class, weighted so that the labels are likeliest as drawn from p T,
-    T the transition of the noise (`posterior.fit_posterior`).
+    T the transition of the noise (`posterior.fit_posterior`). Its rate is at least the lower end that follows.
 
     Where classes overlap, p is spread over them, and a label that disagrees there may be right. It may be wrong as
     well: people err where classes meet. Nothing in embeddings and labels tells the two apart, so there are two ends.
@@ -193,11 +193,13 @@ class Judgement:
 def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
     """The steps of `estimate_noise`."""
     around = surroundings(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
-    views = both_views(setting, around, np.ones(len(setting.classes)))
+    views = all_views(setting, around, np.ones(len(setting.classes)), ())
     first = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-    # Once more, an item counting by the probability that its label is right. The estimate rests on the first time: an
-    # item's label has a part in the weights of the others, and so in the second views of itself.
-    views = both_views(setting, around, np.clip(first.given[:, 0], LIGHTEST, 1.0))
+    # Once more, with logistic regression, an item counting by the probability that its label is right. The estimate
+    # rests on the first time: an item's label has a part in the weights of the others, and so in the second views of
+    # itself.
+    weights = np.clip(first.given[:, 0], LIGHTEST, 1.0)
+    views = all_views(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
     return Judgement(around, views, model, _told(setting, first, views, model, around.indices.shape[1]))
 

@@ -1,4 +1,4 @@
-"""The true class of an item, given two views and its label: the model that probabilities rest on, fitted by EM."""
+"""The true class of an item, given views of it and its label: the model that probabilities rest on, fitted by EM."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivet.geometry.arrays import Floats, Integers
-from trivet.label_noise.views import Views
+from trivet.label_noise.views import NEAREST, Views
 from trivet.progress import steps
 
 FOLDS = 5  # a label is explained by a transition that was counted on the items of the other folds
+LEAST = 1e-4  # power of a view
+COPIED = 0.01  # share of the labels that are taken for copied from a neighbour at least
+MOST = 0.9  # share of the labels of a class that are wrong
 ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likelihood gains less
 PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
 FITTED = 20_000  # items that the numbers are fitted to at most
@@ -26,13 +29,14 @@ class Posterior:
     """A fitted model of the labels: drawn from T[c, .], c from p(c | x), p proportional to the views to the powers s.
 
     Attributes:
-        powers: `(2,)` s.
+        powers: `(V,)` s.
         transition: `(C, C)` T[i, j] = P(label j | true class i), counted on all items; None for over 1,000 classes.
         best: `(N,)` the most probable class given x alone; of equal ones the item's own.
         depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
         given: `(N, M)` P(true class is the candidate | x, label).
         other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
-        doubt: `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest`.
+        copied: share of the labels that are taken from a neighbour, besides T: see `_copied`.
+        doubt: `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest` and the copied labels.
     """
 
     powers: Floats
@@ -41,16 +45,18 @@ class Posterior:
     depth: Floats
     given: Floats
     other: Integers
+    copied: float
     doubt: Floats
 
 
 def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> Posterior:
     """Fit the powers of the views and the transition by EM.
 
-    With both views p(c | x) is proportional to exp(s_1 g_1(c) + s_2 g_2(c)): flat where classes overlap, so that labels
-    that disagree there need not be wrong. T is counted; its rows are shrunk towards even noise by as many items as give
-    the labels of other folds the highest likelihood, and each label is explained by the T of the other folds. The fit
-    sets out from the labels against the most probable classes. Over 1,000 classes the noise is taken for even.
+    p(c | x) is proportional to exp(s_1 g_1(c) + s_2 g_2(c) + ...), g being the scores of the views: flat where classes
+    overlap, so that labels that disagree there need not be wrong. T is counted; its rows are shrunk towards even noise
+    by as many items as give the labels of other folds the highest likelihood, and each label is explained by the T of
+    the other folds. The fit sets out from the labels against the most probable classes. Over 1,000 classes the noise is
+    taken for even.
 
     The numbers are fitted to at most 20,000 items, drawn at random.
     """
@@ -104,10 +110,16 @@ class _Part:
 
     def features(self, powers: Floats) -> Floats:
         """P(true class is the candidate | x) `(N, M)`."""
-        logs = self.logs(powers)
-        logs -= logs.max(axis=1, keepdims=True)
-        weights = np.exp(logs)
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        return _normalised(self.logs(powers))
+
+    def nearby(self) -> Floats:
+        """The share of the candidate among the neighbours `(N, M)`."""
+        return _normalised(self.scores[:, :, NEAREST] + self.blocked)
+
+
+def _normalised(logs: Floats) -> Floats:
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +140,19 @@ class _Counts:
         return np.asarray(whole if fold is None else np.maximum(whole - self.by_fold[fold], 0.0))
 
     def transition(self, fold: int | None, rate: float, pseudo: float) -> Floats:
+        """Shares of the labels of each class `(C, C)`, shrunk towards even noise; in all at least the rate is wrong."""
         counts = self.others(fold)
-        even = _even(rate, len(counts))
-        return np.asarray((counts + pseudo * even) / (counts.sum(axis=1, keepdims=True) + pseudo))
+        sizes = counts.sum(axis=1)
+        table = (counts + pseudo * _even(rate, len(counts))) / (sizes[:, None] + pseudo)
+        np.fill_diagonal(table, 0.0)
+        wrong = table.sum(axis=1)
+        factor = rate * sizes.sum() / max(float(sizes @ wrong), 1e-300)
+        if factor > 1:
+            scaled = np.maximum(wrong, np.minimum(wrong * factor, MOST))
+            table *= (scaled / np.maximum(wrong, 1e-300))[:, None]
+            wrong = scaled
+        np.fill_diagonal(table, 1 - wrong)
+        return np.asarray(table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +194,8 @@ def _fit(part: _Part, state: _State) -> _State:
         before = gained
         given = joint / total[:, None]
         powers = _newton(part, state.powers, given)
-        rate = float(np.clip(1 - given[:, 0].mean(), 1e-6, 1 - 1e-6))
+        # Else labels could be explained as well by classes that overlap everywhere, and none would be wrong.
+        rate = max(float(np.clip(1 - given[:, 0].mean(), 1e-6, 1 - 1e-6)), _rate(part, powers))
         counts, pseudo = None, 0.0
         if state.counts is not None:
             counts = _Counts.of(part.candidates, given, part.labels, part.fold, part.count)
@@ -183,8 +206,21 @@ def _fit(part: _Part, state: _State) -> _State:
     return state
 
 
+def _deepest(part: _Part, powers: Floats) -> tuple[_Part, Integers]:
+    """The fifth of the items whose most probable class is furthest ahead of the next, and those classes."""
+    few = max(1, round(DEEPEST * len(part.labels)))
+    deepest = part.some(np.argsort(-part.depth(powers), kind="stable")[:few])
+    return deepest, deepest.candidates[np.arange(few), deepest.logs(powers).argmax(axis=1)]
+
+
+def _rate(part: _Part, powers: Floats) -> float:
+    """The share of the deepest fifth whose label is not the most probable class."""
+    deepest, best = _deepest(part, powers)
+    return float(np.clip((best != deepest.labels).mean(), 1e-6, 1 - 1e-6))
+
+
 def _of_deepest(part: _Part, state: _State) -> _State:
-    """The same with T counted on the fifth of the items whose most probable class is furthest ahead of the next.
+    """The same with T counted on the deepest fifth, of the most probable classes against the labels.
 
     Where classes overlap, labels that are right look like ones that went from one class to the other, and T has counted
     them. By that T the right labels of classes that overlap would be more doubtful than a single wrong label between
@@ -192,15 +228,43 @@ def _of_deepest(part: _Part, state: _State) -> _State:
     """
     if state.counts is None:
         return state
-    deepest = part.some(
-        np.argsort(-part.depth(state.powers), kind="stable")[: max(1, round(DEEPEST * len(part.labels)))]
-    )
-    joint = deepest.features(state.powers) * state.explained(deepest)
-    given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
-    rate = float(np.clip(1 - given[:, 0].mean(), 1e-6, 1 - 1e-6))
-    counts = _Counts.of(deepest.candidates, given, deepest.labels, deepest.fold, part.count)
-    tried = [_State(state.powers, rate, counts, pseudo) for pseudo in PSEUDO]
-    return max(tried, key=lambda one: _likelihood(deepest, one))
+    deepest, best = _deepest(part, state.powers)
+    counts = _Counts.of(best[:, None], np.ones((len(best), 1)), deepest.labels, deepest.fold, part.count)
+    rate = _rate(part, state.powers)
+
+    def likelihood(pseudo: float) -> float:
+        total = 0.0
+        for fold in range(FOLDS):
+            rows = deepest.fold == fold
+            share = counts.transition(fold, rate, pseudo)[best[rows], deepest.labels[rows]]
+            total += float(np.log(np.maximum(share, 1e-300)).sum())
+        return total
+
+    return _State(state.powers, rate, counts, max(PSEUDO, key=likelihood))
+
+
+def _copied(part: _Part, state: _State) -> float:
+    """The share b of the labels that are taken from a neighbour, by maximum likelihood.
+
+    People err where classes meet: they name a class that the item resembles. So besides T, which is the same for all
+    items of a class, a label is that of a neighbour with probability b. With the share l(y) of the label y nearby,
+
+        P(y | c, x) = T[c, y] + b (l(y) - [c = y]),    P(y | x) = sum over c of p(c | x) T[c, y] + b (l(y) - p(y | x)),
+
+    the logarithm of which is concave in b. Where neighbours foretell labels better than the true classes do, b is
+    large: a label that the other views contradict is then the more doubtful the more neighbours have it.
+
+    b is at most half of what T leaves right, and at least 0.01: T says little of pairs of classes that it has seen few
+    items of.
+    """
+    nearby, features, explained = part.nearby()[:, 0], part.features(state.powers), state.explained(part)
+    without, more = np.maximum((features * explained).sum(axis=1), 1e-300), nearby - features[:, 0]
+    low, high = 0.0, min(1.0, float(np.min(explained[:, 0] / np.maximum(1 - nearby, 1e-12)))) / 2
+    for _ in range(30):
+        middle = (low + high) / 2
+        rises = float((more / np.maximum(without + middle * more, 1e-300)).sum()) > 0
+        low, high = (middle, high) if rises else (low, middle)
+    return max(low, COPIED)
 
 
 def _likelihood(part: _Part, state: _State) -> float:
@@ -209,23 +273,37 @@ def _likelihood(part: _Part, state: _State) -> float:
 
 
 def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
-    """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave."""
+    """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave.
+
+    A step that leads a power below the least one is taken again for the others, with that power at the least one.
+    """
     wanted = np.einsum("nm,nmv->v", given, part.scores)
     for _ in range(2):
         features = part.features(powers)
         weighted = features[:, :, None] * part.scores
         means = weighted.sum(axis=1)
         curve = np.einsum("nmv,nmw->vw", weighted, part.scores) - means.T @ means
-        step = np.linalg.solve(curve + (1e-9 * curve.trace() + 1e-300) * np.eye(2), wanted - means.sum(axis=0))
-        powers = np.maximum(powers + step, 1e-4)
+        curve += (1e-9 * curve.trace() + 1e-300) * np.eye(len(curve))
+        slope, free = wanted - means.sum(axis=0), np.ones(len(powers), np.bool_)
+        while free.any():
+            moved = powers.copy()
+            moved[free] += np.linalg.solve(curve[np.ix_(free, free)], slope[free])
+            below = free & (moved < LEAST)
+            if not below.any():
+                powers = moved
+                break
+            powers, free = np.where(below, LEAST, powers), free & ~below
     return powers
 
 
 def _posterior(part: _Part, state: _State, deepest: _State) -> Posterior:
     features = part.features(state.powers)
     joint = features * state.explained(part)
-    with np.errstate(divide="ignore"):
-        logs = part.logs(state.powers) + np.log(deepest.explained(part))
+    copied, nearby = _copied(part, deepest), part.nearby()
+    explained = deepest.explained(part)
+    explained[:, 0] -= copied * (1 - nearby[:, 0])
+    explained[:, 1:] += copied * nearby[:, :1]
+    logs = part.logs(state.powers) + np.log(np.maximum(explained, 1e-12))
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
     given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
@@ -236,6 +314,7 @@ def _posterior(part: _Part, state: _State, deepest: _State) -> Posterior:
         depth=part.depth(state.powers),
         given=given,
         other=given[:, 1:].argmax(axis=1) + 1 if state.counts is None else _other(part, given, features, state.prior),
+        copied=copied,
         doubt=rest - logs[:, 0],
     )
 
@@ -278,9 +357,9 @@ def _other(part: _Part, given: Floats, features: Floats, prior: float) -> Intege
 
 
 def _sure(part: _Part) -> Floats:
-    """Powers that let both views count alike and make the most probable class probable."""
+    """Powers that let all views count alike and make the most probable class probable."""
     gaps = []
-    for view in range(2):
+    for view in range(part.scores.shape[2]):
         logs = part.scores[:, :, view] + part.blocked
         first = np.partition(logs, -2, axis=1)
         gaps.append(max(float((first[:, -1] - first[:, -2]).mean()), 1e-9))

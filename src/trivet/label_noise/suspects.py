@@ -66,17 +66,18 @@ def find_suspects(
     distance: Metric = "cosine",
     least: float = 0.0,
 ) -> Suspects:
-    """The probability of each label to be wrong, given two views of the item that leave its label out.
+    """The probability of each label to be wrong, given views of the item that leave its label out.
 
     With p(c | x) as `estimate_noise` fits it, by Bayes
 
         P(true = c | x, label y) proportional to p(c | x) T[c, y],    probability_wrong = 1 - P(true = y | x, y),
 
-    T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`), and the odds of
-    being wrong multiplied by one number for all items, so that the mean is the estimated rate. Where the verdict is
-    "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is held against no
-    label. The order of the items knows no such difference. An item that is the only one of its label (in its fold) has
-    the mean.
+    T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`). Besides, a label may
+    be that of a neighbour, for people name what an item resembles: how often is fitted (`posterior._copied`). The odds
+    of being wrong are multiplied by one number for all items, of e^40 at most, so that the mean is the estimated rate.
+    Where the verdict is "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is
+    held against no label. The order of the items knows no such difference. An item that is the only one of its label
+    (in its fold) has the mean.
 
     Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label. A
     count that rests on an item or two is shrunk to that of the other classes (`posterior._other`), so that it does not

@@ -1,13 +1,15 @@
-"""Two views of the class of an item that leave its own label out: linear classifiers, and its neighbours."""
+"""Views of the class of an item that leave its own label out: linear classifiers of two kinds, and its neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from trivet.geometry.arrays import Booleans, Floats, Integers
+from trivet.label_noise.logistic import CLASSES, Logistic
 from trivet.label_noise.surroundings import BLOCK_ENTRIES, Setting, Surroundings
 from trivet.progress import report
 
@@ -18,11 +20,12 @@ STRENGTH = 0.5  # items that the shares of the classes count for beside the neig
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """What the two views say of the M classes that come into question for each of N items.
+    """What the views say of the M classes that come into question for each of N items.
 
     Attributes:
         candidates: `(N, M)` classes, that of the item's label first; all classes where there are at most 32.
-        scores: `(N, M, 2)`, logarithms of probabilities up to a constant of each item: linear classifiers, neighbours.
+        scores: `(N, M, V)`, logarithms of probabilities up to a constant of each item: normal distributions, neighbours
+            and, up to 1,000 classes, logistic regression.
         repeated: `(N, M)` where a candidate stands a second time, and does not count.
     """
 
@@ -31,11 +34,14 @@ class Views:
     repeated: Booleans
 
 
-def both_views(setting: Setting, around: Surroundings, weights: Floats) -> Views:
-    """Both views, from items `(N,)` that count as much as their weights in [0, 1].
+NORMAL, NEAREST = 0, 1  # places of the views in the scores
 
-    Linear classifiers: normal distributions around the means of the classes with one covariance, estimated from the
-    items within their classes and shrunk towards a multiple of the identity (linear discriminant analysis; Ledoit,
+
+def all_views(setting: Setting, around: Surroundings, weights: Floats, logistic: Sequence[Logistic]) -> Views:
+    """The views, from items `(N,)` that count as much as their weights in [0, 1].
+
+    Normal distributions: around the means of the classes, with one covariance, estimated from the items within their
+    classes and shrunk towards a multiple of the identity (linear discriminant analysis; Ledoit,
     Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", Journal of Multivariate Analysis 88,
     2004). An item is left out of the mean of its class and of the covariance when it is judged itself, exactly and
     without a second fit (Sherman, Morrison): for the covariance S of n items, the mean m of a class of M and v = x - m,
@@ -44,11 +50,13 @@ def both_views(setting: Setting, around: Surroundings, weights: Floats) -> Views
     Neighbours: the shares of the classes among the nearest, a neighbour at distance D counting exp(-(D / D_5)^2), D_5
     being the distance to the fifth, so that a small cluster is judged by its own items, however many neighbours are
     looked at: rare modes of a class are not errors. Half an item of the shares of all items is added.
+
+    Logistic regression: of `logistics`, all items counting alike.
     """
     count = len(setting.values)
     few = min(CANDIDATES, count)
     candidates = np.empty((len(weights), few), np.int64)
-    scores = np.empty((len(weights), few, 2))
+    scores = np.empty((len(weights), few, 3 if logistic else 2))
     repeated = np.zeros((len(weights), few), np.bool_)
     near, done = _near(around), 0
     for fold in range(setting.folds.max() + 1):
@@ -67,11 +75,25 @@ def both_views(setting: Setting, around: Surroundings, weights: Floats) -> Views
             for j in range(beside.shape[1]):
                 mass += counted[:, [j]] * (chosen == beside[:, [j]])
             candidates[rows], repeated[rows] = chosen, again
-            scores[rows, :, 0] = np.take_along_axis(all_scores, chosen, axis=1)
-            scores[rows, :, 1] = np.log(mass + STRENGTH * shares[chosen] + 1e-12)
+            scores[rows, :, NORMAL] = np.take_along_axis(all_scores, chosen, axis=1)
+            scores[rows, :, NEAREST] = np.log(mass + STRENGTH * shares[chosen] + 1e-12)
+            if logistic:
+                scores[rows, :, 2] = np.take_along_axis(logistic[fold].logs(part), chosen, axis=1)
             done += len(rows)
             report("probabilities of the classes", done, len(weights))
     return Views(candidates, scores, repeated)
+
+
+def logistics(setting: Setting, weights: Floats, seed: int) -> list[Logistic]:
+    """The logistic regressions of each fold; none for over 1,000 classes."""
+    count = len(setting.values)
+    if count > CLASSES:
+        return []
+    folds = [np.flatnonzero(setting.folds == fold) for fold in range(setting.folds.max() + 1)]
+    return [
+        Logistic(setting.points[torch.from_numpy(items)], setting.classes[items], weights[items], count, seed=seed)
+        for items in folds
+    ]
 
 
 def _near(around: Surroundings) -> Floats:

@@ -1,0 +1,87 @@
+"""Multinomial logistic regression, out of fold: what it says of an item comes from a fit without that item."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from trivet.geometry.arrays import Floats, Integers
+from trivet.progress import steps
+
+FOLDS = 5
+FITTED = 20_000  # items that a fold is fitted to at most
+ENTRIES = 2**23  # items times classes that a fold is fitted to at most
+CLASSES = 1000  # of more, no classifier is fitted
+PENALTY = 30.0  # of half the squared weights, beside the sum of the losses; rows have a mean squared entry of 1
+ITERATIONS = 20  # of L-BFGS; to stop early keeps the classifier smooth as well
+
+
+class Logistic:
+    """Classifiers of the items of one fold of networks, each fitted to four fifths of them.
+
+    Where classes are not normally distributed, as counts of n-grams are not, it separates them better than linear
+    discriminant analysis; where they are and items are few, it is worse.
+
+    Args:
+        points: `(N, d)` float64.
+        classes: `(N,)` in [0, C).
+        weights: `(N,)` in [0, 1], what the items count.
+        count: C, at most 1,000.
+        seed: of the fifths, stratified by class, and of the items that are fitted to: at most 20,000, and fewer where
+            there are many classes.
+
+    Attributes:
+        fold: `(N,)` the fifth of each item, from 0 to 4.
+    """
+
+    def __init__(self, points: torch.Tensor, classes: Integers, weights: Floats, count: int, *, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        centred = points - points.mean(dim=0)
+        self._rows = (centred / centred.square().mean().sqrt().clamp_min(1e-150)).float()
+        order = np.lexsort((random.random(len(classes)), classes))
+        self.fold = np.empty(len(classes), np.int64)
+        self.fold[order] = np.arange(len(classes)) % FOLDS
+        most = min(FITTED, ENTRIES // count)
+        self._weights: list[torch.Tensor] = []
+        for fold in steps(range(FOLDS), "logistic regression, folds"):
+            others = np.flatnonzero(self.fold != fold)
+            if len(others) > most:
+                others = np.sort(random.permutation(others)[:most])
+            some = torch.from_numpy(others)
+            self._weights.append(_fit(self._rows[some], classes[others], weights[others], count))
+
+    def logs(self, part: slice) -> Floats:
+        """Logarithms of the probabilities of the classes `(n, C)` of some items."""
+        rows, fold = self._rows[part], self.fold[part]
+        found = np.empty((len(rows), self._weights[0].shape[1]))
+        for one, weights in enumerate(self._weights):
+            place = np.flatnonzero(fold == one)
+            logits = torch.addmm(weights[-1], rows[torch.from_numpy(place)], weights[:-1])
+            found[place] = logits.double().log_softmax(dim=1).numpy()
+        return found
+
+
+def _fit(rows: torch.Tensor, classes: Integers, counted: Floats, count: int) -> torch.Tensor:
+    """Weights `(d + 1, C)`, the last row being the intercepts."""
+    from scipy.optimize import minimize
+
+    items, width = rows.shape
+    own, place, each = torch.from_numpy(classes), torch.arange(items), torch.from_numpy(counted).float()
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights = torch.from_numpy(flat).float().reshape(width + 1, count)
+        logits = torch.addmm(weights[-1], rows, weights[:-1])
+        total = logits.logsumexp(dim=1)
+        value = float((each * (total - logits[place, own])).double().sum())
+        value += PENALTY / 2 * float(weights[:-1].double().square().sum())
+        errors = (logits - total[:, None]).exp_()
+        errors[place, own] -= 1
+        errors *= each[:, None]
+        slope = torch.empty_like(weights)
+        torch.addmm(weights[:-1], rows.T, errors, beta=PENALTY, out=slope[:-1])
+        torch.sum(errors, dim=0, out=slope[-1])
+        return value / items, (slope.double() / items).numpy().ravel()
+
+    begun = np.zeros((width + 1) * count)
+    found = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    return torch.from_numpy(found.x).float().reshape(width + 1, count)
