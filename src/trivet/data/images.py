@@ -101,6 +101,8 @@ class Decoders:
                 )
             except (Image.DecompressionBombWarning, Image.DecompressionBombError):
                 return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
+            except FileNotFoundError:  # whose words name the file once more
+                return "no such file"
             except Exception as error:  # Pillow's readers raise many kinds on broken files
                 return f"{type(error).__name__}: {error}"
             if into is not None:
