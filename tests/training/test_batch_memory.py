@@ -71,6 +71,16 @@ def test_workers_give_the_batches_of_no_worker(folder: Path, data: dict[str, Any
                 assert (one.dtype, one.stride()) == (two.dtype, two.stride())
 
 
+def test_two_iterations_at_once_do_not_meet(folder: Path) -> None:
+    expected = [batch[0] for batch in loader(folder, 0, augment="crop-flip")]
+    twice = loader(folder, 1, augment="crop-flip")
+    ahead, behind = iter(twice), iter(twice)
+    assert torch.equal(next(ahead)[0], expected[0])  # type: ignore[index]  # they have arrived
+    for one, two, wanted, before in zip(ahead, behind, expected[1:], expected, strict=False):
+        assert torch.equal(one[0], wanted)  # type: ignore[index]
+        assert torch.equal(two[0], before)  # type: ignore[index]
+
+
 def test_what_the_receiver_holds_is_never_overwritten(folder: Path) -> None:
     expected = [batch[0] for batch in loader(folder, 0, steps=40, augment="crop-flip")]
     held: list[Tensor | np.ndarray] = []
@@ -87,7 +97,7 @@ def arrived(parcel: Parcel) -> tuple[Tensor, ...]:
 
 def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
     arrivals, labels = Arrivals(), (torch.arange(4),)
-    memory = BatchMemory(arrivals.name, 0)
+    memory = BatchMemory(arrivals.name)
     first = memory.parcel(torch.full((4, 3), 1.0), labels)
     inputs, came = arrived(first)
     assert came.tolist() == [0, 1, 2, 3]
@@ -105,7 +115,7 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
 
 def test_memory_does_not_grow_while_batches_are_let_go() -> None:
     arrivals, places = Arrivals(), set()
-    memory = BatchMemory(arrivals.name, 0)
+    memory = BatchMemory(arrivals.name)
     for step in range(50):
         size = 3 + step % 5  # texts of several lengths: what was too small is given up
         parcel = memory.parcel(torch.full((4, size), step), ())
@@ -119,22 +129,22 @@ def test_memory_does_not_grow_while_batches_are_let_go() -> None:
 
 def test_memory_that_became_too_small_is_given_up() -> None:
     arrivals = Arrivals()
-    memory = BatchMemory(arrivals.name, 0)
+    memory = BatchMemory(arrivals.name)
     parcel = memory.parcel(torch.zeros(4), ())
     small = weakref.ref(parcel.memory)
     came = weakref.ref(arrived(parcel)[0])
     assert came() is None  # so the memory is free
-    assert list(arrivals) == [(0, 0)]
+    assert list(arrivals) == [(memory.sender, 0)]
     del parcel
     arrived(memory.parcel(torch.zeros(5), ()))
-    assert list(arrivals) == [(0, 0)]
+    assert list(arrivals) == [(memory.sender, 0)]
     assert small() is None
-    assert len(arrivals[0, 0]) == 4 * 5 + 1
+    assert len(arrivals[memory.sender, 0]) == 4 * 5 + 1
 
 
 def test_memory_is_sent_once_to_each_receiver() -> None:
     arrivals, others = Arrivals(), Arrivals()
-    memory, other = BatchMemory(arrivals.name, 0), BatchMemory(others.name, 0)
+    memory, other = BatchMemory(arrivals.name), BatchMemory(others.name)
     known = []
     for step in range(6):
         for one in (memory, other):
@@ -143,7 +153,7 @@ def test_memory_is_sent_once_to_each_receiver() -> None:
             assert arrived(parcel)[0].tolist() == [step] * 3
     assert known == [False, False] + [True] * 10
     assert len(arrivals) == len(others) == 1
-    name, held = arrivals.name, weakref.ref(arrivals[0, 0])
+    name, held = arrivals.name, weakref.ref(arrivals[memory.sender, 0])
     del arrivals
     assert held() is None  # with its receiver
     assert name not in batch_memory._arrivals
@@ -162,7 +172,7 @@ def test_memory_is_sent_once_to_each_receiver() -> None:
 )
 def test_any_tensor_arrives_as_it_was(inputs: Tensor) -> None:
     arrivals = Arrivals()
-    came, labels = arrived(BatchMemory(arrivals.name, 0).parcel(inputs, (torch.tensor([5, 2**40]),)))
+    came, labels = arrived(BatchMemory(arrivals.name).parcel(inputs, (torch.tensor([5, 2**40]),)))
     assert torch.equal(came, inputs)
     assert came.dtype == inputs.dtype
     assert came.stride() == inputs.clone().stride()

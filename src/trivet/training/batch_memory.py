@@ -17,8 +17,8 @@ from torch import Tensor
 Rebuild = tuple[Callable[..., tuple[Tensor, ...]], tuple[object, ...]]
 
 
-class Arrivals(dict[tuple[int, int], Tensor]):
-    """Memory of workers that has come to this process once, by worker and place: it is not sent again.
+class Arrivals(dict[tuple[str, int], Tensor]):
+    """Memory of workers that has come to this process once, by sender and number: it is not sent again.
 
     Attributes:
         name: by which parcels find it in this process, as long as something holds it.
@@ -41,7 +41,7 @@ class Parcel:
         inputs: a view of it.
         labels: `(N,)` each; small, so they are sent as they are.
         arrivals: the name of where it arrives.
-        place: the worker, and which of its memory this is.
+        place: the sender, and which of its memory this is.
         known: whether the receiver has the memory: to send it takes longer than all the rest.
     """
 
@@ -52,7 +52,7 @@ class Parcel:
         labels: tuple[Tensor, ...],
         *,
         arrivals: str,
-        place: tuple[int, int],
+        place: tuple[str, int],
         known: bool,
     ) -> None:
         self.memory, self.inputs, self.labels = memory, inputs, labels
@@ -67,7 +67,7 @@ class Parcel:
 
 def _arrive(
     arrivals: str,
-    place: tuple[int, int],
+    place: tuple[str, int],
     sent: Tensor | None,
     dtype: torch.dtype,
     size: torch.Size,
@@ -90,11 +90,10 @@ class BatchMemory:
 
     Args:
         arrivals: the name of where they arrive.
-        worker: the number of the worker.
     """
 
-    def __init__(self, arrivals: str, worker: int) -> None:
-        self.arrivals, self.worker = arrivals, worker
+    def __init__(self, arrivals: str) -> None:
+        self.arrivals, self.sender = arrivals, uuid.uuid4().hex
         self._shared: list[Tensor] = []
 
     def parcel(self, inputs: Tensor, labels: tuple[Tensor, ...]) -> Parcel:
@@ -106,7 +105,7 @@ class BatchMemory:
         copied = memory[:count].view(inputs.dtype).as_strided(inputs.size(), strides)
         copied.copy_(inputs)
         memory[-1] = 1
-        return Parcel(memory, copied, labels, arrivals=self.arrivals, place=(self.worker, place), known=known)
+        return Parcel(memory, copied, labels, arrivals=self.arrivals, place=(self.sender, place), known=known)
 
     def _free(self, count: int) -> tuple[int, bool]:
         """The place of memory for `count` bytes and one more, and whether it was there; a free one may be replaced."""

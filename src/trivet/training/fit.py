@@ -79,7 +79,7 @@ class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
     def __iter__(self) -> Iterator[tuple[Tensor, ...] | Parcel]:
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        memory = None if worker is None else BatchMemory(self.arrivals.name, worker.id)
+        memory = None if worker is None else BatchMemory(self.arrivals.name)
         with Decoders() as decoders:
             begun: deque[Callable[[], tuple[Tensor, ...]]] = deque()
             for step in range(self.start + first, self.steps, stride):
