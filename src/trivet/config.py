@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import re
 import tomllib
 from abc import abstractmethod
@@ -262,6 +263,10 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
         return f"the setting {path!r} is missing; add it."
     if kind == "value_error":
         return f"{path}: {message}" if path else message
+    if kind == "tuple_type":
+        one = first["input"]
+        listed = json.dumps(one.strip("[] ")) if isinstance(one, str) else one
+        return f"{path} must be a list, such as [{listed}]: got {one!r}; write it so."
     return f"{path} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
 
 

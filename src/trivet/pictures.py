@@ -39,6 +39,15 @@ def open_image(source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS) -> I
     return Image.open(source, formats=formats)
 
 
+class Part(NamedTuple):
+    """A rectangle of an image: its upper left corner, and how high and wide it is."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
 class Frame(NamedTuple):
     """How images are brought to the size that a network takes.
 
@@ -81,6 +90,7 @@ def decode_image(
     channels: int,
     box: np.ndarray | None = None,
     whole: bool = False,
+    part: Part | None = None,
     mirror: bool = False,
 ) -> np.ndarray:
     """One image as `(channels, H, W)` uint8: turned upright, resized to cover `size`, and centre cropped to it.
@@ -92,6 +102,7 @@ def decode_image(
         whole: leave what is beyond `size` on one side, up to twice as much.
         box: left, upper, right and lower edge in pixels of the file, `(4,)`: what the image is cut to first, as far as
             it lies within.
+        part: what of the cropped image is wanted: the rest is not even made, where that is the same to the last bit.
         mirror: exchange left and right at the end; as an array this takes five times as long.
 
     Raises:
@@ -124,10 +135,10 @@ def decode_image(
                 min(max(round(scale * side), least), 2 * least)
                 for side, least in ((image.height, high), (image.width, wide))
             )
-        image = ImageOps.fit(image, (wide, high), method=Image.Resampling.BICUBIC)
+        image = _fitted(image, high, wide, part)
         if mirror:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        pixels = np.asarray(image).reshape(high, wide, channels).transpose(2, 0, 1)
+        pixels = np.asarray(image).reshape(image.height, image.width, channels).transpose(2, 0, 1)
         return pixels.copy() if whole else pixels  # one that is kept as it is; Pillow's own cannot be written to
 
 
@@ -137,6 +148,33 @@ def _opened(source: Source) -> Image.Image:
     if isinstance(source, Image.Image):
         return source.copy()  # which is decoded whole: the caller's own is left as it is
     return open_image(source if isinstance(source, Path) else io.BytesIO(source.read()))
+
+
+def _fitted(image: Image.Image, high: int, wide: int, part: Part | None) -> Image.Image:
+    """A part of the image that `ImageOps.fit` gives, or all of it.
+
+    Where the shorter side has its length already, an image is not resized, but moved by half a pixel if what is cut off
+    is odd: then only the part is made. Otherwise the order in which Pillow resizes the sides, and with it the rounding,
+    depends on how much of them is asked for.
+    """
+    upper, left = (image.height - high) / 2, (image.width - wide) / 2
+    if part is None or min(upper, left) != 0:
+        whole = ImageOps.fit(image, (wide, high), method=Image.Resampling.BICUBIC)
+        return whole if part is None else _cut(whole, *part)
+    upper, left = upper + part.top, left + part.left
+    moved_down, moved_across = upper % 1 > 0, left % 1 > 0
+    top, height = (0, image.height) if moved_down else (int(upper), part.height)
+    start, width = (0, image.width) if moved_across else (int(left), part.width)
+    cut = _cut(image, top, start, height, width)
+    if moved_down or moved_across:
+        upper, left = upper - top, left - start
+        box = (left, upper, left + part.width, upper + part.height)
+        cut = cut.resize((part.width, part.height), Image.Resampling.BICUBIC, box=box)
+    return cut
+
+
+def _cut(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:
+    return image.crop((left, top, left + width, top + height))
 
 
 def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trivet.data import Augment, DigitsConfig, FolderConfig, augmentation, in_memory
 from trivet.data.augment import erased, jittered
-from trivet.data.images import Frame
+from trivet.data.images import Decoders, Frame
 from trivet.data.inputs import FileInputs
 
 
@@ -156,7 +156,7 @@ class Corner:
     def __init__(self) -> None:
         self.shapes: list[tuple[int, ...]] = []
 
-    def __call__(self, position: int, image: np.ndarray, mirror: bool) -> np.ndarray:
+    def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
         self.shapes.append(image.shape)
         return image[:, :10, :10]
 
@@ -176,7 +176,8 @@ def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path:
         assert isinstance(inputs, FileInputs)
         assert (inputs.decoded is not None) == (memory_gb == 1)
         corner = Corner()
-        inputs.changed(np.array([0]), corner, [False])
+        with Decoders() as decoders:
+            inputs.begin(np.array([0]), corner, [False], decoders)()
         assert corner.shapes == [(3, 12, 24)]  # up to twice as wide as it must be
         assert inputs.batch(np.array([0])).shape == (1, 3, 10, 10)
         assert inputs.batch(np.array([0]))[0, :, :, 2:-2].max() < 26
@@ -206,15 +207,18 @@ def test_a_file_is_changed_as_an_image_in_memory(cut: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("cut", ["flip", "crop-flip", "pad-crop"])
+@pytest.mark.parametrize("shape", [(20, 31), (12, 14), (12, 11), (19, 9)], ids=["resized", "moved", "as it is", "tall"])
 @pytest.mark.parametrize("kind", ["RGB", "L"])
-def test_what_is_cut_off_a_resized_file_is_that_of_an_image_in_memory(cut: str, kind: str, tmp_path: Path) -> None:
-    """Files are mirrored before they are cut, and here the edges that are cut off are not equally wide."""
+def test_what_is_cut_off_a_file_is_that_of_an_image_in_memory(
+    cut: str, kind: str, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    """Files are cut before they are an array, and here the edges that are cut off are not equally wide."""
     from PIL import Image
 
     frame = Frame(3, (8, 6), resize=9)
     assert frame.cover == (12, 9)
     for i in range(12):
-        pixels = (torch.rand(20, 31, 3, generator=seeded(i)) * 255).to(torch.uint8).numpy()
+        pixels = (torch.rand(*shape, 3, generator=seeded(i)) * 255).to(torch.uint8).numpy()
         Image.fromarray(pixels).convert(kind).save(tmp_path / f"{i}.png")
     files = FileInputs([tmp_path / f"{i}.png" for i in range(12)], frame, np.arange(12))
     kept, _ = files.decode_all(1, None)

@@ -15,7 +15,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
 
 import trivet
-from trivet.data.images import FORMATS, THREADS, decode_files, decode_image
+from trivet.data.images import FORMATS, THREADS, Decoders, Part, decode_files, decode_image
 
 
 def test_the_centre_is_cropped_from_the_resized_image(tmp_path: Path) -> None:
@@ -60,6 +60,20 @@ def test_every_way_to_hold_a_camera_in_every_kind_of_file(held: int, kind: str, 
     assert (np.asarray(given) == np.asarray(seen)).all()  # the caller's own stays as it is
 
 
+@pytest.mark.parametrize("shape", [(16, 24), (16, 25), (30, 12), (31, 12), (16, 12), (31, 47), (9, 9)], ids=str)
+@pytest.mark.parametrize("kind", ["RGB", "L"])
+def test_a_part_is_that_of_the_whole(shape: tuple[int, int], kind: str) -> None:
+    """To the last bit, also where the image is not resized but moved by half a pixel, and only the part is made."""
+    pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+    image, channels = Image.fromarray(pixels).convert(kind), len(kind)
+    whole = decode_image(image, size=(16, 12), channels=channels)
+    for part in (Part(0, 0, 16, 12), Part(3, 2, 10, 9), Part(6, 3, 10, 9), Part(15, 11, 1, 1)):
+        for mirror in (False, True):
+            made = decode_image(image, size=(16, 12), channels=channels, part=part, mirror=mirror)
+            expected = whole[:, part.top : part.top + part.height, part.left : part.left + part.width]
+            assert (made == (expected[:, :, ::-1] if mirror else expected)).all()
+
+
 def test_unusual_pixels(tmp_path: Path) -> None:
     Image.new("RGBA", (4, 4), (10, 20, 30, 0)).save(tmp_path / "clear.png")
     assert (decode_image(tmp_path / "clear.png", size=4, channels=3) == 255).all()
@@ -94,7 +108,7 @@ def test_broken_files_are_named_and_the_others_decoded(tmp_path: Path, monkeypat
         )
     assert sorted(broken) == [1, 2, 3, 4, 5, 6]
     assert broken[1] == broken[2] == "more than 2,500 pixels"
-    assert "FileNotFoundError" in broken[6]
+    assert broken[6] == "no such file"
     assert (into[0] == 10).all()
     assert (into[7] == 11).all()
     assert calls == [(2, 8), (4, 8), (6, 8), (8, 8)]
@@ -147,6 +161,44 @@ def test_each_file_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     broken = decode_files([tmp_path / "a.png", tmp_path / "none.png"] * 150, size=4, channels=1, into=into)
     assert sorted(into) == list(range(0, 300, 2))
     assert list(broken) == list(range(1, 300, 2))  # in this order: a run names the first
+
+
+def test_the_next_files_are_decoded_before_the_first_are_asked_for(tmp_path: Path) -> None:
+    Image.new("L", (4, 4), 7).save(tmp_path / "a.png")
+    files, before = [tmp_path / "a.png", tmp_path / "none.png"] * 5, threading.active_count()
+    first, second = np.zeros((10, 1, 4, 4), np.uint8), np.zeros((10, 1, 4, 4), np.uint8)
+    with Decoders() as decoders:
+        finish_first = decoders.begin(files, size=4, channels=1, into=first)
+        finish_second = decoders.begin(files, size=4, channels=1, into=second)
+        assert list(finish_second()) == [1, 3, 5, 7, 9]
+        assert (second[::2] == 7).all()
+        assert list(finish_first()) == [1, 3, 5, 7, 9]
+        assert (first[::2] == 7).all()
+        assert threading.active_count() <= before + THREADS
+    assert threading.active_count() == before
+
+
+def test_what_was_begun_and_not_asked_for_ends_soon(tmp_path: Path) -> None:
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    into, before = Stopping(-1, fail), threading.active_count()
+    with Decoders() as decoders:
+        decoders.begin([tmp_path / "a.png"] * 500, size=4, channels=1, into=into)
+    assert threading.active_count() == before
+    assert len(into) < 250
+
+
+def test_only_warnings_of_pillow_are_hidden_while_files_are_decoded(tmp_path: Path) -> None:
+    Image.new("L", (9, 9)).save(tmp_path / "a.png", exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01")  # Pillow warns
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with Decoders() as decoders:
+            assert decoders.begin([tmp_path / "a.png"], size=4, channels=1, into=None)() == {}
+            warnings.warn("of whoever trains meanwhile", stacklevel=1)
+        with Image.open(tmp_path / "a.png") as image:
+            ImageOps.exif_transpose(image)
+    assert "of whoever trains" in str(caught[0].message)
+    assert all("EXIF" in str(one.message) for one in caught[1:])
+    assert len(caught) > 1  # Pillow is heard again
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"

@@ -220,7 +220,7 @@ def _without_images(root: Path) -> None:
             lambda root: (root / "images.txt").unlink(),
             r"cub needs images\.txt and .* not found in .*vision\.caltech\.edu",
         ),
-        (_without_images, r"of 12, such as .*Bird_0\.jpg, none was found"),
+        (_without_images, r"of 12, such as .*Bird_0\.jpg, none was found; get the images too from https://www\.vision"),
         (
             lambda root: (root / "image_class_labels.txt").write_text("1 1\n2 1\n"),
             r"a line for each image: that of image 3",

@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 import miniatures
-from trivet.data import DataConfig, Splits, load
+from trivet.data import DataConfig, Dataset, Splits, load, load_file
+from trivet.pictures import Frame
 
 CLASSES = ("ant", "bee", "cow", "dog")
 
@@ -98,7 +99,7 @@ def test_the_column_split_is_followed_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'in-class' must be true .* 1 of the 1 classes of 'test' .* 'cow', is not"):
         read(table, split="in-class")
     shared = write(tmp_path / "b.csv", {**columns, "split": ["train", "train", "train", "test"] * 2})
-    with pytest.raises(ValueError, match=r"2 of the 2 classes of 'test' .*, such as 'bee', is in train, too"):
+    with pytest.raises(ValueError, match=r"2 of the 2 classes of 'test' .*, such as 'bee', are in train, too"):
         read(shared, split="class-disjoint")
 
 
@@ -217,3 +218,63 @@ def test_images_that_cannot_be_read_are_listed_with_their_row(tmp_path: Path) ->
     table = write(tmp_path / "a.csv", columns)
     with pytest.raises(ValueError, match=r"2 of 8 .* are, first photos/2\.png, row 2 of a\.csv \(Unid.*5\.png, row 5"):
         read(table, split="in-class", level="class")
+
+
+def another(table: Path, **settings: Any) -> Dataset:
+    """The images of another table, as a run with these settings takes them."""
+    config = DataConfig.parse({"image_size": 4, **settings}, source="data")
+    return load_file(config, table, None, frame=Frame(3, (4, 4)))
+
+
+def test_another_table_has_what_its_columns_say(tmp_path: Path) -> None:
+    columns = {**rows(tmp_path), "is_query": [1, 0] * 4, "is_gallery": [0, 1] * 4, "camera": [1, 2] * 4}
+    run = {"name": "table", "path": "gone.csv", "levels": ["group", "class"]}
+    data = another(write(tmp_path / "b.csv", {**columns, "split": ["old", "new"] * 4}), **run)
+    assert data.ids == tuple(columns["path"])
+    assert data.names == {"group": ("insect", "mammal"), "class": CLASSES}
+    assert data.columns == {"split": ("old", "new") * 4}  # which need not say what is trained on
+    assert data.protocol is not None
+    assert data.protocol.query.tolist() == [True, False] * 4
+    assert data.inputs.batch(np.arange(8))[:, 0, -1, -1].tolist() == [10 * number for number in range(8)]
+    columns["class"][3] = ""  # a label is not needed
+    blank = another(write(tmp_path / "c.csv", columns), **run)
+    assert blank.labels == {}
+    assert blank.columns["class"][2:5] == ("bee", "", "cow")
+
+
+def test_images_that_are_not_read_yet_are_all_there(tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_bytes(b"no image")
+    miniatures.picture(tmp_path / "0.png", 0)
+    table = write(tmp_path / "b.csv", {"path": ["0.png", "1.png"]})
+    config = DataConfig.parse({"name": "table", "path": "gone.csv", "image_size": 4}, source="data")
+    read = load_file(config, table, None, frame=Frame(3, (4, 4)))
+    assert (read.ids, [skip.id for skip in read.skipped]) == (("0.png",), ["1.png"])
+    unread = load_file(config, table, None, frame=Frame(3, (4, 4)), unread=True)
+    assert (unread.ids, unread.skipped) == (("0.png", "1.png"), ())
+
+
+def test_a_table_of_images_for_a_run_on_folders(tmp_path: Path) -> None:
+    columns = rows(tmp_path)
+    data = another(write(tmp_path / "b.csv", columns), name="folder", root=str(tmp_path))
+    assert data.ids == tuple(columns["path"])
+    assert data.names == {"class": CLASSES}
+    assert data.columns["group"] == tuple(columns["group"])
+    saved(tmp_path / "saved", ".", range(4))
+    assert len(another(tmp_path / "saved", name="folder", root=str(tmp_path))) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path\n9.png\n", "of 1, such as .*9.png, none was found"),
+        ("path\nbroken.png\n", "must name images that can be read: none of 1 can, first UnidentifiedImageError"),
+        ("file_\na.png\n", "must have a column of paths"),
+        ("path\n../a.png\n", "a path must lie below"),
+        ("path,id\nbroken.png,1\na.png,1\n", "must be unique: rows 0 and 1 both have '1'"),
+    ],
+)
+def test_another_table_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    (tmp_path / "b.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        another(tmp_path / "b.csv", name="table", path="gone.csv")

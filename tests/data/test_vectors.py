@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trivet.data import DataConfig, Splits, load
+from trivet.data import DataConfig, Splits, load, load_file
 from trivet.data import vectors as module
 
 CLASSES = ("ash", "bay", "elm", "fir", "oak", "yew")
@@ -109,7 +109,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"split": np.array(["fit", "test"] * 12)}, {}, "must say train of some rows.*has fit, test; rename"),
     ({"split": np.array(["train", "a/b"] * 12)}, {}, "names that a file can have: got 'a/b'"),
     ({"split": np.array(["train", "test"] * 12)}, {"split": "class-disjoint", "levels": ["tree"]}, "must be true of "
-     "the given parts: 5 of the 5 classes of 'test' .*, such as 'ash', is in train, too; correct them"),
+     "the given parts: 5 of the 5 classes of 'test' .*, such as 'ash', are in train, too; correct them"),
     ({}, {"levels": ["group"]}, "class-disjoint. needs at least four classes.*set data.split"),
     ({}, {"levels": ["group", "tree"]}, "train on a finer level \\(data.level = \"tree\" has 6\\)"),
     ({}, {"holdout": 0.5}, "holdout is used by split = \"in-class\" only"),
@@ -220,3 +220,12 @@ def test_other_columns_of_vectors_and_texts_are_kept(tmp_path: Path, suffix: str
     train = loaded(path, "texts").train
     assert list(train.columns) == ["text", "link"]
     assert [train.columns["link"][i].removeprefix("x/") for i in range(12)] == list(train.ids)
+
+
+def test_another_file_keeps_its_columns_and_what_its_column_split_says(tmp_path: Path) -> None:
+    splits = np.array(["old", "new"])[np.arange(len(columns()["tree"])) % 2]
+    config = DataConfig.parse({"name": "vectors", "path": "gone.npz"}, source="data")
+    data = load_file(config, saved(tmp_path, split=splits, tree=None, note=np.arange(len(splits)) / 2), None)
+    assert list(data.labels) == ["group"]
+    assert data.columns["split"] == tuple(splits)
+    assert data.columns["note"][:3] == ("0", "0.5", "1")

@@ -12,6 +12,7 @@ import pytest
 
 import miniatures
 from trivet.cli import main
+from trivet.pictures import decode_image
 from trivet.tasks.embed import embed_data
 from trivet.tasks.train import train
 from trivet.training.choosing import load_splits
@@ -61,7 +62,7 @@ def cifar10(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", [cub, market1501, table, cifar10])
-def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path) -> None:
+def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run(tmp_path, make(tmp_path))
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     if make is table:
@@ -71,6 +72,25 @@ def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path) -> None:
         kept = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
         assert set(kept["place"]) == {"Köln"}
         assert kept["split"] == ["train"] * 5 + ["unseen"] * 6
+        again = tmp_path / "again.csv"
+        again.write_text("path,place,split\n0.png,here,old\n5.png,there,new\n7.png,there,new\n")
+        made = embed_data(tmp_path / "run", str(again), tmp_path / "again.parquet")
+        assert [skip["id"] for skip in made["skipped"]] == ["5.png"]
+        columns = pyarrow.parquet.read_table(tmp_path / "again.parquet").to_pydict()
+        assert columns["id"] == ["0.png", "7.png"]
+        assert (columns["place"], columns["split"]) == (["here", "there"], ["old", "new"])
+        known = dict(zip(kept["id"], kept["embedding"], strict=True))
+        np.testing.assert_allclose(columns["embedding"], [known["0.png"], known["7.png"]], rtol=1e-5)
+        decoded: list[Any] = []
+        monkeypatch.setattr(
+            "trivet.data.images.decode_image", lambda file, **how: decoded.append(file) or decode_image(file, **how)
+        )
+        said = embed_data(tmp_path / "run", str(again), tmp_path / "shards")
+        assert sorted(file.name for file in decoded) == ["0.png", "5.png", "7.png"]  # each once
+        assert [skip["id"] for skip in said["skipped"]] == ["5.png"]
+        shard = pyarrow.parquet.read_table(tmp_path / "shards" / "part-00000.parquet").to_pydict()
+        assert shard["id"] == columns["id"]
+        assert shard["split"] == columns["split"]
     else:
         assert f"{make.__name__} is not the published set" in record["warnings"][0]
         assert record["warnings"][0] in page

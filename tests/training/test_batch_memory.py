@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import threading
 import weakref
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from torch.utils.data import DataLoader
 
 from trivet.batching import PKBatches
 from trivet.data import DataConfig, Dataset, augmentation, load
-from trivet.training.batch_memory import BatchMemory, Parcel
+from trivet.data.images import decode_image
+from trivet.data.inputs import FileInputs
+from trivet.training import batch_memory
+from trivet.training.batch_memory import Arrivals, BatchMemory, Parcel
 from trivet.training.fit import Batches
 
 
@@ -67,6 +71,16 @@ def test_workers_give_the_batches_of_no_worker(folder: Path, data: dict[str, Any
                 assert (one.dtype, one.stride()) == (two.dtype, two.stride())
 
 
+def test_two_iterations_at_once_do_not_meet(folder: Path) -> None:
+    expected = [batch[0] for batch in loader(folder, 0, augment="crop-flip")]
+    twice = loader(folder, 1, augment="crop-flip")
+    ahead, behind = iter(twice), iter(twice)
+    assert torch.equal(next(ahead)[0], expected[0])  # type: ignore[index]  # they have arrived
+    for one, two, wanted, before in zip(ahead, behind, expected[1:], expected, strict=False):
+        assert torch.equal(one[0], wanted)  # type: ignore[index]
+        assert torch.equal(two[0], before)  # type: ignore[index]
+
+
 def test_what_the_receiver_holds_is_never_overwritten(folder: Path) -> None:
     expected = [batch[0] for batch in loader(folder, 0, steps=40, augment="crop-flip")]
     held: list[Tensor | np.ndarray] = []
@@ -82,7 +96,8 @@ def arrived(parcel: Parcel) -> tuple[Tensor, ...]:
 
 
 def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
-    memory, labels = BatchMemory(), (torch.arange(4),)
+    arrivals, labels = Arrivals(), (torch.arange(4),)
+    memory = BatchMemory(arrivals.name)
     first = memory.parcel(torch.full((4, 3), 1.0), labels)
     inputs, came = arrived(first)
     assert came.tolist() == [0, 1, 2, 3]
@@ -99,7 +114,8 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
 
 
 def test_memory_does_not_grow_while_batches_are_let_go() -> None:
-    memory, places = BatchMemory(), set()
+    arrivals, places = Arrivals(), set()
+    memory = BatchMemory(arrivals.name)
     for step in range(50):
         size = 3 + step % 5  # texts of several lengths: what was too small is given up
         parcel = memory.parcel(torch.full((4, size), step), ())
@@ -112,14 +128,35 @@ def test_memory_does_not_grow_while_batches_are_let_go() -> None:
 
 
 def test_memory_that_became_too_small_is_given_up() -> None:
-    memory = BatchMemory()
-    small = weakref.ref(memory.parcel(torch.zeros(4), ()).memory)
-    found = small()
-    assert found is not None
-    found[-1] = 0  # as the receiver does
-    del found
-    memory.parcel(torch.zeros(5), ())
+    arrivals = Arrivals()
+    memory = BatchMemory(arrivals.name)
+    parcel = memory.parcel(torch.zeros(4), ())
+    small = weakref.ref(parcel.memory)
+    came = weakref.ref(arrived(parcel)[0])
+    assert came() is None  # so the memory is free
+    assert list(arrivals) == [(memory.sender, 0)]
+    del parcel
+    arrived(memory.parcel(torch.zeros(5), ()))
+    assert list(arrivals) == [(memory.sender, 0)]
     assert small() is None
+    assert len(arrivals[memory.sender, 0]) == 4 * 5 + 1
+
+
+def test_memory_is_sent_once_to_each_receiver() -> None:
+    arrivals, others = Arrivals(), Arrivals()
+    memory, other = BatchMemory(arrivals.name), BatchMemory(others.name)
+    known = []
+    for step in range(6):
+        for one in (memory, other):
+            parcel = one.parcel(torch.full((3,), step), ())
+            known.append(parcel.known)
+            assert arrived(parcel)[0].tolist() == [step] * 3
+    assert known == [False, False] + [True] * 10
+    assert len(arrivals) == len(others) == 1
+    name, held = arrivals.name, weakref.ref(arrivals[memory.sender, 0])
+    del arrivals
+    assert held() is None  # with its receiver
+    assert name not in batch_memory._arrivals
 
 
 @pytest.mark.parametrize(
@@ -134,7 +171,8 @@ def test_memory_that_became_too_small_is_given_up() -> None:
     ids=["channels last", "with gaps", "expanded", "empty", "bfloat16"],
 )
 def test_any_tensor_arrives_as_it_was(inputs: Tensor) -> None:
-    came, labels = arrived(BatchMemory().parcel(inputs, (torch.tensor([5, 2**40]),)))
+    arrivals = Arrivals()
+    came, labels = arrived(BatchMemory(arrivals.name).parcel(inputs, (torch.tensor([5, 2**40]),)))
     assert torch.equal(came, inputs)
     assert came.dtype == inputs.dtype
     assert came.stride() == inputs.clone().stride()
@@ -144,9 +182,9 @@ def test_any_tensor_arrives_as_it_was(inputs: Tensor) -> None:
 @pytest.fixture
 def left_as_found() -> Iterator[None]:
     """Threads and processes that a test starts have ended."""
-    before = set(threading.enumerate())
+    before, workers = set(threading.enumerate()), set(multiprocessing.active_children())
     yield
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= workers  # those of an error live until it is forgotten
     assert {thread for thread in threading.enumerate() if not thread.daemon} <= before
 
 
@@ -167,3 +205,65 @@ def test_a_file_that_breaks_is_the_same_error_in_a_worker(folder: Path, tmp_path
     (tmp_path / "bee" / "3.jpg").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"bee.3\.jpg could be decoded when the run began and no longer can \("):
         list(batches)
+
+
+class Counted:
+    """Counts what is decoded, and lets a test wait for a number of images."""
+
+    def __init__(self) -> None:
+        self.count, self.changed = 0, threading.Condition()
+
+    def __call__(self, *given: Any, **named: Any) -> np.ndarray:
+        decoded = decode_image(*given, **named)
+        with self.changed:
+            self.count += 1
+            self.changed.notify_all()
+        return decoded
+
+    def wait_for(self, count: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.count >= count, timeout=60)
+
+
+@pytest.mark.usefixtures("left_as_found")
+@pytest.mark.parametrize("augment", ["crop-flip", "none"])
+def test_one_batch_is_decoded_ahead_and_no_more(folder: Path, augment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = loader(folder, 0, steps=7, augment=augment)  # five steps of six images
+    counted = Counted()
+    monkeypatch.setattr("trivet.data.images.decode_image", counted)
+    for step, _ in enumerate(made):
+        begun = 6 * min(step + 2, 5)
+        assert counted.wait_for(begun)
+        assert counted.count == begun
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_breaks_stops_the_step_that_needs_it(folder: Path, tmp_path: Path, workers: int) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    made = loader(tmp_path, workers, steps=40, augment="crop-flip")
+    batches = made.dataset
+    assert isinstance(batches, Batches)
+    needed = [batches.batches.batch(*divmod(step, batches.batches.steps_per_epoch)) for step in range(2, 40)]
+    step_of = {row: step for step, rows in reversed(list(enumerate(needed))) for row in rows.tolist()}
+    last = max(step_of, key=lambda row: step_of[row])  # needed at this step for the first time
+    assert step_of[last] > 0
+    source = batches.dataset.inputs
+    assert isinstance(source, FileInputs)
+    path = source.sources[last]
+    assert isinstance(path, Path)
+    path.write_bytes(b"no image")
+    came: list[object] = []
+    with pytest.raises(ValueError, match="could be decoded when the run began"):
+        came.extend(made)
+    assert len(came) == step_of[last]
+
+
+def fail_at(batches: DataLoader[tuple[Tensor, ...] | Parcel]) -> None:
+    for _ in batches:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("left_as_found")
+def test_an_interruption_of_who_trains_ends_the_threads(folder: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fail_at(loader(folder, 0, steps=1000, augment="crop-flip"))

@@ -78,6 +78,11 @@ def test_the_folder_of_an_encoder_is_made_absolute(tmp_path: Path, monkeypatch: 
         ({"training": {"momentum": 0.9}}, "momentum is for sgd and rmsprop only"),
         ({"seed": 2**70}, "seed = "),
         ({"data": 3}, "data must be a section, [data] in a file: got 3"),
+        ({"evaluation": {"k": 4}}, "evaluation.k must be a list, such as [4]: got 4; write it so."),
+        (
+            {"data": {"name": "table", "path": "a.csv", "levels": "kind"}},
+            "data.levels must be a list, such as [\"kind\"]: got 'kind'; write it so.",
+        ),
         ({"loss": {}}, "the setting 'loss.name' is missing"),
         ({"loss": {"name": "contrastive"}}, "the setting 'loss.margin' is missing"),
         ({"batch": {"samples_per_class": 1}}, "batch.samples_per_class must be at least 2 for the loss triplet"),

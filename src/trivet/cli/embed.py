@@ -20,8 +20,8 @@ def embed(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder of images, a file of texts or vectors such as the run was trained on, or the name of a data "
-            "set such as digits (see trivet data list)."
+            help="A folder of images, a table of image paths, a file of texts or vectors such as the run was trained "
+            "on, or the name of a data set such as digits (see trivet data list)."
         ),
     ],
     output: Annotated[

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,7 +12,8 @@ from torch import Generator, Tensor
 
 from trivet.data.config import DataConfig
 from trivet.data.dataset import Inputs
-from trivet.data.inputs import ArrayInputs, Change, FileInputs
+from trivet.data.images import Decoders, Part
+from trivet.data.inputs import ArrayInputs, Change, Cut, FileInputs
 from trivet.models import in_unit_range
 
 PAD = 10  # pixels, of pad-crop
@@ -50,26 +53,31 @@ class Augment:
         Args:
             part: the consecutive images of the batch that are made, and changed as they are among all; None for all.
         """
+        with Decoders() as decoders:
+            return self.begin(inputs, index, generator, decoders, part)()
+
+    def begin(
+        self, inputs: Inputs, index: np.ndarray, generator: Generator, decoders: Decoders, part: slice | None = None
+    ) -> Callable[[], Tensor]:
+        """Begin to decode a batch from files; what comes back waits for that, and gives the images as a call does."""
         first = 0 if part is None else part.start
         own = index if part is None else index[part]
         cut, turned = self._drawn(inputs, len(index), generator)
         mirrored = turned[first : first + len(own)]
+        if isinstance(inputs, FileInputs):
+            finish = inputs.begin(own, _from(first, cut), mirrored, decoders)
+        else:
+            finish = partial(_changed, inputs, own, _from(first, cut), mirrored)
 
-        def change(position: int, image: np.ndarray, mirror: bool) -> np.ndarray:
-            return cut(first + position, image, mirror)
+        def finished() -> Tensor:
+            images = finish()
+            if self.jitter:
+                images = jittered(images, self.jitter, generator, first=first, count=len(index))
+            if not self.erase:
+                return images
+            return erased(in_unit_range(images), self.erase, generator, first=first, count=len(index))
 
-        if isinstance(inputs, ArrayInputs | FileInputs):
-            images = inputs.changed(own, change, mirrored)
-        else:  # of code outside Trivet, which has what is in a batch
-            stored = inputs.batch(own).numpy()
-            made = np.stack([change(i, image, False) for i, image in enumerate(stored)])
-            made[mirrored] = made[mirrored][..., ::-1]
-            images = torch.from_numpy(made)
-        if self.jitter:
-            images = jittered(images, self.jitter, generator, first=first, count=len(index))
-        if not self.erase:
-            return images
-        return erased(in_unit_range(images), self.erase, generator, first=first, count=len(index))
+        return finished
 
     def _drawn(self, inputs: Inputs, count: int, generator: Generator) -> tuple[Change, list[bool]]:
         """How each image of a batch is cut, and whether it is then mirrored: drawn before any of them is read."""
@@ -89,14 +97,23 @@ class Augment:
         if self.cut == "crop-flip":
             shift = (0, 0) if stored != size else (max(1, height // SHIFT), max(1, width // SHIFT))
             return random_places(size, stored, shift, count, generator, reflect=self.mirror)
-        top, left = (stored[0] - height) // 2, (stored[1] - width) // 2
-        right = stored[1] - width - left
+        return Cut([Part((stored[0] - height) // 2, (stored[1] - width) // 2, height, width)] * count)
 
-        def centre(_: int, image: np.ndarray, mirror: bool) -> np.ndarray:
-            start = right if mirror else left
-            return image[:, top : top + height, start : start + width]
 
-        return centre
+def _changed(inputs: Inputs, index: np.ndarray, change: Change, mirrored: list[bool]) -> Tensor:
+    if isinstance(inputs, ArrayInputs):
+        return inputs.changed(index, change, mirrored)
+    stored = inputs.batch(index).numpy()  # of code outside Trivet, which has what is in a batch
+    made = np.stack([change(i, image) for i, image in enumerate(stored)])
+    made[mirrored] = made[mirrored][..., ::-1]
+    return torch.from_numpy(made)
+
+
+def _from(first: int, change: Change) -> Change:
+    """The change of the images of a batch from the one at the position `first` on."""
+    if isinstance(change, Cut):
+        return Cut(change.parts[first:])
+    return lambda position, image: change(first + position, image)
 
 
 def augmentation(config: DataConfig) -> Augment | None:
@@ -131,19 +148,18 @@ def random_places(
         return drawn
 
     rows, columns = starts(height, stored[0], above), starts(width, stored[1], left)
+    parts = Cut([Part(row, column, height, width) for row, column in zip(rows, columns, strict=True)])
+    if not above and not left:
+        return parts
     down, across = _beyond(stored[0], above), _beyond(stored[1], left)
-    last = stored[1] + 2 * left - width
 
-    def cut(position: int, image: np.ndarray, mirror: bool) -> np.ndarray:
-        row, column = rows[position], last - columns[position] if mirror else columns[position]
-        if above or left:
-            whole = np.zeros((len(image), stored[0] + 2 * above, stored[1] + 2 * left), image.dtype)
-            whole[:, above : above + stored[0], left : left + stored[1]] = image
-            if reflect:
-                whole[:, :, across[0]] = whole[:, :, across[1]]
-                whole[:, down[0]] = whole[:, down[1]]
-            image = whole
-        return image[:, row : row + height, column : column + width]
+    def cut(position: int, image: np.ndarray) -> np.ndarray:
+        whole = np.zeros((len(image), stored[0] + 2 * above, stored[1] + 2 * left), image.dtype)
+        whole[:, above : above + stored[0], left : left + stored[1]] = image
+        if reflect:
+            whole[:, :, across[0]] = whole[:, :, across[1]]
+            whole[:, down[0]] = whole[:, down[1]]
+        return parts(position, whole)
 
     return cut
 
@@ -165,8 +181,7 @@ def random_parts(size: tuple[int, int], count: int, generator: Generator) -> Cha
 
     draws = torch.rand(count, TRIES, 4, generator=generator).tolist()
 
-    def cut(position: int, image: np.ndarray, mirror: bool) -> np.ndarray:
-        assert not mirror  # these are whole images: parts of other sizes are not the same to the last bit
+    def cut(position: int, image: np.ndarray) -> np.ndarray:
         top, left, height, width = _part(image.shape[1], image.shape[2], size, draws[position])
         part = torch.from_numpy(np.ascontiguousarray(image[:, top : top + height, left : left + width]))
         resized: np.ndarray = resized_crop(part, 0, 0, height, width, list(size), antialias=True).numpy()

@@ -30,7 +30,7 @@ from trivet.data.config import DataConfig, Entry, ImagesConfig, divided
 from trivet.data.dataset import Dataset, Splits
 from trivet.data.decisions import apply_decisions
 from trivet.data.equal_texts import equal_texts_said
-from trivet.data.images import Progress
+from trivet.data.images import Frame, Progress
 from trivet.data.noise import add_noise
 from trivet.data.root import find_root
 from trivet.models import Tokenize
@@ -84,11 +84,22 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     return DataConfig.parse(values, source=f"{name} as this network takes it")
 
 
-def load_file(config: DataConfig, path: Path, data_root: Path | None, *, tokenize: Tokenize | None = None) -> Dataset:
-    """The items of another file, as a run on `config` takes them.
+def load_file(
+    config: DataConfig,
+    path: Path,
+    data_root: Path | None,
+    *,
+    tokenize: Tokenize | None = None,
+    frame: Frame | None = None,
+    progress: Progress | None = None,
+    unread: bool = False,
+) -> Dataset:
+    """The items of another file, or of a Hugging Face data set saved on disk, as a run on `config` takes them.
 
     Args:
         tokenize: see `load`.
+        frame: of a network of images, for which the file is a table of them, what they are brought to.
+        progress, unread: of such a table, as of `table_like`.
 
     Raises:
         ValueError: if the file cannot be used, or the items of that data set are in no file.
@@ -97,7 +108,9 @@ def load_file(config: DataConfig, path: Path, data_root: Path | None, *, tokeniz
         return texts.texts_like(config, path, find_root(data_root), tokenize)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path)
-    raise ValueError(f"a run on {config.name} embeds a folder of images or a data set by name: got the file {path}.")
+    if frame is not None:
+        return table.table_like(config, path, frame, progress, unread=unread)
+    raise ValueError(f"a run on {config.name} embeds a data set by name: got the file {path}; give a name.")
 
 
 def load(

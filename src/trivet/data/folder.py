@@ -149,7 +149,9 @@ def find_images(root: Path) -> list[str]:
     Linked folders are entered, each real folder once.
     """
     if not root.is_dir():
-        raise ValueError(f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}.")
+        raise ValueError(
+            f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}; correct it."
+        )
     images, seen = [], set()
     for folder, subfolders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)

@@ -166,14 +166,19 @@ def _where(listing: Listing, position: int) -> str:
     return listing.ids[position] if listing.where is None else f"{listing.ids[position]}, {listing.where(position)}"
 
 
-def check_there(listing: Listing) -> None:
-    """ValueError, one sentence, for lists whose images are not there at all."""
+def check_there(listing: Listing, published: str | None = None) -> None:
+    """ValueError, one sentence, for lists whose images are not there at all.
+
+    Args:
+        published: where they are published, if they are.
+    """
     count = len(listing.sources)
     some = [listing.sources[i] for i in range(0, count, max(1, count // 20))]
     if all(isinstance(source, Path) and not source.exists() for source in some):
         raise ValueError(
             f"the images of {listing.name} must lie where its list names them: of {len(listing.ids)}, such as "
-            f"{some[0]}, none was found; get the images too, or correct the folder."
+            f"{some[0]}, none was found; get the images too{f' from {published}' if published else ''}, or correct the "
+            "folder."
         )
 
 

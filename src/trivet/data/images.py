@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Protocol
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Protocol, Self
 
 import numpy as np
 from PIL import Image
 
-from trivet.pictures import FORMATS, Frame, Source, decode_image, open_image
+from trivet.pictures import FORMATS, Frame, Part, Source, decode_image, open_image
 
 __all__ = [
     "FORMATS",
     "Decoded",
+    "Decoders",
     "Frame",
+    "Part",
     "Progress",
     "Source",
     "decode_files",
@@ -38,6 +43,94 @@ THREADS = min(16, os.cpu_count() or 1)
 CHUNK = 512  # files between two words on the progress
 
 
+class Decoders:
+    """Threads that decode image files: those of one call after the other, without a pause between two.
+
+    In a with statement, which ends them, each after the file in hand. From the first call on, until then, the process
+    has Pillow's warnings ignored, and that of an image of too many pixels raised.
+    """
+
+    def __init__(self) -> None:
+        self._closing = ExitStack()
+        self._unfinished: list[Iterator[int]] = []  # what is left of each call: one that is at its end is drained
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for left in self._unfinished:
+            deque(left, 0)
+        self._closing.close()
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        self._closing.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return self._closing.enter_context(ThreadPoolExecutor(THREADS))
+
+    def begin(
+        self,
+        sources: Sequence[Source],
+        *,
+        size: int | tuple[int, int],
+        channels: int,
+        into: Decoded | None,
+        boxes: np.ndarray | None = None,
+        whole: bool = False,
+        parts: Sequence[Part] | None = None,
+        mirrored: Sequence[bool] | None = None,
+        among: range | None = None,
+    ) -> Callable[[], dict[int, str]]:
+        """Begin to decode files as `decode_files` does; what comes back waits for the end, and has what it returns.
+
+        Args:
+            among: the positions of those that are decoded; None for all.
+        """
+
+        def decode(position: int) -> str | None:
+            try:
+                pixels = decode_image(
+                    sources[position],
+                    size=size,
+                    channels=channels,
+                    box=None if boxes is None else boxes[position],
+                    whole=whole,
+                    part=None if parts is None else parts[position],
+                    mirror=mirrored is not None and mirrored[position],
+                )
+            except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+                return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
+            except FileNotFoundError:  # whose words name the file once more
+                return "no such file"
+            except Exception as error:  # Pillow's readers raise many kinds on broken files
+                return f"{type(error).__name__}: {error}"
+            if into is not None:
+                into[position] = pixels
+            return None
+
+        def decode_some() -> dict[int, str]:
+            """Why files cannot be decoded, of those that this thread took: each takes the next, until none is left."""
+            return {position: reason for position in left if (reason := decode(position)) is not None}
+
+        def finish() -> dict[int, str]:
+            try:
+                wait(tasks, return_when=FIRST_EXCEPTION)
+            finally:  # at an error or an interruption, threads end after the file in hand
+                deque(left, 0)
+                self._unfinished.remove(left)
+            broken: dict[int, str] = {}
+            for task in tasks:
+                broken.update(task.result())
+            return dict(sorted(broken.items()))
+
+        left = iter(range(len(sources)) if among is None else among)  # of all threads: a task for each file takes long
+        threads = self._threads
+        self._unfinished.append(left)
+        tasks = [threads.submit(decode_some) for _ in range(THREADS)]
+        return finish
+
+
 def decode_files(
     sources: Sequence[Source],
     *,
@@ -46,7 +139,6 @@ def decode_files(
     into: Decoded | None,
     boxes: np.ndarray | None = None,
     whole: bool = False,
-    mirrored: Sequence[bool] | None = None,
     progress: Progress | None = None,
 ) -> dict[int, str]:
     """Decode every file with threads, file i into `into[i]`, as `(channels, H, W)` uint8.
@@ -54,48 +146,21 @@ def decode_files(
     Args:
         into: takes the images; None only looks whether they can be decoded.
         boxes: `(N, 4)`; see `decode_image`, also for `size` and `whole`.
-        mirrored: which of the N are mirrored; None for none.
 
     Returns:
         Position -> why that file could not be decoded; its row of `into` is undefined. A file of more pixels than
         Pillow thinks safe is one of these.
     """
-
-    def decode(position: int) -> str | None:
-        try:
-            box = None if boxes is None else boxes[position]
-            mirror = mirrored is not None and mirrored[position]
-            pixels = decode_image(sources[position], size=size, channels=channels, box=box, whole=whole, mirror=mirror)
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
-        except Exception as error:  # Pillow's readers raise many kinds on broken files
-            return f"{type(error).__name__}: {error}"
-        if into is not None:
-            into[position] = pixels
-        return None
-
-    def decode_some(left: Iterator[int]) -> dict[int, str]:
-        """Why files cannot be decoded, of those that this thread took: each takes the next, until none is left."""
-        return {position: reason for position in left if (reason := decode(position)) is not None}
-
     broken: dict[int, str] = {}
-    with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
+    with Decoders() as decoders:
         for start in range(0, len(sources), CHUNK):
             chunk = range(start, min(start + CHUNK, len(sources)))
-            left = iter(chunk)  # of all threads: a task for each file would take a fifth of the time of small ones
-            tasks = [pool.submit(decode_some, left) for _ in range(THREADS)]
-            try:
-                wait(tasks, return_when=FIRST_EXCEPTION)
-            finally:
-                for _ in left:  # at an error or an interruption, threads end after the file in hand
-                    pass
-            for task in tasks:
-                broken.update(task.result())
+            broken |= decoders.begin(
+                sources, size=size, channels=channels, into=into, boxes=boxes, whole=whole, among=chunk
+            )()
             if progress is not None:
                 progress(chunk.stop, len(sources))
-    return dict(sorted(broken.items()))
+    return broken
 
 
 def to_thumbnail(pixels: np.ndarray) -> Image.Image:

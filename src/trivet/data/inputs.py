@@ -14,11 +14,21 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from trivet.data.images import Decoded, Frame, Progress, Source, decode_files, to_thumbnail
+from trivet.data.images import Decoded, Decoders, Frame, Part, Progress, Source, decode_files, to_thumbnail
 
-# What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`. Where the third is
-# true, the image comes mirrored, and its mirrored part is returned.
-Change = Callable[[int, np.ndarray, bool], np.ndarray]
+# What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`.
+Change = Callable[[int, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A change that takes a part of each image of a batch; what is decoded for it can be cut while it is decoded."""
+
+    parts: Sequence[Part]
+
+    def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
+        top, left, height, width = self.parts[position]
+        return image[:, top : top + height, left : left + width]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +75,7 @@ class ArrayInputs:
         kind = np.uint8 if self._in_bytes else np.float32
         images = _room((len(index), *self.shape), kind, like=self.pixels)
         for position, row in enumerate(self.rows[index].tolist()):
-            image = change(position, self.pixels[row].astype(kind, copy=False), False)
+            image = change(position, self.pixels[row].astype(kind, copy=False))
             _put(image, images[position], mirror=mirrored[position])
         return torch.from_numpy(images) if self._in_bytes else torch.from_numpy(images) / self.white
 
@@ -126,30 +136,63 @@ class FileInputs:
         return self.frame.cover
 
     def batch(self, index: np.ndarray) -> Tensor:
-        images = self.changed(index, lambda _, image, __: _centre(self.frame.size, image), [False] * len(index))
-        return images.contiguous()
+        with Decoders() as decoders:
+            return self.begin_batch(index, decoders)()
 
-    def changed(self, index: np.ndarray, change: Change, mirrored: Sequence[bool]) -> Tensor:
-        """Images `(B, C, H, W)` of bytes, each made from the decoded one by the thread that decodes it.
+    def begin_batch(self, index: np.ndarray, decoders: Decoders) -> Callable[[], Tensor]:
+        """Begin what `batch` does; what comes back waits for its end."""
+        finish = self.begin(index, self._centres(len(index)), [False] * len(index), decoders)
+        return lambda: finish().contiguous()
+
+    def begin(
+        self, index: np.ndarray, change: Change, mirrored: Sequence[bool], decoders: Decoders
+    ) -> Callable[[], Tensor]:
+        """Begin to decode images, each of which is changed by the thread that decodes it.
+
+        What comes back waits for the last one, and gives `(B, C, H, W)` of bytes.
 
         Args:
-            mirrored: which of the B are mirrored: before the change if they come from files and are not whole.
+            mirrored: which of the B are mirrored.
         """
         rows = self.rows[index]
-        early = not self.whole
-        changed = _Changed(change, _room((len(index), *self.shape), np.uint8), mirrored, early=early)
+        images = _room((len(index), *self.shape), np.uint8)
         if self.decoded is not None:
-            for position, row in enumerate(rows.tolist()):
-                image = self.decoded[row]
-                assert image is not None
-                changed[position] = image
-            return torch.from_numpy(changed.images)
-        for position, reason in self._decode_into(index, changed, None, mirrored if early else None).items():
-            raise ValueError(
-                f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
-                f"({reason}); restore the file and resume the run."
-            )
-        return torch.from_numpy(changed.images)
+            return lambda: self._from_memory(rows, _Changed(change, images, mirrored))
+        parts = change.parts if isinstance(change, Cut) and not self.whole else None
+        finish = decoders.begin(
+            [self.sources[row] for row in rows.tolist()],
+            size=self.frame.cover,
+            channels=self.frame.channels,
+            into=_Changed(change, images, mirrored) if parts is None else images,
+            boxes=None if self.boxes is None else self.boxes[rows],
+            whole=self.whole,
+            parts=parts,
+            mirrored=None if parts is None else mirrored,
+        )
+
+        def finished() -> Tensor:
+            for position, reason in finish().items():
+                raise ValueError(
+                    f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
+                    f"({reason}); restore the file and resume the run."
+                )
+            return torch.from_numpy(images)
+
+        return finished
+
+    def _from_memory(self, rows: np.ndarray, into: _Changed) -> Tensor:
+        assert self.decoded is not None
+        for position, row in enumerate(rows.tolist()):
+            image = self.decoded[row]
+            assert image is not None
+            into[position] = image
+        return torch.from_numpy(into.images)
+
+    def _centres(self, count: int) -> Change:
+        if self.whole:
+            return lambda _, image: _centre(self.frame.size, image)
+        (high, wide), (height, width) = self.frame.cover, self.frame.size
+        return Cut([Part((high - height) // 2, (wide - width) // 2, height, width)] * count)
 
     def show(self, index: int) -> Image.Image:
         return to_thumbnail(self.batch(np.array([index]))[0].numpy())
@@ -176,7 +219,6 @@ class FileInputs:
         index: np.ndarray,
         into: Decoded | None,
         progress: Progress | None,
-        mirrored: Sequence[bool] | None = None,
     ) -> dict[int, str]:
         rows = self.rows[index]
         return decode_files(
@@ -186,7 +228,6 @@ class FileInputs:
             into=into,
             boxes=None if self.boxes is None else self.boxes[rows],
             whole=self.whole,
-            mirrored=mirrored,
             progress=progress,
         )
 
@@ -211,20 +252,13 @@ class _Kept(list["np.ndarray | None"]):
 
 
 class _Changed:
-    """Images `(B, C, H, W)` that are changed as they come.
+    """Images `(B, C, H, W)` that are changed as they come, and then mirrored if they are to be."""
 
-    Args:
-        mirrored: which of the B are mirrored.
-        early: they come so.
-    """
-
-    def __init__(self, change: Change, images: np.ndarray, mirrored: Sequence[bool], *, early: bool) -> None:
-        self.change, self.images, self.mirrored, self.early = change, images, mirrored, early
+    def __init__(self, change: Change, images: np.ndarray, mirrored: Sequence[bool]) -> None:
+        self.change, self.images, self.mirrored = change, images, mirrored
 
     def __setitem__(self, position: int, image: np.ndarray, /) -> None:
-        mirror = self.mirrored[position]
-        changed = self.change(position, image, mirror and self.early)
-        _put(changed, self.images[position], mirror=mirror and not self.early)
+        _put(self.change(position, image), self.images[position], mirror=self.mirrored[position])
 
 
 def _put(image: np.ndarray, place: np.ndarray, *, mirror: bool) -> None:

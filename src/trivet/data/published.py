@@ -12,7 +12,7 @@ from pydantic import Field
 
 from trivet.data.archives import Tree, find_tree
 from trivet.data.dataset import Splits
-from trivet.data.image_files import ImageFilesConfig, Listing, load_listing
+from trivet.data.image_files import ImageFilesConfig, Listing, check_there, load_listing
 from trivet.data.images import Progress
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp")
@@ -103,6 +103,7 @@ def load_published(
     counted = {"": np.arange(len(classes))} if counted is None else counted
     here = {part: (len(index), len(np.unique(classes[index]))) for part, index in counted.items()}
     assert set(here) == set(facts.counts)
+    check_there(listing, facts.published)
     splits = load_listing(config, listing, progress)
     found = said(here)
     if here == facts.counts:

@@ -23,6 +23,10 @@ FACTS = Facts(
     level="class",
     counts={"train": (59_551, 11_318), "test": (60_502, 11_316)},
 )
+KINDS = (
+    *("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle"),
+    *("lamp", "mug", "sofa", "stapler", "table", "toaster"),
+)
 LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
 
 
@@ -73,5 +77,5 @@ ENTRY = Entry(
     levels=("super-class", "class"),
     published=FACTS.published,
     counts={"": FACTS.counts},
-    files=("Ebay_train.txt", "Ebay_test.txt"),
+    files=("Ebay_train.txt", "Ebay_test.txt", *(f"{kind}_final" for kind in KINDS)),
 )

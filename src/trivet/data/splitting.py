@@ -146,7 +146,8 @@ def _check_told(whole: Dataset, level: str, parts: Mapping[str, np.ndarray], spl
         tested = set(labels[index].tolist())
         wrong = {"class-disjoint": tested & trained, "in-class": tested - trained}.get(split, set())
         if part != TRAIN and wrong:
-            told = "is in train, too" if split == "class-disjoint" else "is not in train"
+            told = "is" if len(wrong) == 1 else "are"
+            told += " in train, too" if split == "class-disjoint" else " not in train"
             raise ValueError(
                 f"split = {split!r} must be true of the given parts: {len(wrong)} of the {len(tested)} classes of "
                 f"{part!r} in {place}, such as {whole.names[level][min(wrong)]!r}, {told}; correct them, or remove "

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from trivet.data.archives import check_inside
-from trivet.data.config import Entry
-from trivet.data.dataset import Splits
-from trivet.data.image_files import ImageFilesConfig, Listing, load_listing
-from trivet.data.images import Progress, Source
+from trivet.data.config import DataConfig, Entry
+from trivet.data.dataset import Dataset, Skipped, Splits
+from trivet.data.image_files import ImageFilesConfig, Listing, check_there, load_listing
+from trivet.data.images import Frame, Progress, Source
+from trivet.data.inputs import FileInputs
 from trivet.data.splitting import Split, parts_of
 from trivet.tables.rows import Rows, open_rows
 from trivet.tables.source import listed
@@ -86,6 +87,39 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
     return replace(splits, found=f"{config.path.name}: {len(rows):,} rows, images in {image!r}, labels {counts}.")
 
 
+def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress | None, *, unread: bool) -> Dataset:
+    """The images of another table as a run on `config` takes them, with what its other columns say.
+
+    Labels are not needed. Unreadable images are listed in `skipped`.
+
+    Args:
+        frame: what the images are brought to.
+        unread: no image is read yet, and none left out.
+
+    Raises:
+        ValueError: as `list_table`, but for labels and split; also if no image can be read.
+    """
+    rows = open_rows(path, "a table of images")
+    own = config if isinstance(config, TableConfig) else TableConfig(path=path)
+    own = own.model_copy(update={"path": path})
+    try:
+        listing, splits = _listed(own, rows, own.levels or _default_levels(rows))
+    except ValueError:  # a label, which is not needed, may be at fault
+        listing, splits = _listed(own, rows, ())
+    check_there(listing)
+    inputs = FileInputs(listing.sources, frame, np.arange(len(rows)), listing.boxes)
+    broken = {} if unread else inputs.decode_all(0, progress)[1]
+    kept = np.setdiff1d(np.arange(len(rows)), np.array(list(broken), np.int64))
+    if not len(kept):
+        raise ValueError(f"{path} must name images that can be read: none of {len(rows)} can, first {broken[0]}.")
+    columns = {**listing.columns, **({} if splits is None else {SPLIT[0]: tuple(splits.tolist())})}
+    whole = Dataset(
+        listing.name, inputs, listing.labels, listing.names, listing.ids, protocol=listing.protocol, columns=columns
+    )
+    skipped = tuple(Skipped(listing.ids[i], reason) for i, reason in broken.items())
+    return replace(whole.subset(kept), skipped=skipped)
+
+
 def list_table(config: TableConfig, rows: Rows) -> Listing:
     """The images of a table, labelled by its columns, split by its column `split` or as `config.split` says.
 
@@ -96,8 +130,13 @@ def list_table(config: TableConfig, rows: Rows) -> Listing:
         ValueError: if a column is missing, a row has no path or no label, a path lies outside the root, ids repeat, or
             the column `split` cannot be used.
     """
+    listing, splits = _listed(config, rows, config.levels or _default_levels(rows))
+    return replace(listing, parts=parts_of(splits, rows.path))
+
+
+def _listed(config: TableConfig, rows: Rows, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
+    """The images of a table with these label levels and other columns, and what its column `split` says of each."""
     image = _image_column(config, rows)
-    levels = config.levels or _default_levels(rows)
     if image in levels:
         raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
     vectors = select_rows(config.path, rows.source, levels, None, others=True)
@@ -111,19 +150,19 @@ def list_table(config: TableConfig, rows: Rows) -> Listing:
         ids = tuple(vectors.ids.tolist())
     elif ids is None or len(set(ids)) < len(ids):
         ids = _numbered(rows, image, ids)
-    return Listing(
+    listing = Listing(
         name=config.path.stem,
         place=config.path,
         sources=sources,
         ids=ids,
         labels=labels,
         names=names,
-        parts=parts_of(vectors.splits, rows.path),
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
         columns={name: tuple(values) for name, values in vectors.others.items() if name not in used},
         where=lambda row: f"row {row} of {config.path.name}",
     )
+    return listing, vectors.splits
 
 
 def _image_column(config: TableConfig, rows: Rows) -> str:

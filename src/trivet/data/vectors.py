@@ -18,6 +18,7 @@ from trivet.data.images import Progress
 from trivet.data.splitting import ListedConfig, arranged, parts_of, split_items
 from trivet.tables import Vectors, class_numbers, read_vectors
 from trivet.tables.source import listed
+from trivet.tables.vectors import SPLIT
 
 TEXT = "text"  # the column that pages show where none is named
 CHECKED = 2**28  # bytes of vectors up to which all are checked at the start; others when they are read
@@ -161,6 +162,8 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
     columns = {name: tuple(values) for name, values in vectors.others.items()}
     if vectors.texts is not None and text not in labels:
         columns = {text: tuple(vectors.texts), **columns}
+    if vectors.splits is not None and not labelled:  # else it says what is trained on
+        columns[SPLIT[0]] = tuple(vectors.splits.tolist())
     return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
 
 

@@ -47,7 +47,7 @@ def read_texts(
         guess, _, _ = nearest(text, columns).partition("Allowed")
         raise ValueError(
             f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, columns))}; {guess}name the "
-            "one that holds the texts with --text, or as data.text in settings."
+            "one that holds the texts with --text, or for trivet train with --set data.text=COLUMN."
         )
     if text in (levels or ()):
         raise ValueError(

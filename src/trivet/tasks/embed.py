@@ -23,6 +23,7 @@ from trivet.outputs import in_shards, sharded
 from trivet.plugins import absolute, is_reference
 from trivet.progress import reporter, work
 from trivet.tables import write_embeddings
+from trivet.tables.saved import is_saved
 from trivet.tasks.embed_shards import Job, check_folder, embed_shards, fingerprint
 from trivet.tasks.index import model_hash
 from trivet.training.embedding import check_embedded, embed, kept_columns
@@ -43,7 +44,7 @@ def embed_data(
     force: bool = False,
     data_root: Path | None = None,
 ) -> dict[str, Any]:
-    """Embed a folder of images, a file of texts or vectors, or a data set by name, with the model of a run.
+    """Embed a folder or a table of images, a file of texts or vectors, or a data set by name, with a run's model.
 
     Writes a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
     label levels; a folder has the levels its nesting gives, if any, and a file its columns.
@@ -78,8 +79,18 @@ def embed_data(
             raise ValueError(f"a network of texts takes texts: got the data set {data}; give a file of texts.")
         splits, source = load(settings, data_root, reading, tokenize=tokenize), None
         parts = {"train": splits.train, **splits.evaluation}
-    elif Path(data).is_file() or sharded(Path(data)):
-        part = load_file(config.data, Path(data), data_root, tokenize=tokenize)
+    elif Path(data).is_file() or sharded(Path(data)) or is_saved(Path(data)):
+        images = len(model.input_shape) == 3
+        unread = images and into_folder  # then an image is read when its shard is written
+        part = load_file(
+            config.data,
+            Path(data),
+            data_root,
+            tokenize=tokenize,
+            frame=config.data.frame(model.input_shape) if images else None,
+            progress=reading,
+            unread=unread,
+        )
         if part.inputs.shape != model.input_shape:
             raise ValueError(
                 f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
@@ -90,7 +101,7 @@ def embed_data(
         if tokenize is not None:
             raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
         frame = config.data.frame(model.input_shape)
-        unread = into_folder  # then an image is read when its shard is written
+        unread = into_folder
         parts = {
             "": labelled_images(Path(data), *list_images(Path(data), frame))
             if unread
@@ -98,8 +109,8 @@ def embed_data(
         }
     else:
         raise ValueError(
-            f"DATA must be a folder of images, a file of texts or vectors, or one of {', '.join(names)}: {data} is "
-            "none of these; check the path."
+            "DATA must be a folder or a table of images, a file of texts or vectors, or one of "
+            f"{', '.join(names)}: {data} is none of these; check the path."
         )
     if into_folder and source is not None and source.resolve() == output.resolve():
         raise ValueError(f"--output must not name what is read: got {output}; choose another name.")

@@ -6,6 +6,7 @@ Fresh pages for each batch, as torch's own queue takes them, are a fifth of a wo
 from __future__ import annotations
 
 import math
+import uuid
 import weakref
 from collections.abc import Callable
 
@@ -16,6 +17,22 @@ from torch import Tensor
 Rebuild = tuple[Callable[..., tuple[Tensor, ...]], tuple[object, ...]]
 
 
+class Arrivals(dict[tuple[str, int], Tensor]):
+    """Memory of workers that has come to this process once, by sender and number: it is not sent again.
+
+    Attributes:
+        name: by which parcels find it in this process, as long as something holds it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = uuid.uuid4().hex
+        _arrivals[self.name] = self
+
+
+_arrivals: weakref.WeakValueDictionary[str, Arrivals] = weakref.WeakValueDictionary()
+
+
 class Parcel:
     """A batch on its way: sent to another process, it arrives there as a tuple of tensors.
 
@@ -23,20 +40,43 @@ class Parcel:
         memory: `(n,)` uint8, shared; the inputs as bytes, and last 1 until the receiver has let go of them.
         inputs: a view of it.
         labels: `(N,)` each; small, so they are sent as they are.
+        arrivals: the name of where it arrives.
+        place: the sender, and which of its memory this is.
+        known: whether the receiver has the memory: to send it takes longer than all the rest.
     """
 
-    def __init__(self, memory: Tensor, inputs: Tensor, labels: tuple[Tensor, ...]) -> None:
+    def __init__(
+        self,
+        memory: Tensor,
+        inputs: Tensor,
+        labels: tuple[Tensor, ...],
+        *,
+        arrivals: str,
+        place: tuple[str, int],
+        known: bool,
+    ) -> None:
         self.memory, self.inputs, self.labels = memory, inputs, labels
+        self.arrivals, self.place, self.known = arrivals, place, known
 
     def __reduce__(self) -> Rebuild:
         labels = tuple(one.numpy() for one in self.labels)
-        return _arrive, (self.memory, self.inputs.dtype, self.inputs.size(), self.inputs.stride(), labels)
+        sent = None if self.known else self.memory
+        inputs = self.inputs
+        return _arrive, (self.arrivals, self.place, sent, inputs.dtype, inputs.size(), inputs.stride(), labels)
 
 
 def _arrive(
-    memory: Tensor, dtype: torch.dtype, size: torch.Size, stride: tuple[int, ...], labels: tuple[np.ndarray, ...]
+    arrivals: str,
+    place: tuple[str, int],
+    sent: Tensor | None,
+    dtype: torch.dtype,
+    size: torch.Size,
+    stride: tuple[int, ...],
+    labels: tuple[np.ndarray, ...],
 ) -> tuple[Tensor, ...]:
-    whole = memory.numpy()
+    if sent is not None:
+        _arrivals[arrivals][place] = sent
+    whole = _arrivals[arrivals][place].numpy()
     count = math.prod(size) * dtype.itemsize
     held = whole[:count]
     # The storage of the inputs holds this array, so the memory is free when the last tensor or view of them is gone.
@@ -46,27 +86,36 @@ def _arrive(
 
 
 class BatchMemory:
-    """Memory for the batches of one worker: as much as the receiver holds at once, and what is under way."""
+    """Memory for the batches of one worker: as much as the receiver holds at once, and what is under way.
 
-    def __init__(self) -> None:
+    Args:
+        arrivals: the name of where they arrive.
+    """
+
+    def __init__(self, arrivals: str) -> None:
+        self.arrivals, self.sender = arrivals, uuid.uuid4().hex
         self._shared: list[Tensor] = []
 
     def parcel(self, inputs: Tensor, labels: tuple[Tensor, ...]) -> Parcel:
         """A copy of a batch, of the same strides where the inputs are dense, in memory that nobody reads any more."""
         count = inputs.numel() * inputs.itemsize
-        memory = self._free(count)
+        place, known = self._free(count)
+        memory = self._shared[place]
         strides = torch.empty_like(inputs, device="meta").stride()
         copied = memory[:count].view(inputs.dtype).as_strided(inputs.size(), strides)
         copied.copy_(inputs)
         memory[-1] = 1
-        return Parcel(memory, copied, labels)
+        return Parcel(memory, copied, labels, arrivals=self.arrivals, place=(self.sender, place), known=known)
 
-    def _free(self, count: int) -> Tensor:
-        """Memory for `count` bytes and one more; what is free but too small is given up."""
-        for memory in self._shared:
-            if memory[-1] == 0 and len(memory) > count:
-                return memory
-        self._shared = [memory for memory in self._shared if memory[-1] != 0]
+    def _free(self, count: int) -> tuple[int, bool]:
+        """The place of memory for `count` bytes and one more, and whether it was there; a free one may be replaced."""
+        free = [place for place, memory in enumerate(self._shared) if memory[-1] == 0]
+        for place in free:
+            if len(self._shared[place]) > count:
+                return place, True
         fresh: Tensor = torch.zeros(count + 1, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]  # torch has no type for it
-        self._shared.append(fresh)
-        return fresh
+        if not free:
+            self._shared.append(fresh)
+            return len(self._shared) - 1, False
+        self._shared[free[0]] = fresh
+        return free[0], False

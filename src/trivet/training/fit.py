@@ -9,8 +9,10 @@ import signal
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import FrameType
 from typing import Self
 
@@ -24,12 +26,14 @@ from trivet.batching import BatchPlan, embed_in_pieces
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe
 from trivet.data import Augment, Dataset
+from trivet.data.images import Decoders
+from trivet.data.inputs import FileInputs
 from trivet.losses import MatryoshkaLoss
 from trivet.models import Embedder
 from trivet.rows import RowLoss
 from trivet.signals import ending_signals
 from trivet.training.average import decay_at, update_average
-from trivet.training.batch_memory import BatchMemory, Parcel
+from trivet.training.batch_memory import Arrivals, BatchMemory, Parcel
 from trivet.training.batch_norm import WholeBatchNorm, normalises_batches
 from trivet.training.config import TrainingConfig
 from trivet.training.optimizer import make_optimizer, move_optimizer
@@ -44,6 +48,7 @@ RANK_STREAM = 4  # of the random numbers of a step, from which on each process b
 class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
     """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step.
 
+    Images are decoded one batch ahead, by threads of the process that iterates, which end with the iteration.
     A worker of a DataLoader sends them as parcels, which arrive as the same tuples.
 
     Args:
@@ -69,21 +74,39 @@ class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
         self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
+        self.arrivals = Arrivals()
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...] | Parcel]:
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        memory = None if worker is None else BatchMemory()
-        for step in range(self.start + first, self.steps, stride):
-            index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-            part = parts_of(len(index), self.size)[self.rank]
-            if self.augment is None:
-                images = self.dataset.inputs.batch(index[part])
-            else:
-                generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
-                images = self.augment(self.dataset.inputs, index, generator, part)
-            labels = tuple(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels)
-            yield (images, *labels) if memory is None else memory.parcel(images, labels)
+        memory = None if worker is None else BatchMemory(self.arrivals.name)
+        with Decoders() as decoders:
+            begun: deque[Callable[[], tuple[Tensor, ...]]] = deque()
+            for step in range(self.start + first, self.steps, stride):
+                # Before the last one is waited for: threads that find nothing left of it go on with this one.
+                begun.append(self._begin(step, decoders))
+                if len(begun) == 2:
+                    yield _sent(begun.popleft()(), memory)
+            if begun:
+                yield _sent(begun.popleft()(), memory)
+
+    def _begin(self, step: int, decoders: Decoders) -> Callable[[], tuple[Tensor, ...]]:
+        """Begin to decode the images of a step, if they come from files; what comes back gives the batch."""
+        index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
+        part = parts_of(len(index), self.size)[self.rank]
+        inputs = self.dataset.inputs
+        if self.augment is not None:
+            generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
+            images = self.augment.begin(inputs, index, generator, decoders, part)
+        elif isinstance(inputs, FileInputs):
+            images = inputs.begin_batch(index[part], decoders)
+        else:
+            images = partial(inputs.batch, index[part])
+        return lambda: (images(), *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels))
+
+
+def _sent(batch: tuple[Tensor, ...], memory: BatchMemory | None) -> tuple[Tensor, ...] | Parcel:
+    return batch if memory is None else memory.parcel(batch[0], batch[1:])
 
 
 class NotFiniteError(ValueError):
