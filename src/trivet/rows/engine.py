@@ -152,8 +152,8 @@ class Evaluation:
         near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
         if near is None and loss.ranks_terms and self._strategy.listed:
             batch, self.batch = batch.by_differences(), self.batch.by_differences()
-        # Of one block these are found where its terms are; without any, as where processes outnumber proxies, the others
-        # wait for this process.
+        # Of one block these are found once its terms are there. Where there is none, as with fewer proxies than
+        # processes, the others wait for this one all the same.
         cut = self._cut() if near is None and loss.trim and len(self.spans) != 1 else near
         largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) != 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
