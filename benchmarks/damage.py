@@ -182,7 +182,7 @@ KINDS = {
     "hugging face, arrow": Kind("saved/data.arrow", ("init saved -o new.toml", "train saved.toml -o new")),
     "hugging face, state": Kind("saved/state.json", ("init saved -o new.toml", "train saved.toml -o new")),
     "hugging face, info": Kind("saved/dataset_info.json", ("init saved -o new.toml", "train saved.toml -o new")),
-    "JSON lines": Kind("texts.jsonl", ("init texts.jsonl -o new.toml", "audit texts.jsonl")),
+    "JSON lines": Kind("texts.jsonl", ("init texts.jsonl -o new.toml",)),
     "table of images": Kind("items.csv", ("init items.csv -o new.toml", "train items.toml -o new")),
     "vectors to begin with": Kind("e.npz", ("init e.npz -o new.toml", "mine e.npz -o new.parquet")),
     **{
