@@ -65,7 +65,6 @@ EVALUATE = "evaluate {} --resamples 0 --nmi-plus 1"
 LAYOUT = """
 [data]
 name = "{name}"
-root = "{root}"
 {more}
 [batch]
 num_classes = 2
@@ -186,7 +185,7 @@ KINDS = {
     "table of images": Kind("items.csv", ("init items.csv -o new.toml", "train items.toml -o new")),
     "vectors to begin with": Kind("e.npz", ("init e.npz -o new.toml", "mine e.npz -o new.parquet")),
     **{
-        f"{name}, {file}": Kind(f"{name}/{file}", (f"train {name}.toml -o new",))
+        f"{name}, {file}": Kind(f"{name}/{file}", (f"train {name}.toml -o new --data-root .",))
         for name, files in {
             "cub": ("images.txt", "image_class_labels.txt", "classes.txt", "bounding_boxes.txt"),
             "cars196": ("cars_annos.mat",),
@@ -266,11 +265,11 @@ def prepare_others(drawn: Any) -> None:
     import miniatures
 
     for name, (make, more) in LAYOUTS.items():
-        make(miniatures, Path(name))
+        made = make(miniatures, Path(name))
+        if name == "cifar10":
+            np.savez("cifar10/cifar_n_labels.npz", c10_clean_label=made, c10_worse_label=made[::-1])
         model = "linear" if name == "cifar10" else "conv3"
-        Path(f"{name}.toml").write_text(LAYOUT.format(name=name, root=name, more=more, model=model))
-    clean = np.arange(30) // 6 % 3
-    np.savez("cifar10/cifar_n_labels.npz", clean_label=clean, worse_label=clean[::-1])
+        Path(f"{name}.toml").write_text(LAYOUT.format(name=name, more=more, model=model))
     many = drawn.normal(size=(48, 3)).astype(np.float32)
     np.savez("many.npz", embeddings=many, kind=np.array(list("abcdefgh")).repeat(6), id=[str(i) for i in range(48)])
     Path("sweep.toml").write_text(SWEEP)
@@ -284,9 +283,9 @@ def prepare_others(drawn: Any) -> None:
     Path("folds.toml").write_text(run.replace("size = 8", "num_classes = 2\nsamples_per_class = 2"))
     texts = [{"id": str(i), "kind": "ab"[i % 2], "text": f"a thing {i}"} for i in range(40)]
     Path("texts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in texts))
-    table = LAYOUT.format(name="table", root="", more='path = "items.csv"\nimage_size = 8', model="conv3")
-    Path("items.toml").write_text(table.replace('root = ""\n', ""))
-    Path("saved.toml").write_text(table.replace('root = ""\n', "").replace("items.csv", "saved"))
+    table = LAYOUT.format(name="table", more='path = "items.csv"\nimage_size = 8', model="conv3")
+    Path("items.toml").write_text(table)
+    Path("saved.toml").write_text(table.replace("items.csv", "saved"))
     names = [path.as_posix() for path in sorted(Path("sop").rglob("*.JPG"))]
     Path("items.csv").write_text("path,label\n" + "".join(f"{name},{i // 3}\n" for i, name in enumerate(names)))
     Path("saved").mkdir()

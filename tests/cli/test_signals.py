@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,3 +90,19 @@ def test_a_signal_that_is_ignored_stays_ignored(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", lambda _: os.kill(os.getpid(), signal.SIGHUP))
     assert ended("index", "x.npz", "-o", "new", monkeypatch=monkeypatch) == 0
     assert (folder / "new" / "index.json").is_file()
+
+
+def test_the_exit_code_is_1_also_where_a_library_was_running_a_text() -> None:
+    """As `dataclass` and `namedtuple` do when a module is imported: Python would then end by SIGINT."""
+    program = """
+import os, signal
+from trivet import cli
+def interrupted(*_):
+    try:
+        exec("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)")
+    except KeyboardInterrupt:
+        return 1
+cli._run = interrupted
+cli.main()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 1

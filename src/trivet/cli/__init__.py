@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import namedtuple
 from contextlib import suppress
 from types import FrameType
 
@@ -37,6 +38,10 @@ def main() -> None:
         code = _run(sys.argv[1:] or ["--help"], came)
     except KeyboardInterrupt:  # at the very end, or while it was said
         code = 1
+    if came:
+        # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and
+        # would end by SIGINT in spite of the exit code. Another such text, in `namedtuple`, takes that back.
+        namedtuple("Forgotten", ())
     sys.exit(code)
 
 
