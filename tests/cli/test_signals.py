@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +94,31 @@ def test_a_signal_that_is_ignored_stays_ignored(folder: Path, monkeypatch: pytes
     assert (folder / "new" / "index.json").is_file()
 
 
-def test_the_exit_code_is_1_also_where_a_library_was_running_a_text() -> None:
+def test_a_signal_waits_while_compiled_code_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of it, such as torch's, aborts the process where Python raises an error meanwhile."""
+    steps = []
+
+    class Loader(ExtensionFileLoader):
+        def exec_module(self, module: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            steps.append("loaded")
+
+    def run(arguments: list[str], came: list[int]) -> int:
+        try:
+            Loader("name", "path").exec_module(None)
+            steps.append("went on")
+            while True:
+                signal.pause()
+        except KeyboardInterrupt:
+            steps.append("stopped")
+            return 1
+
+    monkeypatch.setattr("trivet.cli._run", run)
+    assert ended(monkeypatch=monkeypatch) == 1
+    assert steps == ["loaded", "went on", "stopped"]
+
+
+def test_the_exit_code_is_1_also_where_a_library_was_running_a_text(tmp_path: Path) -> None:
     """As `dataclass` and `namedtuple` do when a module is imported: Python would then end by SIGINT."""
     program = """
 import os, signal
@@ -105,4 +131,6 @@ def interrupted(*_):
 cli._run = interrupted
 cli.main()
 """
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 1
+    (tmp_path / "stopped.py").write_text(program)
+    done = subprocess.run([sys.executable, "-m", "stopped"], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 1
