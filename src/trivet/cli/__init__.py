@@ -46,8 +46,8 @@ def main() -> None:
     except KeyboardInterrupt:  # at the very end, or while it was said
         code = 1
     if came:
-        # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and,
-        # as `python -m trivet`, would end by SIGINT in spite of the exit code. Another such text, in `namedtuple`, takes that back.
+        # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and
+        # `python -m trivet` would end by SIGINT in spite of its exit code. The text in `namedtuple` takes that back.
         namedtuple("Forgotten", ())
     sys.exit(code)
 
