@@ -118,6 +118,20 @@ def test_a_signal_waits_while_compiled_code_is_loaded(folder: Path, monkeypatch:
     assert steps == ["loaded", "went on", "stopped"]
 
 
+def test_a_signal_before_anything_is_done_is_answered_and_the_next_one_ends_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.cli.prepare", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert ended("index", "x.npz", "-o", "new", monkeypatch=monkeypatch) == 1
+    assert capsys.readouterr().err.startswith("trivet: stopped, at the very beginning or end")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_after_a_command_the_handlers_are_those_before_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended("nothing", monkeypatch=monkeypatch) == 2
+    assert signal.getsignal(signal.SIGTERM) == signal.default_int_handler
+
+
 def test_the_exit_code_is_1_also_where_a_library_was_running_a_text(tmp_path: Path) -> None:
     """As `dataclass` and `namedtuple` do when a module is imported: Python would then end by SIGINT."""
     program = """

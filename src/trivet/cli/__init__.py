@@ -39,12 +39,13 @@ def main() -> None:
             return
         raise KeyboardInterrupt
 
-    for number in ending_signals():
-        signal.signal(number, end)
+    before = {number: signal.signal(number, end) for number in ending_signals()}
     try:
         code = _run(sys.argv[1:] or ["--help"], came)
-    except KeyboardInterrupt:  # at the very end, or while it was said
-        code = 1
+    except KeyboardInterrupt:  # or while it was said
+        code = _say("stopped, at the very beginning or end of the command.", 1)
+    for number, handler in before.items():  # what comes now ends the process at once, and says nothing more
+        signal.signal(number, signal.SIG_DFL if came else handler)
     if came:
         # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and
         # `python -m trivet` would end by SIGINT in spite of its exit code. The text in `namedtuple` takes that back.
