@@ -543,7 +543,7 @@ def write(cases: list[dict[str, Any]], asked: argparse.Namespace, seconds: float
     """The results as JSON and as a table."""
     faults = [case for case in cases if case["code"] not in (0, 2)]
     record = {
-        "command": f"benchmarks/damage.py --cases {asked.cases} --seed {asked.seed}",
+        "command": f"benchmarks/damage.py --cases {asked.cases} --minutes {asked.minutes:g} --seed {asked.seed}",
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "machine": platform.machine(),
