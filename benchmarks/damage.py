@@ -1,6 +1,6 @@
 """Damaged files: every command on files whose bytes were changed, cut off or swapped must end in 0 or in one sentence.
 
-    .venv/bin/python benchmarks/damage.py [--cases 1200] [--minutes 600] [--seed 0] [--kind NAME]
+    .venv/bin/python benchmarks/damage.py [--cases 1200] [--minutes 600] [--seed 0] [--kind TEXT]
 
 The results are benchmarks/results/damage.json and damage.md.
 
@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # miniatures of the published data sets
 RESULTS = Path(__file__).parent / "results"
 FEW = 400  # digits, so that a run is evaluated fast
 ROOM = 2 << 30  # bytes of address space that a case may use
@@ -60,6 +61,65 @@ sample = 20
 nmi_plus = 1
 """
 EVALUATE = "evaluate {} --resamples 0 --nmi-plus 1"
+# Miniatures of the published data sets, each with the settings that read it: image by image, with the published boxes.
+LAYOUT = """
+[data]
+name = "{name}"
+{more}
+[batch]
+num_classes = 2
+samples_per_class = 2
+[model]
+name = "{model}"
+embedding_dim = 3
+[loss]
+name = "triplet"
+[training]
+steps = 1
+accelerator = "cpu"
+[evaluation]
+map_points = 10
+sample = 20
+nmi_plus = 1
+"""
+BOXED, SMALL = "image_size = 8\nboxes = true", "image_size = 8"
+LAYOUTS = {  # name -> how `tests/miniatures.py` makes it, and further settings
+    "cub": (lambda made, root: made.cub(root, classes=5), BOXED),
+    "cars196": (lambda made, root: made.cars196(root), BOXED),
+    "sop": (lambda made, root: made.sop(root), SMALL),
+    "in-shop": (lambda made, root: made.in_shop(root), BOXED),
+    "market1501": (lambda made, root: made.market1501(root, people=2), SMALL),
+    "cuhk03": (lambda made, root: made.cuhk03(root), SMALL),
+    "flowers102": (lambda made, root: made.flowers102(root, each=6), SMALL),
+    "inaturalist": (lambda made, root: made.inaturalist(root), SMALL + '\nlevel = "genus"'),
+    "cifar10": (lambda made, root: made.cifar10(root), 'level = "worse"'),
+    "omniglot": (lambda made, root: made.omniglot(root), SMALL),
+}
+SWEEP = """
+[data]
+name = "vectors"
+path = "many.npz"
+folds = 3
+[batch]
+num_classes = 2
+samples_per_class = 2
+[model]
+name = "linear"
+embedding_dim = 2
+[loss]
+name = "triplet"
+[training]
+steps = 2
+accelerator = "cpu"
+[evaluation]
+every = 1
+map_points = 10
+nmi_plus = 1
+[sweep]
+trials = 2
+heartbeat = 1
+vary = {"loss.margin" = [0.1, 0.2, 0.4]}
+"""
 
 
 class Kind(NamedTuple):
@@ -103,6 +163,43 @@ KINDS = {
     "tiff": Kind("pictures/b/1.tif", ("search made pictures/b/1.tif",)),
     "webp": Kind("pictures/b/2.webp", ("search made pictures/b/2.webp",)),
     "bmp": Kind("pictures/b/3.bmp", ("search made pictures/b/3.bmp",)),
+    "compared run": Kind("run/record.json", ("compare run other", "export run --to safetensors -o new")),
+    "metrics of a compared run": Kind("run/metrics.csv", ("compare run other",)),
+    "shards.json": Kind("shards/shards.json", (EVALUATE.format("shards"), "embed run digits -o shards")),
+    "a shard": Kind("shards/part-00001.parquet", (EVALUATE.format("shards"), "embed run digits -o shards")),
+    "vectors of shards": Kind(
+        "shards/vectors.npy", ("index shards -o new", "mine shards --labels digit -o new.parquet")
+    ),
+    "pairs": Kind("pairs.csv", ("mine e.npz --pairs pairs.csv -o new.parquet",)),
+    "mined triplets": Kind("mined.parquet", ("train mined.toml -o new",)),
+    "settings of a sweep": Kind("sweep.toml", ("sweep sweep.toml -o new --set sweep.trials=1",)),
+    "study": Kind("swept/study.db", ("sweep --join swept",)),
+    "record of a sweep": Kind("swept/sweep.json", ("sweep --join swept",)),
+    "settings in a sweep": Kind("swept/sweep.toml", ("sweep --join swept",)),
+    "folds": Kind("folds/folds.json", ("train --resume folds",)),
+    "settings of folds": Kind("folds/folds.toml", ("train --resume folds",)),
+    "hugging face, arrow": Kind("saved/data.arrow", ("init saved -o new.toml", "train saved.toml -o new")),
+    "hugging face, state": Kind("saved/state.json", ("init saved -o new.toml", "train saved.toml -o new")),
+    "hugging face, info": Kind("saved/dataset_info.json", ("init saved -o new.toml", "train saved.toml -o new")),
+    "JSON lines": Kind("texts.jsonl", ("init texts.jsonl -o new.toml",)),
+    "table of images": Kind("items.csv", ("init items.csv -o new.toml", "train items.toml -o new")),
+    "vectors to begin with": Kind("e.npz", ("init e.npz -o new.toml", "mine e.npz -o new.parquet")),
+    **{
+        f"{name}, {file}": Kind(f"{name}/{file}", (f"train {name}.toml -o new --data-root .",))
+        for name, files in {
+            "cub": ("images.txt", "image_class_labels.txt", "classes.txt", "bounding_boxes.txt"),
+            "cars196": ("cars_annos.mat",),
+            "sop": ("Ebay_train.txt", "Ebay_test.txt"),
+            "in-shop": ("Eval/list_eval_partition.txt", "Anno/list_bbox_inshop.txt"),
+            "market1501": ("query/0001_c1s1_001051_00.jpg",),
+            "cuhk03": ("cuhk03_new_protocol_config_detected.mat",),
+            "flowers102": ("imagelabels.mat", "setid.mat"),
+            "inaturalist": ("train2018.json", "val2018.json"),
+            "cifar10": ("cifar_n_labels.npz", "cifar-10-batches-bin/data_batch_1.bin"),
+            "omniglot": ("images_background.zip",),
+        }.items()
+        for file in files
+    },
 }
 
 
@@ -157,6 +254,52 @@ def prepare(folder: Path) -> None:
             file.write(bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 28, 28) + pixels)
         Path(f"mnist/{part}-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1)) + struct.pack(">I", count) + labels)
 
+    prepare_others(drawn)
+
+
+def prepare_others(drawn: Any) -> None:
+    """What a command of its own reads: layouts as they were published, sweeps, pairs, tables and saved data sets."""
+    import numpy as np
+    import pyarrow as pa
+
+    import miniatures
+
+    for name, (make, more) in LAYOUTS.items():
+        made = make(miniatures, Path(name))
+        if name == "cifar10":
+            np.savez("cifar10/cifar_n_labels.npz", c10_clean_label=made, c10_worse_label=made[::-1])
+        model = "linear" if name == "cifar10" else "conv3"
+        Path(f"{name}.toml").write_text(LAYOUT.format(name=name, more=more, model=model))
+    many = drawn.normal(size=(48, 3)).astype(np.float32)
+    np.savez("many.npz", embeddings=many, kind=np.array(list("abcdefgh")).repeat(6), id=[str(i) for i in range(48)])
+    Path("sweep.toml").write_text(SWEEP)
+    Path("pairs.csv").write_text("anchor,positive\n" + "".join(f"{i},{i + 1}\n" for i in range(12)))
+    run = (
+        SWEEP.partition("[sweep]")[0]
+        .replace("folds = 3", "")
+        .replace("num_classes = 2\nsamples_per_class = 2", "size = 8")
+    )
+    Path("mined.toml").write_text(run.replace("[batch]", '[batch]\nmined = "mined.parquet"'))
+    Path("folds.toml").write_text(run.replace("size = 8", "num_classes = 2\nsamples_per_class = 2"))
+    texts = [{"id": str(i), "kind": "ab"[i % 2], "text": f"a thing {i}"} for i in range(40)]
+    Path("texts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in texts))
+    table = LAYOUT.format(name="table", more='path = "items.csv"\nimage_size = 8', model="conv3")
+    Path("items.toml").write_text(table)
+    Path("saved.toml").write_text(table.replace("items.csv", "saved"))
+    names = [path.as_posix() for path in sorted(Path("sop").rglob("*.JPG"))]
+    Path("items.csv").write_text("path,label\n" + "".join(f"{name},{i // 3}\n" for i, name in enumerate(names)))
+    Path("saved").mkdir()
+    images = pa.array(
+        [{"bytes": Path(name).read_bytes(), "path": None} for name in names],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
+    rows = pa.table({"image": images, "label": [i // 3 for i in range(len(names))]})
+    with pa.OSFile("saved/data.arrow", "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as file:
+        file.write_table(rows)
+    Path("saved/state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    features = {"image": {"_type": "Image"}, "label": {"names": list("abcd"), "_type": "ClassLabel"}}
+    Path("saved/dataset_info.json").write_text(json.dumps({"features": features}))
+
 
 COMMANDS = (
     "train s.toml -o run",
@@ -164,6 +307,11 @@ COMMANDS = (
     "index e.npz -o hnsw --kind hnsw",
     "index e.npz -o ivf --kind ivf",
     "index run -o made",
+    "train s.toml -o other --set seed=1",
+    "embed run digits -o shards --shard-rows 150",
+    "mine many.npz -o mined.parquet",
+    "sweep sweep.toml -o swept",
+    "train folds.toml --folds 2 -o folds",
 )
 
 
@@ -324,7 +472,7 @@ def main() -> None:
     options.add_argument("--cases", type=int, default=1200)
     options.add_argument("--minutes", type=float, default=600, help="then no further case is begun")
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--kind", choices=list(KINDS))
+    options.add_argument("--kind", help="only those whose name holds this")
     options.add_argument("--out", type=Path, default=RESULTS / "damage")
     asked = options.parse_args()
     sys.setrecursionlimit(1000)
@@ -333,11 +481,16 @@ def main() -> None:
     from sklearn import datasets
 
     import trivet.tasks.audit
+    import trivet.tasks.compare
     import trivet.tasks.diagnose
     import trivet.tasks.embed
     import trivet.tasks.evaluate
+    import trivet.tasks.export
     import trivet.tasks.forecast
+    import trivet.tasks.init
+    import trivet.tasks.mine
     import trivet.tasks.search
+    import trivet.tasks.sweep
     import trivet.tasks.train  # noqa: F401  # loaded once, for the children
 
     few = datasets.load_digits()
@@ -355,7 +508,7 @@ def main() -> None:
             load_modules(sound / "modules.txt")
         (sound / "said.txt").unlink()
         cases: list[dict[str, Any]] = []
-        names = [asked.kind] if asked.kind else list(KINDS)
+        names = [name for name in KINDS if (asked.kind or "") in name]
         peak_sound = 0
         for name in names:  # a sound file first: what is refused without damage tells nothing
             for line in KINDS[name].commands:
@@ -390,7 +543,7 @@ def write(cases: list[dict[str, Any]], asked: argparse.Namespace, seconds: float
     """The results as JSON and as a table."""
     faults = [case for case in cases if case["code"] not in (0, 2)]
     record = {
-        "command": f"benchmarks/damage.py --cases {asked.cases} --seed {asked.seed}",
+        "command": f"benchmarks/damage.py --cases {asked.cases} --minutes {asked.minutes:g} --seed {asked.seed}",
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "machine": platform.machine(),

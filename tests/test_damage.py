@@ -11,6 +11,8 @@ import os
 import random
 import runpy
 import struct
+import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +25,13 @@ import pytest
 import torch
 from safetensors.torch import save as tensors
 
+from trivet.cli import main
 from trivet.cli.options import exists
 from trivet.config import Config
 from trivet.data.idx import read_idx
 from trivet.documents import check_types, parse_json, read_json
 from trivet.models import ModelConfig, build, load_model, save
+from trivet.neighbours.hard_negatives import Rules, hard_negatives
 from trivet.neighbours.index import Index, build_index
 from trivet.records import RunRecord, complete
 from trivet.tables import read_decisions, read_texts, read_vectors
@@ -225,3 +229,42 @@ def test_an_index_whose_links_leave_it_is_refused(tmp_path: Path) -> None:
     path.write_bytes(whole + b"\0")
     with pytest.raises(ValueError, match="1 bytes too many"):
         Index.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train s.toml -o new --folds 1000000000000",
+        "train s.toml -o new --set data.folds=1000000000000",
+        "train s.toml -o new --set training.learning_rate=1e300",
+        "train s.toml -o new --set training.weight_decay=1e300",
+        "train s.toml -o new --set loss.name=proxy-anchor --set loss.proxy_learning_rate=1e38",
+        "evaluate e.npz --resamples 1000000000000",
+        "reproduce xuan2020 --seeds 1000000000000",
+    ],
+)
+def test_numbers_beyond_reason_are_refused_before_memory_is_filled(
+    line: str, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("s.toml", "e.npz"):
+        (tmp_path / name).write_bytes((sound / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["trivet", *line.split()])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stop.value.code == 2, said
+    assert "memory" not in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["e.npz", "s.toml"]
+
+
+def test_more_candidates_than_items_take_no_more_memory() -> None:
+    vectors = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    index, labels = build_index(vectors), np.arange(12) % 3
+    tracemalloc.start()
+    wanted = hard_negatives(index, labels, rules=Rules(k=2, among=12))
+    mined = hard_negatives(index, labels, rules=Rules(k=2, among=10**7))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert mined.negatives.tolist() == wanted.negatives.tolist()
+    assert peak < 2**24

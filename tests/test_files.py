@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
+from ended import End, every_moment
 from trivet.files import filled_folder, held, keep_new, recover, whole_folder, write_whole
 
-End = Literal["killed", "interrupted", "disk full"]
-CHANGES = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")  # audit events; the first three take space
-REACHED = 7
 KIND = frozenset(("mark", "more", "folder"))
 DEAD = 4_194_305  # beyond the largest process number of Linux
-
-
-def ended_at(moment: int, end: End, work: Callable[[], None]) -> bool:
-    """Do the work in a process that ends at its n-th change of a file; returns whether it got that far."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) in (0, REACHED)
-        return status != 0
-    seen = 0
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal seen
-        reads = event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        if event not in (CHANGES if end != "disk full" else CHANGES[:3]) or reads:
-            return
-        seen += 1
-        if seen != moment:
-            return
-        if end == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        raise KeyboardInterrupt if end == "interrupted" else OSError(errno.ENOSPC, "No space left on device")
-
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # of the child, which ends at once
-    sys.addaudithook(hook)
-    try:
-        work()
-    except BaseException:  # it is told by the exit code
-        os._exit(REACHED)
-    os._exit(REACHED if seen >= moment else 0)
-
-
-def every_moment(end: End, work: Callable[[], None], prepare: Callable[[], None]) -> Iterator[int]:
-    """Prepare, end the work at its first, second, ... change, and let the caller look, until it is no longer ended."""
-    for moment in range(1, 200):
-        prepare()
-        if not ended_at(moment, end, work):
-            return
-        yield moment
-    raise AssertionError("the work never ended by itself")
 
 
 def content(path: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 The names that a killed process may leave, which only this file knows:
 
     .NAME.PROCESS.trivet      beside a file NAME: what was being written
-    .NAME.trivet-parts        beside it: a folder of its finished parts, from which the same command goes on
     .NAME.trivet-new          beside a folder NAME: what was being built to take its place, or to be moved into it
     .NAME.trivet-old          beside it: what it takes the place of, until that is done
     .NAME.trivet-parts        beside a file NAME: finished parts of it, which the next command of the kind goes on from
@@ -68,7 +67,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.trivet")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear(Path(left) for left in glob.glob(str(path.parent / f".{glob.escape(path.name)}.*.trivet")))
+        clear_left(path)
         handle = _lock(partial)
         yield partial
         with partial.open("rb") as file:
@@ -81,6 +80,11 @@ def whole_file(path: Path) -> Iterator[Path]:
     finally:
         partial.unlink(missing_ok=True)
         _release(handle)
+
+
+def clear_left(path: Path) -> None:
+    """Remove what killed processes left beside a file that they were writing."""
+    _clear(Path(left) for left in glob.glob(f"{glob.escape(str(path.parent))}/.{glob.escape(path.name)}.*.trivet"))
 
 
 @contextmanager

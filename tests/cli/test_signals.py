@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,3 +92,59 @@ def test_a_signal_that_is_ignored_stays_ignored(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", lambda _: os.kill(os.getpid(), signal.SIGHUP))
     assert ended("index", "x.npz", "-o", "new", monkeypatch=monkeypatch) == 0
     assert (folder / "new" / "index.json").is_file()
+
+
+def test_a_signal_waits_while_compiled_code_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of it, such as torch's, aborts the process where Python raises an error meanwhile."""
+    steps = []
+
+    class Loader(ExtensionFileLoader):
+        def exec_module(self, module: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            steps.append("loaded")
+
+    def run(arguments: list[str], came: list[int]) -> int:
+        try:
+            Loader("name", "path").exec_module(None)
+            steps.append("went on")
+            while True:
+                signal.pause()
+        except KeyboardInterrupt:
+            steps.append("stopped")
+            return 1
+
+    monkeypatch.setattr("trivet.cli._run", run)
+    assert ended(monkeypatch=monkeypatch) == 1
+    assert steps == ["loaded", "went on", "stopped"]
+
+
+def test_a_signal_before_anything_is_done_is_answered_and_the_next_one_ends_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.cli.prepare", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert ended("index", "x.npz", "-o", "new", monkeypatch=monkeypatch) == 1
+    assert capsys.readouterr().err.startswith("trivet: stopped, at the very beginning or end")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_after_a_command_the_handlers_are_those_before_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended("nothing", monkeypatch=monkeypatch) == 2
+    assert signal.getsignal(signal.SIGTERM) == signal.default_int_handler
+
+
+def test_the_exit_code_is_1_also_where_a_library_was_running_a_text(tmp_path: Path) -> None:
+    """As `dataclass` and `namedtuple` do when a module is imported: Python would then end by SIGINT."""
+    program = """
+import os, signal
+from trivet import cli
+def interrupted(*_):
+    try:
+        exec("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)")
+    except KeyboardInterrupt:
+        return 1
+cli._run = interrupted
+cli.main()
+"""
+    (tmp_path / "stopped.py").write_text(program)
+    done = subprocess.run([sys.executable, "-m", "stopped"], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 1

@@ -74,21 +74,35 @@ COMMANDS = (
     ["diagnose", "e.npz"],
     ["audit", "e.npz"],
     ["audit", "e.npz", "--json"],
+    ["mine", "e.npz", "-o", f"{EVIL}.parquet"],
+    ["index", "e.npz", "-o", f"{EVIL}i"],
     ["evaluate", "e.npz", "--labels", EVIL],
     ["diagnose", EVIL],
     [EVIL],
+    ["init", "e.npz", "--labels", EVIL],
+    ["mine", "e.npz", "-o", "new.parquet", "--labels", EVIL],
+    ["compare", EVIL, EVIL],
+    ["export", EVIL, "--to", "onnx", "-o", "new"],
+    ["embed", EVIL, EVIL, "-o", "new"],
+    ["sweep", EVIL],
+    ["sweep", "--join", EVIL],
+    ["settings", EVIL],
+    ["simulate", EVIL],
+    ["reproduce", EVIL],
+    ["train", "--set", EVIL],
 )
+MISTAKES = 6  # from here on
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("line", COMMANDS, ids=lambda line: " ".join(line)[:16])
+@pytest.mark.parametrize("line", COMMANDS, ids=lambda line: repr(" ".join(line)[:24]))
 def test_no_command_prints_the_codes_of_a_name_or_fails_on_an_ascii_terminal(
     line: list[str], encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, EVIL + "é")
     code, said = call(line, monkeypatch, encoding)
-    assert code == (2 if line in COMMANDS[4:] else 0), said
+    assert code == (2 if line in COMMANDS[MISTAKES:] else 0), said
     assert not any(sign in said for sign in CODES)
     assert "Error" not in said
     if "--json" in line:

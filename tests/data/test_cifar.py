@@ -80,6 +80,24 @@ def test_the_labels_of_people_are_noise_of_which_the_truth_is_known(tmp_path: Pa
         read("cifar10", tmp_path, level="worse")
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "bytes", "numbers", "objects", "missing", "short"])
+def test_damaged_labels_of_people_are_refused_in_a_sentence(damage: str, tmp_path: Path) -> None:
+    clean = miniatures.cifar10(tmp_path / "cifar10")
+    people(tmp_path / "cifar-n", clean)
+    file = tmp_path / "cifar-n" / "cifar_n_labels.npz"
+    data = file.read_bytes()
+    arrays: dict[str, Any] = {"c10_clean_label": clean, "c10_worse_label": clean}
+    if damage in ("empty", "cut", "bytes"):
+        file.write_bytes({"empty": b"", "cut": data[:-40], "bytes": data[:60] + b"\xff" * 40 + data[100:]}[damage])
+    elif damage == "missing":
+        np.savez(file, c10_clean_label=clean)
+    else:
+        changed = {"numbers": clean + 0.5, "objects": clean.astype(object), "short": clean[:3]}[damage]
+        np.savez(file, **(arrays | {"c10_worse_label": changed}))
+    with pytest.raises(ValueError, match=r"cifar_n_labels\.npz must "):
+        read("cifar10", tmp_path, level="worse")
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

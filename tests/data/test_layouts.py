@@ -140,6 +140,26 @@ def test_in_shop_queries_retrieve_from_the_gallery(tmp_path: Path) -> None:
     assert splits.train.inputs.batch(np.arange(4)).unique().tolist() == [250]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "must hold|must list as many images as its first line says"),
+        (lambda text: text.replace(" train", "", 1), "must hold 3 values: got 'img/WOMEN"),
+        (lambda text: text[text.index("\n") :], "must list as many images as its first line says: got ''"),
+        (lambda text: "[" * 500, "must list as many images as its first line says: got '"),
+        (lambda text: "", "must list as many images"),
+    ],
+    ids=["cut", "a value gone", "no number", "one line", "empty"],
+)
+def test_a_damaged_list_of_in_shop_loses_no_line_silently(
+    change: Callable[[str], str], said: str, tmp_path: Path
+) -> None:
+    file = miniatures.in_shop(tmp_path / "in-shop") / "Eval" / "list_eval_partition.txt"
+    file.write_text(change(file.read_text()))
+    with pytest.raises(ValueError, match=said):
+        read("in-shop", tmp_path)
+
+
 def test_market_by_its_file_names(tmp_path: Path) -> None:
     miniatures.market1501(tmp_path / "market1501" / "Market-1501-v15.09.15")
     splits = read("market1501", tmp_path)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 import trivet
+from ended import every_moment
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.transformers import LossTrainerCallback, MonitorTrainerCallback
 
@@ -159,6 +161,54 @@ def test_a_checkpoint_without_the_loss_is_said(tmp_path: Path) -> None:
     LossTrainerCallback(loss).add_to(resumed)
     with pytest.warns(UserWarning, match="the loss keeps the parameters it has"):
         resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
+
+
+def at_half(folder: Path) -> Any:
+    """The arguments and the state of a Trainer at a checkpoint."""
+    (folder / f"checkpoint-{HALF}").mkdir(exist_ok=True)
+    return SimpleNamespace(output_dir=folder, process_index=0, device="cpu"), TrainerState(global_step=HALF)
+
+
+@pytest.mark.parametrize("kind", ["loss", "monitor"])
+def test_a_killed_save_leaves_the_old_state_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    loss = margin_loss()
+    callback = LossTrainerCallback(loss) if kind == "loss" else MonitorTrainerCallback(CollapseMonitor(), loss)
+    folder = tmp_path / f"checkpoint-{HALF}"
+
+    def save() -> None:
+        callback.on_save(*at_half(tmp_path), None)
+
+    save()
+    (file,) = folder.iterdir()
+    before = file.read_bytes()
+    with torch.no_grad():
+        loss.beta.fill_(0.5)
+    moments = []
+    for moment in every_moment("killed", save, lambda: None):
+        moments.append(moment)
+        assert file.read_bytes() == before
+        if kind == "loss":
+            callback._load(at_half(tmp_path)[0], file)
+        else:
+            callback._restore(*at_half(tmp_path))
+        assert list(folder.iterdir()) == [file]
+    assert len(moments) > 2  # it is not written in place, nor by a library whose files nobody clears
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 9, b"\xff" * 64], ids=["empty", "short", "sizes"])
+def test_a_damaged_state_of_the_loss_is_said(content: bytes, tmp_path: Path) -> None:
+    loss = margin_loss()
+    (tmp_path / "loss-0.safetensors").write_bytes(content)
+    with pytest.warns(UserWarning, match="the loss keeps the parameters it has"):
+        LossTrainerCallback(loss)._load(at_half(tmp_path)[0], tmp_path / "loss-0.safetensors")
+
+
+def test_without_a_checkpoint_of_the_trainer_nothing_is_written(tmp_path: Path) -> None:
+    arguments, state = at_half(tmp_path)
+    (tmp_path / f"checkpoint-{HALF}").rmdir()
+    with pytest.warns(UserWarning, match="the checkpoint holds no state of the loss: "):
+        LossTrainerCallback(margin_loss()).on_save(arguments, state, None)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_rate_of_the_trainer_gives_way() -> None:

@@ -341,6 +341,33 @@ def proxy_anchor_loss(crew: Crew) -> None:
     compare(crew, proxy_anchor, in_turn(crew, [*choices, *choices], references=False))
 
 
+@dataclass(frozen=True)
+class OfThree(Case):
+    """A batch of three classes."""
+
+    @property
+    def labels(self) -> Tensor:
+        return super().labels % 3
+
+
+class HardestProxy(trivet.ProxyAnchorLoss):
+    """The largest term alone is a choice that all processes share, as trimming is."""
+
+    reductions = ("mean", "sum", "max")
+
+
+@check
+def fewer_proxies_than_processes(crew: Crew) -> None:
+    """Three proxies: of four processes one has none, and nothing to compute but what it must add to the others'."""
+    choices: list[Options] = [{}, {"trim": 0.4}, {"reduction": "max"}, {"reduction": "max", "trim": 0.4}]
+    for block_size, dtype in ((None, torch.float32), (1, torch.float64)):
+        compare(
+            crew,
+            lambda generator, **o: HardestProxy(3, 4, generator=torch.Generator().manual_seed(SEED), **o),
+            [(options, OfThree(COUNTS[: crew.size], dtype, block_size=block_size)) for options in choices],
+        )
+
+
 @check_of_two
 def unhinged_losses(crew: Crew) -> None:
     compare(crew, trivet.UnhingedTripletLoss, in_turn(crew, STRATEGIES[::3]))

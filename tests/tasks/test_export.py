@@ -208,6 +208,24 @@ def test_what_the_run_kept_is_compared_not_what_its_model_gives_now(images: Path
         export.export_run(tmp_path / "run", "safetensors", tmp_path / "out")
 
 
+@pytest.mark.parametrize("to", ["onnx", "torch-export", "safetensors", "sentence-transformers"])
+def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone(
+    to: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(to)
+    run = request.getfixturevalue("texts" if to == "sentence-transformers" else "images")
+
+    def stop(*given: object) -> None:
+        assert sorted(item.name for item in tmp_path.iterdir()) == [".out.trivet-lock", ".out.trivet-new"]
+        assert any(tmp_path.glob("*/model.*"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(export, "preprocessing", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export.export_run(run, to, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("to", "message"),
     [("sentence-transformers", r'takes networks of texts \(model.name = "text:..."\)')],

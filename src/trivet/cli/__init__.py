@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from collections import namedtuple
 from contextlib import suppress
+from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
 from trivet.cli.stopped import Named
@@ -29,15 +32,35 @@ def main() -> None:
 
     def end(number: int, frame: FrameType | None) -> None:
         came.append(number)
+        if _loads_extension(frame):
+            again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
         raise KeyboardInterrupt
 
-    for number in ending_signals():
-        signal.signal(number, end)
+    before = {number: signal.signal(number, end) for number in ending_signals()}
     try:
         code = _run(sys.argv[1:] or ["--help"], came)
-    except KeyboardInterrupt:  # at the very end, or while it was said
-        code = 1
+    except KeyboardInterrupt:  # or while it was said
+        code = _say("stopped, at the very beginning or end of the command.", 1)
+    for number, handler in before.items():  # what comes now ends the process at once, and says nothing more
+        signal.signal(number, signal.SIG_DFL if came else handler)
+    if came:
+        # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and
+        # `python -m trivet` would end by SIGINT in spite of its exit code. The text in `namedtuple` takes that back.
+        namedtuple("Forgotten", ())
     sys.exit(code)
+
+
+def _loads_extension(frame: FrameType | None) -> bool:
+    """Whether compiled code is being loaded: some of it aborts the process where Python raises an error meanwhile."""
+    while frame is not None:
+        loads = frame.f_code.co_name in ("create_module", "exec_module")
+        if loads and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _run(arguments: list[str], came: list[int]) -> int:

@@ -41,7 +41,8 @@ def reproduce(
         typer.Option(help="here: stand-ins that two cores finish. paper: the published protocols, on a GPU."),
     ] = "here",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of seeds. Default: that of the recipe.", show_default=False)
+        int | None,
+        typer.Option(min=1, max=10_000, help="Number of seeds. Default: that of the recipe.", show_default=False),
     ] = None,
     data_root: DataRoot = None,
     models: Annotated[

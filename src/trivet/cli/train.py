@@ -83,7 +83,9 @@ def train(
     folds: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Train once for each class-disjoint fold of the training classes, and validate on it."
+            min=2,
+            max=10_000,
+            help="Train once for each class-disjoint fold of the training classes, and validate on it.",
         ),
     ] = None,
     data_root: DataRoot = None,

@@ -92,7 +92,7 @@ class Tree:
         """The lines of a text as words, `columns` of them; the last one may hold spaces. Empty lines are left out.
 
         Raises:
-            ValueError: if a line has fewer.
+            ValueError: if a line has fewer, or there is none.
         """
         rows = []
         for number, line in enumerate(self.text(name).splitlines(), start=1):
@@ -104,6 +104,8 @@ class Tree:
                 )
             if words:
                 rows.append([*words[:-1], words[-1].rstrip()])
+        if not rows:
+            raise ValueError(f"{self.source(name)} must hold lines of {columns} values: it has none; get it again.")
         return rows
 
     def source(self, name: str) -> Path | Member:

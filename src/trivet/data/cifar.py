@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import tarfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from trivet.data.image_files import Listing
 from trivet.data.images import Progress, Source
 from trivet.data.published import IMAGES, LEVEL, SPLIT, Facts, PublishedConfig, find_published, load_published
 from trivet.data.splitting import Split
+from trivet.tables.arrays import read_whole_numbers
 
 WHERE = "https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)"
 CIFAR10 = Facts(
@@ -242,11 +242,7 @@ def _human_labels(
             f"{clean}: not found in {paths[-1].parent}; save them with numpy.savez from the files of "
             "https://github.com/UCSC-REAL/cifar-10-100n, which are pickles and are not read."
         )
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            people, published = (np.asarray(arrays[name]).astype(np.int64) for name in (given, clean))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} must hold the arrays {given} and {clean}: {error}; save it again.") from None
+    people, published = read_whole_numbers(path, (given, clean))
     labels = images.labels[level].copy()
     place = images.place[images.training]
     if people.shape != published.shape or place.min(initial=0) < 0 or place.max(initial=-1) >= len(people):

@@ -53,6 +53,7 @@ class DataConfig(NamedConfig):
     folds: int | None = Field(
         None,
         ge=2,
+        le=10_000,
         description="Validate within the training classes: split them into this many class-disjoint folds and evaluate "
         'one of them, "validation", instead of training on it.',
     )

@@ -80,9 +80,26 @@ def _category(path: str) -> str:
 
 
 def _rows(tree: Tree, name: str, columns: int) -> list[list[str]]:
-    """The rows of a list below the number of them and the names of the columns."""
-    lines = tree.text(_file(tree, name) or name).splitlines()
-    return [row for line in lines[2:] if len(row := line.split()) == columns]
+    """The rows of a list below the number of them and the names of the columns.
+
+    Raises:
+        ValueError: if a row has other columns, or there are not as many as its first line says.
+    """
+    place = _file(tree, name) or name
+    lines = tree.text(place).splitlines()
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    wrong = next((row for row in rows if len(row) != columns), None)
+    if wrong is not None:
+        raise ValueError(
+            f"each line of {tree.source(place)} must hold {columns} values: got {' '.join(wrong)[:60]!r}; get the file "
+            "again."
+        )
+    if not lines or lines[0].strip() != str(len(rows)) or not rows:
+        raise ValueError(
+            f"{tree.source(place)} must list as many images as its first line says: got {''.join(lines[:1])[:60]!r} "
+            f"and {len(rows)} images; get the file again."
+        )
+    return rows
 
 
 def _file(tree: Tree, name: str) -> str | None:

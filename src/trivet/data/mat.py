@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trivet.data.archives import Tree
+from trivet.data.mat_elements import check_elements
 
 
 class Mat:
@@ -28,6 +29,7 @@ class Mat:
                 "save(..., '-v7')."
             )
         try:
+            check_elements(data)
             self._variables = loadmat(io.BytesIO(data), squeeze_me=True)
         except Exception as error:  # broken bytes make scipy raise anything
             raise ValueError(f"{self.path} must be a complete mat file: {error}; get it again.") from None

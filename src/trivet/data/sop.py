@@ -67,7 +67,10 @@ def load_sop(config: SopConfig, data_root: Path, progress: Progress | None) -> S
 def _rows(tree: Tree, file: str) -> list[list[str]]:
     """Image number, class, super class and path of each image."""
     rows = tree.rows(file, 4)
-    return rows[1:] if rows and rows[0][0] == "image_id" else rows
+    rows = rows[1:] if rows[0][0] == "image_id" else rows
+    if not rows:
+        raise ValueError(f"{tree.source(file)} must list images: it has a header alone; get it again.")
+    return rows
 
 
 ENTRY = Entry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,11 +12,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trivet.collapse.monitor import CollapseMonitor
+from trivet.files import clear_left, write_whole
 from trivet.geometry import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
 from trivet.losses import MatryoshkaLoss
@@ -145,7 +149,7 @@ class MonitorTrainerCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         path = _path(args, state, self._name, "json")
         try:
-            path.write_text(json.dumps(self.monitor.state_dict()), encoding="utf-8")
+            _write(path, json.dumps(self.monitor.state_dict()).encode())
         except OSError as error:
             warnings.warn(f"the checkpoint holds no state of the monitor: {error}.", stacklevel=1)
 
@@ -156,6 +160,7 @@ class MonitorTrainerCallback(TrainerCallback):
 
     def _restore(self, args: TrainingArguments, state: TrainerState) -> None:
         path = _path(args, state, self._name, "json")
+        clear_left(path)
         if not path.exists() and self.monitor.series["step"]:  # its state came from elsewhere
             return
         try:
@@ -254,7 +259,7 @@ class LossTrainerCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         path = _path(args, state, self._name, "safetensors")
         try:
-            save_file({name: value.contiguous() for name, value in self.loss.state_dict().items()}, path)
+            _write(path, serialised({name: value.contiguous() for name, value in self.loss.state_dict().items()}))
         except OSError as error:
             warnings.warn(f"the checkpoint holds no state of the loss: {error}.", stacklevel=1)
 
@@ -265,9 +270,10 @@ class LossTrainerCallback(TrainerCallback):
             self._load(args, Path(state.best_model_checkpoint, f"{self._name}-{args.process_index}.safetensors"))
 
     def _load(self, args: TrainingArguments, path: Path) -> None:
+        clear_left(path)
         try:
             self.loss.load_state_dict(load_file(path, device=str(args.device)))
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             warnings.warn(
                 f"the loss keeps the parameters it has: its state cannot be read ({error!r}). To resume from another "
                 "folder, call loss.load_state_dict with the contents of that file before training.",
@@ -309,6 +315,12 @@ def _check_trained(loss: nn.Module, model: nn.Module | None, optimizer: Any) -> 
             "the model, and not in the optimiser; call LossTrainerCallback(loss).add_to(trainer), store the loss in "
             "the model, or freeze it with loss.requires_grad_(False)."
         )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file of a checkpoint whole or not at all; OSError where the Trainer of this process wrote none."""
+    os.stat(path.parent)
+    write_whole(path, content)
 
 
 def _path(args: TrainingArguments, state: TrainerState, name: str, ending: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from torch import nn
 
 from trivet.extras import load
@@ -50,7 +50,7 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
                 "activation_function": activation,
             },
         )
-        save_file(layer, folder / path / "model.safetensors")
+        (folder / path / "model.safetensors").write_bytes(serialised(layer))
         parts.append((path, "Dense"))
     if model.normalize:
         (folder / f"{len(parts)}_Normalize").mkdir()

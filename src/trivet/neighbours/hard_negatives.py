@@ -218,7 +218,8 @@ def hard_negatives(
     same = _SameOrListed(of_item, of_anchor, listed, len(index), own=anchors is None)
     places = np.zeros(len(chosen), np.int64)
     places[with_positive] = np.arange(len(with_positive))
-    found, far, met = _candidates(chosen[with_positive], same, nearest, rules.among, len(index))
+    among = max(rules.skip + rules.k, min(rules.among, len(index)))
+    found, far, met = _candidates(chosen[with_positive], same, nearest, among, len(index))
     found, far = found[places[at]], far[places[at]]  # (pairs, among)
 
     left = found >= 0

@@ -133,7 +133,7 @@ class Evaluation:
             if cut is not None:
                 terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
             largest[number] = terms.largest
-        most = largest.max()
+        most = largest.max() if len(largest) else largest.new_tensor(-torch.inf)
         return largest >= (most if self._processes is None else self._processes.largest(most))
 
     def add_up(self, batch: Batch, sums: Gradients | None, parameters: Sequence[Tensor] = ()) -> Tensor:
@@ -152,8 +152,10 @@ class Evaluation:
         near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
         if near is None and loss.ranks_terms and self._strategy.listed:
             batch, self.batch = batch.by_differences(), self.batch.by_differences()
-        cut = self._cut() if near is None and loss.trim and len(self.spans) > 1 else near
-        largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) > 1 else None
+        # Of one block these are found once its terms are there. Where there is none, as with fewer proxies than
+        # processes, the others wait for this one all the same.
+        cut = self._cut() if near is None and loss.trim and len(self.spans) != 1 else near
+        largest = self._largest(cut) if loss.reduction == "max" and len(self.spans) != 1 else None
         # Freed at once and never touched: after it glibc keeps the memory of one block for the next, instead of giving
         # it back to the system and faulting in every page again, which takes as long as the arithmetic.
         if len(self.spans) > 1 or batch.labels.shape[0] * batch.references.shape[0] > SMALL:

@@ -20,20 +20,10 @@ from trivet.tables.vectors import CAMERA, ID, SPLIT
 
 def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
     """The embeddings of an npz file, and its one-dimensional arrays as columns."""
-    headers, held = {}, 0
-    with whole(path, "npz"), zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.filename.endswith(".npy"):
-                with archive.open(member) as file:
-                    headers[member.filename.removesuffix(".npy")] = shape, dtype = _header(file)
-                    _check_size(shape, dtype, member.file_size - file.tell())
-                held += member.file_size
-    check_expanded(path, held)
+    headers = _npz_headers(path)
 
     def load(name: str) -> npt.NDArray[Any]:
-        _check_no_objects(path, repr(name), headers[name][1])
-        with whole(path, "npz"), np.load(path, allow_pickle=False) as arrays:
-            return np.asarray(arrays[name])
+        return _npz_array(path, name, headers)
 
     key = next((name for name in EMBEDDINGS if name in headers), None)
     if key is None:
@@ -74,6 +64,46 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
         return Column(values, missing, plain)
 
     return Source(load(key), columns, column)
+
+
+def read_whole_numbers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+    """One-dimensional arrays of whole numbers of an npz file.
+
+    Raises:
+        ValueError: if the file is broken, one is not in it, or holds something else.
+    """
+    headers = _npz_headers(path)
+    for name in names:
+        shape, dtype = headers.get(name, ((), np.dtype(object)))
+        if len(shape) != 1 or dtype.kind not in "iu":
+            raise ValueError(
+                f"{path} must hold the arrays {' and '.join(names)}, each (N,) of whole numbers: it has "
+                f"{listed(list(headers))}; save it again."
+            )
+    return [_npz_array(path, name, headers).astype(np.int64) for name in names]
+
+
+Headers = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def _npz_headers(path: Path) -> Headers:
+    """Shape and dtype of each array of an npz file, whose sizes are checked."""
+    headers, held = {}, 0
+    with whole(path, "npz"), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as file:
+                    headers[member.filename.removesuffix(".npy")] = shape, dtype = _header(file)
+                    _check_size(shape, dtype, member.file_size - file.tell())
+                held += member.file_size
+    check_expanded(path, held)
+    return headers
+
+
+def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
+    _check_no_objects(path, repr(name), headers[name][1])
+    with whole(path, "npz"), np.load(path, allow_pickle=False) as arrays:
+        return np.asarray(arrays[name])
 
 
 def read_npy(path: Path, table: Path) -> tuple[Path, Source]:

@@ -295,6 +295,11 @@ def _of_vectors(found: Found, data: list[Entry], data_root: Path | None) -> tupl
         usable = np.unique(
             labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)], return_counts=True
         )[1]
+    if len(usable) < 2:
+        raise ValueError(
+            f"batches need at least two training classes, of texts with two that differ: got {len(usable)} in "
+            f"{splits.level!r}; add items or name another column with --labels."
+        )
     model, loss = values["model"], values["loss"]
     raw = "the vectors themselves"
     if found.kind == "texts" and "encoder" not in given:

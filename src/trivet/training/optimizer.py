@@ -12,6 +12,8 @@ from trivet.losses import MatryoshkaLoss
 from trivet.rows import RowLoss
 from trivet.training.config import TrainingConfig
 
+LARGEST_RATE = 1e30
+
 
 def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """The parameters of the network that learn, in groups of one learning rate and one weight decay.
@@ -58,7 +60,7 @@ def make_optimizer(model: nn.Module, loss: RowLoss | MatryoshkaLoss, config: Tra
     """The optimiser of the settings, with the loss's own parameter groups; each group keeps its "initial_lr".
 
     Raises:
-        ValueError: as `parameter_groups`.
+        ValueError: as `parameter_groups`; also if a rate or the weight decay is too large for float32.
     """
     groups = [*parameter_groups(model, config), *loss.optimizer_groups()]
     lr, weight_decay = config.learning_rate, config.weight_decay
@@ -72,6 +74,11 @@ def make_optimizer(model: nn.Module, loss: RowLoss | MatryoshkaLoss, config: Tra
     else:
         optimizer = torch.optim.RMSprop(groups, lr=lr, weight_decay=weight_decay, momentum=config.momentum)
     for group in optimizer.param_groups:
+        if max(group["lr"], group["weight_decay"]) > LARGEST_RATE:
+            raise ValueError(
+                f"learning rates and weight decay must be at most {LARGEST_RATE:g}, so that a step fits into single "
+                f"precision: got {group['lr']:g} and {group['weight_decay']:g}; choose smaller ones."
+            )
         group["initial_lr"] = group["lr"]
     return optimizer
 
