@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trivet.collapse import Comparison
-from trivet.collapse.causes import learned_by_heart, moved_statistics, rate_too_high
+from trivet.collapse.causes import learned_by_heart, moved_statistics, rate_too_high, wrong_labels
 
 
 def beside(recall: float, reference: float, error: float = 0.02, *, name: str = "zero-shot backbone") -> Comparison:
@@ -55,3 +55,10 @@ def test_a_rate_is_too_high_if_recall_fell_at_once_for_good(recalls: list[float 
     if cause is not None:
         assert "learning rate of 0.1 is too high" in cause.said
         assert f"ended at {100 * recalls[-1]:.1f} %" in cause.said
+
+
+def test_labels_are_named_if_more_are_wrong_than_of_right_ones_ever_seem_so() -> None:
+    cause = wrong_labels(0.31, judge="raw inputs")
+    assert cause is not None
+    assert cause.said.startswith("At least 31 % of the training labels are wrong, as the other items tell in the raw in")
+    assert wrong_labels(0.09, judge="raw inputs") is None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from trivet.collapse.result import compare
+from trivet.collapse.result import Comparison, compare
 from trivet.data import DigitsConfig, load
 from trivet.evaluation import retrieve
 from trivet.models import ModelConfig, build
@@ -52,3 +54,23 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
     assert named["changes"][0].startswith("Keep the batch-norm layers")
     after.load_state_dict(before.state_dict())
     assert told(False) == {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_wrong_training_labels_are_named_and_right_ones_are_not(rate: float) -> None:
+    noise = {"kind": "symmetric", "rate": rate}
+    data = {"name": "digits", "level": "digit", "noise": noise}
+    config = RunConfig.model_validate({"data": data, "loss": {"name": "triplet"}})
+    splits = load(config.data, None)
+    network = build(ModelConfig(name="linear", embedding_dim=8), splits.train.inputs.shape, 0)
+    row = Comparison("untrained network", "digit", 400, 0.5, 0.8, -0.35, -0.25)
+    verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
+    section = {"verdicts": [verdict], "measures": {"comparisons": [asdict(row)]}}
+    datasets = {"seen": splits.evaluation["seen"], "train": splits.train}
+    name_causes({"seen": section}, Trained(datasets, "digit", config, None, network, network))
+    if rate == 0:
+        assert verdict["cause"] == "unknown"
+        return
+    share = re.match(r"At least (\d+) % of the training labels are wrong, as the other items", str(verdict["cause"]))
+    assert share is not None
+    assert 30 <= int(share[1]) <= 40

@@ -59,7 +59,10 @@ def diagnose(
     distance: DistanceByDimension = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Use only the rows of this split; for a run, this split. Default: its training items."),
+        typer.Option(
+            help="Use only the rows of this split. Default: all rows of a file; all splits of a run, its training "
+            "items alone beside a --reference that is a file."
+        ),
     ] = None,
     report: Report = None,
     fail_on: Annotated[

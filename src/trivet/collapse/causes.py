@@ -10,6 +10,7 @@ from trivet.collapse.result import Comparison, in_words
 
 EARLY, SLACK = 0.1, 20  # share of the steps, and at least so many steps, within which a rate that is too high shows
 FALL = 0.1  # of recall@1 of the sample of the history, beside three standard errors
+WRONG = 0.1  # of the training labels, at least, from which they are named; of right ones up to 0.04 were called so
 HALF = 0.5  # of what was lost, from which the statistics alone account for it
 
 
@@ -91,4 +92,23 @@ def rate_too_high(steps: Sequence[int], recalls: Sequence[float | None], *, item
         f"The learning rate of {rate:g} is too high: within {step} steps recall@1 of a fixed sample of training items "
         f"fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at {100 * known[-1][1]:.1f} %.",
         ("Lower the learning rate tenfold.", "Warm it up: training.warmup_steps."),
+    )
+
+
+def wrong_labels(least: float, *, judge: str) -> Cause | None:
+    """Whether so many training labels are wrong that the network learned them.
+
+    Args:
+        least: the lower end of the interval of their share, which classes that overlap do not explain.
+        judge: the embedding that told them, which has seen no label.
+    """
+    if least < WRONG:
+        return None
+    return Cause(
+        f"At least {100 * least:.0f} % of the training labels are wrong, as the other items tell in {in_words(judge)}: "
+        "the network was drawn to classes that these items are not of.",
+        (
+            "Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",
+            "Until then train fewer steps, or keep the step with the best recall on classes held out.",
+        ),
     )

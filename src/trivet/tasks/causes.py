@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.collapse.causes import Cause, learned_by_heart, moved_statistics, rate_too_high
-from trivet.collapse.result import UNTRAINED, ZERO_SHOT, Comparison, compare
+from trivet.collapse.causes import Cause, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
+from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
 from trivet.data import Dataset
 from trivet.evaluation import retrieve
+from trivet.label_noise import estimate_noise
 from trivet.models import Embedder
+from trivet.tasks.measure import run_references
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.sample import class_sample
@@ -49,12 +51,14 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
     Args:
         diagnosed: split -> section, "train" among them; changed in place.
     """
+    labels: list[Cause] | None = None  # the same for all splits
     for split, section in diagnosed.items():
         verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
         lost = _loss(section, run.level)
         if lost is None or "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
             continue
-        causes = list(_causes(split, lost, diagnosed, run))
+        labels = list(_labels(run)) if labels is None else labels
+        causes = [*_causes(split, lost, diagnosed, run), *labels]
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
@@ -78,6 +82,22 @@ def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]
         found = learned_by_heart(train, lost)
         if found is not None:
             yield found
+
+
+def _labels(run: Trained) -> Iterator[Cause]:
+    """See `wrong_labels`: judged by what no label has shaped, the backbone alone or the raw inputs."""
+    items = run.datasets.get("train")
+    if items is None:
+        return
+    references = run_references(run.untrained, items)
+    judge = next((name for name in (ZERO_SHOT, RAW) if name in references), None)
+    labels = items.labels[run.level]
+    if judge is None or len(np.unique(labels)) < 2:
+        return
+    interval = estimate_noise(references[judge], labels, seed=run.config.seed).interval
+    found = None if interval is None else wrong_labels(interval[0], judge=judge)
+    if found is not None:
+        yield found
 
 
 def _loss(section: Mapping[str, Any], level: str) -> Comparison | None:
