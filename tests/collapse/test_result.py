@@ -143,6 +143,7 @@ def test_labels_of_one_item_each_say_nothing_of_an_embedding() -> None:
     assert verdict.kind == "spread-out"
     assert verdict.rule == "no class has two items, so recall@1 cannot be measured"
     assert "little information" not in verdict.cause
+    assert "reference" not in verdict.cause  # it could not be compared with one either
 
 
 def test_advice_on_training_is_given_where_there_is_known_to_be_one() -> None:

@@ -515,7 +515,7 @@ def _sound(measures: Measures) -> Verdict:
             cause = (
                 "Items are well spread, but hardly by class: the embedding carries little information on these labels."
             )
-        if not measures.comparisons:
+        if not measures.comparisons and measures.per_class.items.max() > 1:
             cause += (
                 " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
                 "reference= in Python."
