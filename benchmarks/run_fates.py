@@ -21,9 +21,13 @@ lost, of what was tried:
   even: all positives +46.5, easy +7.9.
 - CUB's features / CLINC150: residual layer, 30 steps of 1e-4: 0.0 / -0.1; 400 of 1e-3: +6.2 / -0.5; of 1e-2: +11.4 /
   +2.0; 100 or 200 of rate 1: +3.8, not significant / +2.3. Linear layer of full width, 400 of 1e-3: +11.2 / not tried;
-  of 64 or 128 dimensions +10.0 / +2.0. Two layers, 64 dimensions, 600 of 1e-3: +14.0 / +7.3, of 1e-2: not tried / +17.9,
-  32 dimensions, 200 of rate 1: not tried / +26.4. 60 % of the labels wrong, 400 of 1e-3: +13.2 / +1.2, of 1e-2: not
-  tried / +11.0. Hardest negatives, 400 of 1e-2: +7.8 / +1.6 or, with two layers, +15.9.
+  of 64 or 128 dimensions +10.0 / +2.0. Two layers, 64 dimensions, 600 of 1e-3: +14.0 / +7.3, of 1e-2: not tried /
+  +17.9, 32 dimensions, 200 of rate 1: not tried / +26.4. 60 % of the labels wrong, 400 of 1e-3: +13.2 / +1.2, of 1e-2:
+  not tried / +11.0. Hardest negatives, 400 of 1e-2: +7.8 / +1.6 or, with two layers, +15.9 (left out).
+
+After the first half was judged once, by the rules as they were, three causes were added or changed: labels, a start
+below the raw inputs, and how a high rate is told. A cause counts as another one if the case neither provokes it nor has
+it by its making.
 """
 
 from __future__ import annotations
@@ -46,6 +50,8 @@ from trivet.data.folder import load_images
 from trivet.data.root import find_root
 from trivet.evaluation import retrieve
 from trivet.records import RunRecord
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.head import head_settings
 from trivet.tasks.measure import run_references
 from trivet.tasks.train import train
 from trivet.training.choosing import load_splits
@@ -60,17 +66,22 @@ Settings = dict[str, Any]
 CUB_ITEMS = 20  # of a class that are trained on, measured, or kept out
 MNIST_ITEMS = (2000, 3500, 5000)  # of a seed: the ends of those trained on, measured, and kept out
 VECTORS = 40  # of a class
-STATISTICS, RATE, BY_HEART, LABELS = (
-    *("Batch-norm statistics of training batches", "The learning rate of", "The training classes were learned"),
-    "of the training labels are wrong",
-)
-CAUSES = {"statistics": STATISTICS, "rate": RATE, "by heart": BY_HEART, "labels": LABELS}
+CAUSES = {
+    "statistics": "Batch-norm statistics of training batches",
+    "rate": "The learning rate of",
+    "by heart": "The training classes were learned",
+    "labels": "of the training labels are wrong",
+    "start": "The network began lower still",
+}
 """Name -> words of the sentence that names it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run: settings, the cause that they provoke, if one, and causes that would be true of it as well."""
+    """A run: settings, the cause that they provoke, if one, and causes that it has besides, by its making.
+
+    Without settings, those of `trivet train --vectors`.
+    """
 
     name: str
     settings: dict[str, Settings]
@@ -141,16 +152,19 @@ IMAGENET = (
 )
 SMALL = (
     digits("ten classes, conv4, 300 steps of rate 1e-3", 300, 1e-3, model={"name": "conv4", "embedding_dim": 64}),
-    digits("ten classes, mlp, 200 steps of rate 1", 200, 1.0, model={"name": "mlp"}, cause="rate"),
-    parity("two classes, all positives, 400 steps of rate 3e-4", 400, 3e-4, positives="all"),
-    parity("two classes, easy positives, 400 steps of rate 3e-4", 400, 3e-4, positives="easy"),
+    digits("ten classes, mlp, 200 steps of rate 1", 200, 1.0, model={"name": "mlp"}, cause="rate", also=("start",)),
+    parity("two classes, all positives, 400 steps of rate 3e-4", 400, 3e-4, positives="all", also=("start",)),
+    parity("two classes, easy positives, 400 steps of rate 3e-4", 400, 3e-4, positives="easy", also=("start",)),
 )
 HEADS = (
+    Case("trivet train --vectors", {}),
     head("residual layer, 30 steps of rate 1e-4", 30, 1e-4),
     head("residual layer, 400 steps of rate 1e-2", 400, 1e-2, cause="by heart"),
-    head("linear layer, 400 steps of rate 1e-3", 400, 1e-3, kind="linear", cause="by heart"),
-    head("two layers, 64 dimensions, 600 steps of rate 1e-3", 600, 1e-3, kind="mlp", width=64),
-    head("two layers, 32 dimensions, 200 steps of rate 1", 200, 1.0, kind="mlp", width=32, cause="rate"),
+    head("linear layer, 400 steps of rate 1e-3", 400, 1e-3, kind="linear", cause="by heart", also=("start",)),
+    head("two layers, 64 dimensions, 600 steps of rate 1e-3", 600, 1e-3, kind="mlp", width=64, cause="start"),
+    head(
+        "two layers, 32 dimensions, 200 steps of rate 1", 200, 1.0, kind="mlp", width=32, cause="rate", also=("start",)
+    ),
     head(
         "60 % of the labels wrong, residual layer, 400 steps of rate 1e-2",
         *(400, 1e-2),
@@ -204,7 +218,7 @@ def run_fates(folder: Path, features: Path, weights: Path, encoder: Path) -> Ite
             run = place / "runs" / re.sub(r"\W+", "-", case.name)
             known = RunFolder(run).record() if run.exists() else None
             if known is not None and known["status"] == "finished" and known["diagnosis"]:
-                record = known
+                record = evaluate_run(run)  # by the rules of today
             else:
                 record = train(config, run, force=run.exists())
             (split,) = record["diagnosis"].keys() - {"train"}
@@ -215,6 +229,8 @@ def run_fates(folder: Path, features: Path, weights: Path, encoder: Path) -> Ite
 def config_of(case: Case, place: Path, weights: Path, seed: int) -> RunConfig:
     if (place / "run.npz").exists():
         data: Settings = {"name": "vectors", "path": str(place / "run.npz")}
+        if not case.settings:
+            return head_settings(data, [f"seed={seed}"])[0]
         with np.load(place / "run.npz") as held:
             model: Settings = {"embedding_dim": held["embeddings"].shape[1]}
     else:
@@ -305,7 +321,7 @@ def _write_mnist(data: str, seed: int, place: Path) -> None:
 
 
 def _write_vectors(vectors: Array, labels: Array, seed: int, place: Path) -> None:
-    """Forty items of each class: those of half the classes to train on; of the others half to measure, half kept out."""
+    """Forty items of a class: those of half the classes to train on; of the others half to measure, half kept out."""
     chosen = [
         np.random.default_rng(seed).permutation(np.flatnonzero(labels == label))[:VECTORS]
         for label in np.unique(labels)

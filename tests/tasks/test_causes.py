@@ -74,3 +74,26 @@ def test_wrong_training_labels_are_named_and_right_ones_are_not(rate: float) -> 
     share = re.match(r"At least (\d+) % of the training labels are wrong, as the other items", str(verdict["cause"]))
     assert share is not None
     assert 30 <= int(share[1]) <= 40
+
+
+def test_a_network_that_lost_to_the_raw_inputs_alone_is_said_to_have_begun_below() -> None:
+    splits = load(DigitsConfig(), None)
+    config = RunConfig.model_validate({"data": {"name": "digits", "level": "digit"}, "loss": {"name": "triplet"}})
+    network = build(ModelConfig(name="linear", embedding_dim=8), splits.train.inputs.shape, 0)
+
+    def told(untrained: float, *, kinds: tuple[str, ...] = ()) -> str:
+        rows = [
+            Comparison("untrained network", "digit", 400, 0.7, untrained, 0.7 - untrained - 0.1, 0.7 - untrained + 0.1),
+            Comparison("raw inputs", "digit", 400, 0.7, 0.9, -0.25, -0.15),
+        ]
+        verdicts = [
+            {"kind": kind, "cause": "unknown", "changes": ["none"]} for kind in ("worse-than-reference", *kinds)
+        ]
+        section = {"verdicts": verdicts, "measures": {"comparisons": list(map(asdict, rows))}}
+        datasets = {"seen": splits.evaluation["seen"], "train": splits.train}
+        name_causes({"seen": section}, Trained(datasets, "digit", config, None, network, network))
+        return str(verdicts[0]["cause"])
+
+    assert told(0.6).startswith("The network began lower still: recall@1 of the untrained network is 60.0 %")
+    assert told(0.75) == "unknown"
+    assert told(0.6, kinds=("network-collapse",)) == "unknown"

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.collapse.result import Comparison, in_words
+from trivet.wording import counted
 
 EARLY, SLACK = 0.1, 20  # share of the steps, and at least so many steps, within which a rate that is too high shows
-FALL = 0.1  # of recall@1 of the sample of the history, beside three standard errors
+FALL = 0.1  # of recall@1 of the sample of the history
+ERRORS, FEWER_ERRORS = 3, 2  # standard errors that it must be beside; fewer where the training items tell, too
 WRONG = 0.1  # of the training labels, at least, from which they are named; of right ones up to 0.04 were called so
 HALF = 0.5  # of what was lost, from which the statistics alone account for it
 
@@ -68,13 +70,19 @@ def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
     )
 
 
-def rate_too_high(steps: Sequence[int], recalls: Sequence[float | None], *, items: int, rate: float) -> Cause | None:
-    """Whether recall@1 of a fixed sample of training items fell at once, and never came back.
+def rate_too_high(
+    steps: Sequence[int], recalls: Sequence[float | None], *, items: int, rate: float, train: Comparison | None
+) -> Cause | None:
+    """Whether recall@1 of a fixed sample of training items fell at once, and training never made up for it.
+
+    It did not if the sample never came back above that limit, or if all training items ended worse than they began.
+    The second is a test of its own, of more items, so the first fall needs less then.
 
     Args:
         steps, recalls: when the sample was seen, the first before training, and its recall@1.
         items: of the sample.
         rate: the learning rate.
+        train: the trained network beside what training began as, on training items.
     """
     known = [(step, recall) for step, recall in zip(steps, recalls, strict=True) if recall is not None]
     if len(known) < 3 or known[0][0] != 0:
@@ -85,13 +93,33 @@ def rate_too_high(steps: Sequence[int], recalls: Sequence[float | None], *, item
         return None
     step, least = min(early, key=lambda one: one[1])
     error = math.sqrt((first * (1 - first) + least * (1 - least)) / items)
-    limit = first - max(FALL, 3 * error)
-    if least > limit or max(recall for when, recall in known if when >= step) > limit:
+    ended_worse = train is not None and train.worse
+    limit = first - max(FALL, (FEWER_ERRORS if ended_worse else ERRORS) * error)
+    if least > limit or (not ended_worse and max(recall for when, recall in known if when >= step) > limit):
         return None
     return Cause(
-        f"The learning rate of {rate:g} is too high: within {step} steps recall@1 of a fixed sample of training items "
-        f"fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at {100 * known[-1][1]:.1f} %.",
+        f"The learning rate of {rate:g} is too high: within {counted(step, 'step')} recall@1 of a fixed sample of "
+        f"training items fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at "
+        f"{100 * known[-1][1]:.1f} %.",
         ("Lower the learning rate tenfold.", "Warm it up: training.warmup_steps."),
+    )
+
+
+def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
+    """Whether the network was below the raw inputs before it was trained, and has not fallen since.
+
+    Args:
+        untrained, raw: the trained network beside what it began as, and beside the raw inputs, on the same queries.
+    """
+    if not raw.worse or untrained.difference < 0:
+        return None
+    return Cause(
+        f"The network began lower still: recall@1 of {in_words(untrained.reference)} is "
+        f"{100 * untrained.reference_recall:.1f} %, and training did not make up for that.",
+        (
+            'Begin with what is known: on vectors and texts with model.name = "residual", which begins as these, on '
+            "images with pretrained weights.",
+        ),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.collapse.causes import Cause, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
+from trivet.collapse.causes import Cause, began_below, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
 from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
 from trivet.data import Dataset
 from trivet.evaluation import retrieve
@@ -23,6 +23,7 @@ from trivet.training.embedding import embed
 from trivet.training.sample import class_sample
 
 ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
+WIDEST = 4096  # numbers of an item by which labels are judged; linear classifiers of more take long
 CHANGES = 3  # at most so many are proposed
 
 
@@ -54,11 +55,20 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
     labels: list[Cause] | None = None  # the same for all splits
     for split, section in diagnosed.items():
         verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
-        lost = _loss(section, run.level)
-        if lost is None or "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
+        if "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
+            continue
+        beside = {one.reference: one for one in _comparisons(section, run.level)}
+        begun_as = [one for name, one in beside.items() if name in (UNTRAINED, ZERO_SHOT)]
+        lost = min((one for one in begun_as if one.worse), key=lambda one: one.difference, default=None)
+        if lost is not None:
+            causes = list(_causes(split, lost, diagnosed, run))
+        elif begun_as and RAW in beside and beside[RAW].worse:
+            begun = max(begun_as, key=lambda one: one.reference_recall)
+            causes = [cause for cause in (began_below(begun, beside[RAW]),) if cause is not None]
+        else:
             continue
         labels = list(_labels(run)) if labels is None else labels
-        causes = [*_causes(split, lost, diagnosed, run), *labels]
+        causes += labels
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
@@ -66,17 +76,17 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
 
 
 def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> Iterator[Cause]:
+    """Why it did worse than what training began as, but for the labels."""
     datasets, level = run.datasets, run.level
+    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
     moved = _moved(lost, datasets[split], run)
     if moved is not None:
         yield moved
     elif run.history is not None:  # moved statistics look like a high rate, too
-        seen = run.history["moments"]
+        seen, rate = run.history["moments"], run.config.training.learning_rate
         steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
-        rate = run.config.training.learning_rate
-        if found := rate_too_high(steps, recalls, items=run.history["items"], rate=rate):
+        if found := rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train):
             yield found
-    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
     trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
     if train is not None and not trained_on & set(_classes(datasets[split], level)):
         found = learned_by_heart(train, lost)
@@ -89,7 +99,7 @@ def _labels(run: Trained) -> Iterator[Cause]:
     items = run.datasets.get("train")
     if items is None:
         return
-    references = run_references(run.untrained, items)
+    references = {name: rows for name, rows in run_references(run.untrained, items).items() if rows.shape[1] <= WIDEST}
     judge = next((name for name in (ZERO_SHOT, RAW) if name in references), None)
     labels = items.labels[run.level]
     if judge is None or len(np.unique(labels)) < 2:
@@ -98,12 +108,6 @@ def _labels(run: Trained) -> Iterator[Cause]:
     found = None if interval is None else wrong_labels(interval[0], judge=judge)
     if found is not None:
         yield found
-
-
-def _loss(section: Mapping[str, Any], level: str) -> Comparison | None:
-    """The largest loss beside what training began as."""
-    begun_as = [one for one in _comparisons(section, level) if one.reference in (UNTRAINED, ZERO_SHOT) and one.worse]
-    return min(begun_as, key=lambda one: one.difference, default=None)
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
