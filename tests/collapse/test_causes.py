@@ -83,7 +83,5 @@ def test_a_network_that_was_below_the_raw_inputs_before_is_said_to_have_begun_th
 def test_labels_are_named_if_more_are_wrong_than_of_right_ones_ever_seem_so() -> None:
     cause = wrong_labels(0.31, judge="raw inputs")
     assert cause is not None
-    assert cause.said.startswith(
-        "At least 31 % of the training labels are wrong, as the other items tell in the raw in"
-    )
+    assert cause.said.startswith("At least 31 % of the training labels are wrong, judged in the raw inputs")
     assert wrong_labels(0.09, judge="raw inputs") is None

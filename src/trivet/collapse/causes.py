@@ -133,10 +133,7 @@ def wrong_labels(least: float, *, judge: str) -> Cause | None:
     if least < WRONG:
         return None
     return Cause(
-        f"At least {100 * least:.0f} % of the training labels are wrong, as the other items tell in {in_words(judge)}: "
-        "the network was drawn to classes that these items are not of.",
-        (
-            "Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",
-            "Until then train fewer steps, or keep the step with the best recall on classes held out.",
-        ),
+        f"At least {100 * least:.0f} % of the training labels are wrong, judged in {in_words(judge)} by the items "
+        "around: the network was drawn to classes that these items are not of.",
+        ("Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",),
     )

@@ -68,7 +68,7 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
         else:
             continue
         labels = list(_labels(run)) if labels is None else labels
-        causes += labels
+        causes = labels + causes  # others may follow from them
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
