@@ -124,6 +124,8 @@ def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_n
     for whole, wrong, split in ((run, range(0, 60, 2), "unseen"), (before, range(1), "train")):
         other = make_run(tmp_path / split, wrong, split=split) / "embeddings" / f"{split}.parquet"
         shutil.copy(other, whole / "embeddings")
+    alone = make_run(tmp_path / "alone", labels=np.zeros(10, int), split="alone")
+    shutil.copy(alone / "embeddings" / "alone.parquet", run / "embeddings")  # one class: nothing can be said of it
     result, kinds = diagnose_paths([run], Request(references=(before,)))
     told = {one["split"]: [verdict["kind"] for verdict in one["verdicts"]] for one in result["results"]}
     assert list(told) == ["train", "unseen"]
@@ -131,6 +133,17 @@ def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_n
     assert "worse-than-reference" not in told["train"]
     assert "worse-than-reference" in kinds
     assert "warnings" not in result
+    file = before / "embeddings" / "train.parquet"  # which holds no other items
+    assert [one.split for one in subjects(run, Request(references=(file,)))] == ["train"]
+
+
+def test_of_other_splits_of_a_run_some_items_are_diagnosed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.tasks.subjects.ITEMS", 6)
+    train, seen = subjects(run, Request())
+    assert (len(train.ids), len(seen.ids), len(seen.embeddings)) == (48, 6, 6)
+    assert seen.notes[-1] == "6 of 12 items were diagnosed; --split seen takes all."
+    assert all(len(rows) == 6 for rows in seen.references.values())
+    assert len(subjects(run, Request(split="seen"))[0].ids) == 12
 
 
 def test_the_reference_of_a_run_is_the_network_it_began_as(run: Path, pictures: Path) -> None:
