@@ -221,7 +221,7 @@ def run_fates(folder: Path, features: Path, weights: Path, encoder: Path) -> Ite
                 record = evaluate_run(run)  # by the rules of today
             else:
                 record = train(config, run, force=run.exists())
-            (split,) = record["diagnosis"].keys() - {"train"}
+            (split,) = record["diagnosis"].keys() - {"train", "validation"}
             fate = compared(trained_model(RunFolder.open(run)).cpu(), config, place)
             yield RunFate(half, data, seed, case, *fate, record=record, split=split)
 
