@@ -25,9 +25,11 @@ lost, of what was tried:
   +17.9, 32 dimensions, 200 of rate 1: not tried / +26.4. 60 % of the labels wrong, 400 of 1e-3: +13.2 / +1.2, of 1e-2:
   not tried / +11.0. Hardest negatives, 400 of 1e-2: +7.8 / +1.6 or, with two layers, +15.9 (left out).
 
-After the first half was judged once, by the rules as they were, three causes were added or changed: labels, a start
-below the raw inputs, and how a high rate is told. A cause counts as another one if the case neither provokes it nor has
-it by its making.
+The first half was judged by the rules as they were: 24 of 25 right, the cause that was provoked named in 4 of 10. Then
+three causes were added or changed: labels, a start below the raw inputs, and how a high rate is told. Judged again, labels
+were named in three runs whose labels are right, since the network knows the birds badly at 64 pixels; so labels of the
+evaluation are judged, too, and must be better. The second half was judged after that. A cause counts as another one if the
+case neither provokes it nor has it by its making.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ CAUSES = {
     "statistics": "Batch-norm statistics of training batches",
     "rate": "The learning rate of",
     "by heart": "The training classes were learned",
-    "labels": "of the training labels are wrong",
+    "labels": "Many training labels are probably wrong",
     "start": "The network began lower still",
 }
 """Name -> words of the sentence that names it."""

@@ -12,7 +12,7 @@ from trivet.wording import counted
 EARLY, SLACK = 0.1, 20  # share of the steps, and at least so many steps, within which a rate that is too high shows
 FALL = 0.1  # of recall@1 of the sample of the history
 ERRORS, FEWER_ERRORS = 3, 2  # standard errors that it must be beside; fewer where the training items tell, too
-WRONG = 0.1  # of the training labels, at least, from which they are named; of right ones up to 0.04 were called so
+WRONG = 0.1  # of labels, by which more of those trained on must be wrong than of those evaluated
 HALF = 0.5  # of what was lost, from which the statistics alone account for it
 
 
@@ -123,17 +123,21 @@ def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
     )
 
 
-def wrong_labels(least: float, *, judge: str) -> Cause | None:
-    """Whether so many training labels are wrong that the network learned them.
+def wrong_labels(train: tuple[float, float], other: tuple[float, float], *, judge: str, split: str) -> Cause | None:
+    """Whether many more labels are wrong among those trained on than among those evaluated.
+
+    In an embedding that knows classes badly, right labels disagree even where it is surest. Those of the evaluation,
+    judged in the same embedding, show how many do.
 
     Args:
-        least: the lower end of the interval of their share, which classes that overlap do not explain.
-        judge: the embedding that told them, which has seen no label.
+        train, other: the ends between which the share of wrong labels lies, of the training items and of the split.
+        judge: the embedding by which they were judged; it has seen no label.
     """
-    if least < WRONG:
+    if train[0] < other[1] + WRONG:
         return None
     return Cause(
-        f"At least {100 * least:.0f} % of the training labels are wrong, judged in {in_words(judge)} by the items "
-        "around: the network was drawn to classes that these items are not of.",
+        f"Many training labels are probably wrong: judged in {in_words(judge)} by the items around, "
+        f"{100 * train[0]:.0f} % disagree where that is surest, while of those of {split} {100 * other[1]:.0f} % do in "
+        "all.",
         ("Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",),
     )

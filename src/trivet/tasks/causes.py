@@ -23,6 +23,7 @@ from trivet.training.embedding import embed
 from trivet.training.sample import class_sample
 
 ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
+JUDGED = 2000  # items of a split whose labels are judged
 WIDEST = 4096  # numbers of an item by which labels are judged; linear classifiers of more take long
 CHANGES = 3  # at most so many are proposed
 
@@ -52,7 +53,6 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
     Args:
         diagnosed: split -> section, "train" among them; changed in place.
     """
-    labels: list[Cause] | None = None  # the same for all splits
     for split, section in diagnosed.items():
         verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
         if "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
@@ -67,8 +67,7 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
             causes = [cause for cause in (began_below(begun, beside[RAW]),) if cause is not None]
         else:
             continue
-        labels = list(_labels(run)) if labels is None else labels
-        causes = labels + causes  # others may follow from them
+        causes = [*_labels(split, run), *causes]  # the others may follow from them
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
@@ -94,20 +93,26 @@ def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]
             yield found
 
 
-def _labels(run: Trained) -> Iterator[Cause]:
-    """See `wrong_labels`: judged by what no label has shaped, the backbone alone or the raw inputs."""
-    items = run.datasets.get("train")
-    if items is None:
+def _labels(split: str, run: Trained) -> Iterator[Cause]:
+    """See `wrong_labels`."""
+    if split == "train" or "train" not in run.datasets:
         return
-    references = {name: rows for name, rows in run_references(run.untrained, items).items() if rows.shape[1] <= WIDEST}
+    train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
+    if train is not None and other is not None and train[0] == other[0]:
+        found = wrong_labels(train[1], other[1], judge=train[0], split=split)
+        if found is not None:
+            yield found
+
+
+def _judged(items: Dataset, run: Trained) -> tuple[str, tuple[float, float]] | None:
+    """What judges labels, which none has shaped, and the ends of the share of wrong ones; None where it cannot."""
+    items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
+    labels, references = items.labels[run.level], run_references(run.untrained, items)
     judge = next((name for name in (ZERO_SHOT, RAW) if name in references), None)
-    labels = items.labels[run.level]
-    if judge is None or len(np.unique(labels)) < 2:
-        return
+    if judge is None or references[judge].shape[1] > WIDEST or len(np.unique(labels)) < 2:
+        return None
     interval = estimate_noise(references[judge], labels, seed=run.config.seed).interval
-    found = None if interval is None else wrong_labels(interval[0], judge=judge)
-    if found is not None:
-        yield found
+    return None if interval is None else (judge, interval)
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
