@@ -26,10 +26,10 @@ lost, of what was tried:
   not tried / +11.0. Hardest negatives, 400 of 1e-2: +7.8 / +1.6 or, with two layers, +15.9 (left out).
 
 The first half was judged by the rules as they were: 24 of 25 right, the cause that was provoked named in 4 of 10. Then
-three causes were added or changed: labels, a start below the raw inputs, and how a high rate is told. Judged again, labels
-were named in three runs whose labels are right, since the network knows the birds badly at 64 pixels; so labels of the
-evaluation are judged, too, and must be better. The second half was judged after that. A cause counts as another one if the
-case neither provokes it nor has it by its making.
+three causes were added or changed: labels, a start below the raw inputs, and how a high rate is told. Judged again,
+labels were named in three runs whose labels are right, since the network knows the birds badly at 64 pixels; so labels
+of the evaluation are judged, too, and must be better. The second half was judged after that. A cause counts as another
+one if the case neither provokes it nor has it by its making.
 """
 
 from __future__ import annotations
