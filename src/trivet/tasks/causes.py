@@ -17,14 +17,13 @@ from trivet.data import Dataset
 from trivet.evaluation import retrieve
 from trivet.label_noise import estimate_noise
 from trivet.models import Embedder
-from trivet.tasks.measure import run_references
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
+from trivet.training.embedding import embed, raw_inputs
 from trivet.training.sample import class_sample
 
 ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
 JUDGED = 2000  # items of a split whose labels are judged
-WIDEST = 4096  # numbers of an item by which labels are judged; linear classifiers of more take long
+WIDEST = 4096  # raw numbers of an item by which labels are judged; linear classifiers of more take long
 CHANGES = 3  # at most so many are proposed
 
 
@@ -98,7 +97,7 @@ def _labels(split: str, run: Trained) -> Iterator[Cause]:
     if split == "train" or "train" not in run.datasets:
         return
     train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
-    if train is not None and other is not None and train[0] == other[0]:
+    if train is not None and other is not None:
         found = wrong_labels(train[1], other[1], judge=train[0], split=split)
         if found is not None:
             yield found
@@ -107,12 +106,13 @@ def _labels(split: str, run: Trained) -> Iterator[Cause]:
 def _judged(items: Dataset, run: Trained) -> tuple[str, tuple[float, float]] | None:
     """What judges labels, which none has shaped, and the ends of the share of wrong ones; None where it cannot."""
     items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
-    labels, references = items.labels[run.level], run_references(run.untrained, items)
-    judge = next((name for name in (ZERO_SHOT, RAW) if name in references), None)
-    if judge is None or references[judge].shape[1] > WIDEST or len(np.unique(labels)) < 2:
+    labels = items.labels[run.level]
+    backbone = None if run.untrained is None else run.untrained.backbone
+    if len(np.unique(labels)) < 2 or (backbone is None and int(np.prod(items.inputs.shape)) > WIDEST):
         return None
-    interval = estimate_noise(references[judge], labels, seed=run.config.seed).interval
-    return None if interval is None else (judge, interval)
+    rows = raw_inputs(items.inputs) if backbone is None else embed(backbone, items.inputs)
+    interval = estimate_noise(rows, labels, seed=run.config.seed).interval
+    return None if interval is None else (RAW if backbone is None else ZERO_SHOT, interval)
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
