@@ -56,15 +56,20 @@ class RealFate:
 
 def fates(folder: Path, weights: Path, encoder: Path) -> Iterator[RealFate]:
     """All cases of all data sets; features are kept in the folder."""
-    for data, make in (IMAGES | TEXTS).items():
-        path = folder / f"{data}.npz"
-        if not path.exists():
-            features, labels = make(encoder if data in TEXTS else weights)
-            folder.mkdir(parents=True, exist_ok=True)
-            np.savez(path, embeddings=features, labels=labels)
-        with np.load(path) as held:
-            features, labels = held["embeddings"].astype(np.float32), held["labels"]
+    for data in IMAGES | TEXTS:
+        features, labels = features_of(data, folder, weights, encoder)
         yield from of_data(data, features / np.linalg.norm(features, axis=1, keepdims=True), labels)
+
+
+def features_of(data: str, folder: Path, weights: Path, encoder: Path) -> tuple[Array, Array]:
+    """The features `(N, d)` of a data set and its labels; kept in the folder."""
+    path = folder / f"{data}.npz"
+    if not path.exists():
+        features, labels = TEXTS[data](encoder) if data in TEXTS else IMAGES[data](weights)
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(path, embeddings=features, labels=labels)
+    with np.load(path) as held:
+        return held["embeddings"].astype(np.float32), held["labels"]
 
 
 def of_data(data: str, features: Array, labels: Array) -> Iterator[RealFate]:

@@ -1,15 +1,35 @@
 """Whole runs of known fate: fine-tuned, collapsed or good; and what their own records say of them.
 
-Networks are trained by `trivet.tasks.train` on CUB (EfficientNet-Lite0 that begins with its ImageNet weights, 64
-pixels) and on MNIST (small networks that begin at random). Other test items are kept out of the run: there
-the trained network is compared with what the run is compared with, and that decides the fate before any verdict is
-read.
+Networks are trained by `trivet.tasks.train`: EfficientNet-Lite0 that begins with its ImageNet weights, on CUB at 64
+pixels; small networks that begin at random, on MNIST and Fashion-MNIST; heads on vectors, of the same ImageNet network
+(CUB at 128 pixels) and of a sentence encoder (CLINC150, BANKING77). Other items are kept out of the run: there the
+trained network is compared with what the run is compared with, and that decides the fate before any verdict is read.
 
-Fate: `lost` is the largest loss of recall@1, over the label levels, against the untrained network (for CUB that is the
-zero-shot backbone) or the raw inputs, on the items that were kept out. "worse" if 10 points or more were lost,
-"slightly worse" if 1 point or more and more than two standard errors of the paired difference, else "good".
+Fate: `lost` is the largest loss of recall@1, over the label levels, against the untrained network, the backbone alone
+or the raw inputs, on the items that were kept out. "worse" if 10 points or more were lost, "slightly worse" if 1 point
+or more and more than two standard errors of the paired difference, else "good".
 
-Four runs provoke a cause, which the record should name.
+The settings were chosen by the fate alone, on the data sets of the first half, before any run had a verdict. Points
+lost, of what was tried:
+
+- CUB, fine-tuned: 30 steps of rate 1e-5: -4.8; 1e-2: +26.6 (60 steps); all positives, 120 steps of 1e-4: -8.4; moving
+  statistics, 60 steps of 1e-7: +12.2, 40 of 1e-4: +11.8; hardest negatives of 16 x 4, 40 of 1e-3: +23.0; 80 % of the
+  labels wrong, 120 of 1e-4: +7.6.
+- CUB, a layer on the frozen network: 30 steps of 1e-4: -2.6; 200 of 1e-3: +3.2, not significant, left out; 60 of rate
+  1: +5.6.
+- MNIST: ten digits, conv4, rate 1e-3: -1.8, 0.1: -2.2, 1: -1.0 (the last two left out); mlp, rate 1: +3.8. Odd or
+  even: all positives +46.5, easy +7.9.
+- CUB's features / CLINC150: residual layer, 30 steps of 1e-4: 0.0 / -0.1; 400 of 1e-3: +6.2 / -0.5; of 1e-2: +11.4 /
+  +2.0; 100 or 200 of rate 1: +3.8, not significant / +2.3. Linear layer of full width, 400 of 1e-3: +11.2 / not tried;
+  of 64 or 128 dimensions +10.0 / +2.0. Two layers, 64 dimensions, 600 of 1e-3: +14.0 / +7.3, of 1e-2: not tried /
+  +17.9, 32 dimensions, 200 of rate 1: not tried / +26.4. 60 % of the labels wrong, 400 of 1e-3: +13.2 / +1.2, of 1e-2:
+  not tried / +11.0. Hardest negatives, 400 of 1e-2: +7.8 / +1.6 or, with two layers, +15.9 (left out).
+
+The first half was judged by the rules as they were: 24 of 25 right, the cause that was provoked named in 4 of 10. Then
+three causes were added or changed: labels, a start below the raw inputs, and how a high rate is told. Judged again,
+labels were named in three runs whose labels are right, since the network knows the birds badly at 64 pixels; so labels
+of the evaluation are judged, too, and must be better. The second half was judged after that. A cause counts as another
+one if the case neither provokes it nor has it by its making.
 """
 
 from __future__ import annotations
@@ -18,138 +38,152 @@ import gzip
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import nn
 
-from real_fates import fate_of
-from trivet.data import Dataset
+from real_fates import IMAGES, TEXTS, fate_of, features_of
+from trivet.data import load_file
 from trivet.data.folder import load_images
 from trivet.data.root import find_root
 from trivet.evaluation import retrieve
-from trivet.models import build
 from trivet.records import RunRecord
+from trivet.tasks.evaluate_run import evaluate_run
+from trivet.tasks.head import head_settings
 from trivet.tasks.measure import run_references
 from trivet.tasks.train import train
+from trivet.training.choosing import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed
 from trivet.training.run_folder import RunFolder, trained_model
+from trivet.training.untrained import untrained
 
+Array = np.ndarray[Any, np.dtype[Any]]
 Settings = dict[str, Any]
-CUB_ITEMS = 20  # of a class
-MNIST_ITEMS = (2000, 3500, 5000)  # of the test images: the ends of those trained on, evaluated, and kept out
 
-
-class Lite0(nn.Module):
-    """EfficientNet-Lite0 with its ImageNet weights, whose pooled features are the embedding.
-
-    Args:
-        weights: a safetensors file.
-        fixed: keep the batch-norm layers in evaluation mode.
-        frozen: train a linear layer that begins as the identity, on features that stay as they are.
-    """
-
-    def __init__(
-        self, input_shape: tuple[int, ...], embedding_dim: int, weights: str, fixed: bool = True, frozen: bool = False
-    ) -> None:
-        import timm
-        from safetensors.torch import load_file
-
-        super().__init__()
-        self.fixed = fixed
-        self.net = timm.create_model("tf_efficientnet_lite0")
-        self.net.load_state_dict(load_file(weights))
-        self.net.requires_grad_(not frozen)
-        self.last: nn.Module = nn.Linear(embedding_dim, embedding_dim) if frozen else nn.Identity()
-        if isinstance(self.last, nn.Linear):
-            nn.init.eye_(self.last.weight)
-            nn.init.zeros_(self.last.bias)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = self.net.forward_features(2 * images - 1).mean((2, 3))
-        embeddings: torch.Tensor = self.last(features)
-        return embeddings
-
-    def train(self, mode: bool = True) -> Lite0:
-        super().train(mode)
-        if self.fixed:
-            self.net.eval()
-        return self
+CUB_ITEMS = 20  # of a class that are trained on, measured, or kept out
+MNIST_ITEMS = (2000, 3500, 5000)  # of a seed: the ends of those trained on, measured, and kept out
+VECTORS = 40  # of a class
+CAUSES = {
+    "statistics": "Batch-norm statistics of training batches",
+    "rate": "The learning rate of",
+    "by heart": "The training classes were learned",
+    "labels": "Many training labels are probably wrong",
+    "start": "The network began lower still",
+}
+"""Name -> words of the sentence that names it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run, and the cause that it provokes, as its sentence begins."""
+    """A run: settings, the cause that they provoke, if one, and causes that it has besides, by its making.
 
-    data: str
+    Without settings, those of `trivet train --vectors`.
+    """
+
     name: str
     settings: dict[str, Settings]
     cause: str | None = None
-    model: Settings = field(default_factory=dict)
+    also: tuple[str, ...] = ()
 
 
-def cub_case(
+def run_of(
     name: str,
     *,
-    steps: int,
-    rate: float,
-    cause: str | None = None,
-    negatives: str = "semihard",
-    shape: tuple[int, int] = (8, 4),
-    **model: Any,
-) -> Case:
-    settings: dict[str, Settings] = {
-        "data": {"image_size": 64, "augment": "crop-flip"},
-        "batch": {"num_classes": shape[0], "samples_per_class": shape[1]},
-        "loss": {"name": "triplet", "positives": "random", "negatives": negatives},
-        "training": {"steps": steps, "learning_rate": rate},
-    }
-    return Case("cub", name, settings, cause, {"embedding_dim": 1280, **model})
-
-
-def mnist_case(
-    name: str,
-    *,
-    level: str,
-    steps: int,
-    rate: float,
     model: Settings,
+    batch: tuple[int, int],
+    steps: int,
+    rate: float,
     cause: str | None = None,
-    positives: str = "random",
+    also: tuple[str, ...] = (),
+    data: Settings | None = None,
+    noise: float = 0,
+    **loss: Any,
 ) -> Case:
-    classes, size, negatives = {"parity": ((2, 60), 14, "random"), "digit": ((10, 12), 28, "semihard")}[level]
-    settings: dict[str, Settings] = {
-        "data": {"image_size": size, "channels": 1, "levels": ["parity", "digit"], "level": level},
-        "batch": {"num_classes": classes[0], "samples_per_class": classes[1]},
-        "loss": {"name": "triplet", "positives": positives, "negatives": negatives},
+    settings = {
+        "data": (data or {}) | ({"noise": {"kind": "symmetric", "rate": noise}} if noise else {}),
+        "model": model,
+        "batch": {"num_classes": batch[0], "samples_per_class": batch[1]},
+        "loss": {"name": "triplet", "positives": "random", "negatives": "semihard", **loss},
         "training": {"steps": steps, "learning_rate": rate},
     }
-    return Case("mnist", name, settings, cause, model)
+    return Case(name, settings, cause, also)
 
 
-STATISTICS, RATE, BY_HEART = "Batch-norm statistics", "The learning rate", "The training classes"
-SMALL = {"name": "conv2", "embedding_dim": 8}
-CASES = (
-    mnist_case("ten digits", level="digit", steps=300, rate=1e-3, model={"name": "conv4", "embedding_dim": 64}),
-    mnist_case("ten digits, rate 1", level="digit", steps=200, rate=1.0, model={"name": "mlp"}, cause=RATE),
-    mnist_case("odd or even, all positives", level="parity", steps=400, rate=3e-4, positives="all", model=SMALL),
-    mnist_case("odd or even, easy positives", level="parity", steps=400, rate=3e-4, positives="easy", model=SMALL),
-    cub_case(
-        "frozen, a layer that begins as the identity, rate 1e-3", steps=200, rate=1e-3, frozen=True, cause=BY_HEART
+def fine_tuned(
+    name: str, steps: int, rate: float, *, batch: tuple[int, int] = (8, 4), model: Settings | None = None, **other: Any
+) -> Case:
+    network = {"name": "timm:tf_efficientnet_lite0", "embedding_dim": 1280, **(model or {})}
+    crops = {"image_size": 64, "augment": "crop-flip"}
+    return run_of(name, model=network, batch=batch, steps=steps, rate=rate, data=crops, **other)
+
+
+def digits(name: str, steps: int, rate: float, *, model: Settings, **other: Any) -> Case:
+    data = {"image_size": 28, "channels": 1, "levels": ["parity", "digit"], "level": "digit"}
+    return run_of(name, model=model, batch=(10, 12), steps=steps, rate=rate, data=data, **other)
+
+
+def parity(name: str, steps: int, rate: float, **other: Any) -> Case:
+    data = {"image_size": 14, "channels": 1, "levels": ["parity", "digit"], "level": "parity"}
+    small = {"name": "conv2", "embedding_dim": 8}
+    return run_of(name, model=small, batch=(2, 60), steps=steps, rate=rate, data=data, negatives="random", **other)
+
+
+def head(name: str, steps: int, rate: float, *, kind: str = "residual", width: int | None = None, **other: Any) -> Case:
+    """Of the width of the vectors, if no other is given."""
+    model = {"name": kind} | ({"embedding_dim": width} if width else {})
+    return run_of(name, model=model, batch=(16, 8), steps=steps, rate=rate, **other)
+
+
+IMAGENET = (
+    fine_tuned("fine-tuned, 30 steps of rate 1e-5", 30, 1e-5),
+    fine_tuned("fine-tuned, all positives, 120 steps of rate 1e-4", 120, 1e-4, positives="all"),
+    fine_tuned("a layer on the frozen network, 30 steps of rate 1e-4", 30, 1e-4, model={"freeze": "all"}),
+    fine_tuned("moving statistics, 60 steps of rate 1e-7", 60, 1e-7, model={"batch_norm": "train"}, cause="statistics"),
+    fine_tuned("moving statistics, 40 steps of rate 1e-4", 40, 1e-4, model={"batch_norm": "train"}, cause="statistics"),
+    fine_tuned("fine-tuned, 60 steps of rate 1e-2", 60, 1e-2, cause="rate"),
+    fine_tuned("a layer on the frozen network, 60 steps of rate 1", 60, 1.0, model={"freeze": "all"}, cause="rate"),
+    fine_tuned("hardest of 16 x 4, 40 steps of rate 1e-3", 40, 1e-3, negatives="hard", batch=(16, 4)),
+    fine_tuned(
+        "80 % of the labels wrong, 120 steps of rate 1e-4", 120, 1e-4, noise=0.8, cause="labels", also=("by heart",)
     ),
-    cub_case("frozen, the same layer, rate 1", steps=60, rate=1.0, frozen=True, cause=RATE),
-    cub_case("fine-tuned gently: fixed statistics, rate 1e-6", steps=30, rate=1e-6),
-    cub_case("fine-tuned, moving batch-norm statistics, rate 1e-7", steps=60, rate=1e-7, fixed=False, cause=STATISTICS),
-    cub_case("frozen, the same layer, rate 1e-4, 30 steps", steps=30, rate=1e-4, frozen=True),
-    cub_case("hardest negatives, fixed statistics, rate 1e-3", steps=40, rate=1e-3, negatives="hard", shape=(16, 4)),
-    cub_case("fine-tuned, moving batch-norm statistics, rate 1e-2", steps=60, rate=1e-2, fixed=False),
 )
+SMALL = (
+    digits("ten classes, conv4, 300 steps of rate 1e-3", 300, 1e-3, model={"name": "conv4", "embedding_dim": 64}),
+    digits("ten classes, mlp, 200 steps of rate 1", 200, 1.0, model={"name": "mlp"}, cause="rate", also=("start",)),
+    parity("two classes, all positives, 400 steps of rate 3e-4", 400, 3e-4, positives="all", also=("start",)),
+    parity("two classes, easy positives, 400 steps of rate 3e-4", 400, 3e-4, positives="easy", also=("start",)),
+)
+HEADS = (
+    Case("trivet train --vectors", {}),
+    head("residual layer, 30 steps of rate 1e-4", 30, 1e-4),
+    head("residual layer, 400 steps of rate 1e-2", 400, 1e-2, cause="by heart"),
+    head("linear layer, 400 steps of rate 1e-3", 400, 1e-3, kind="linear", cause="by heart", also=("start",)),
+    head("two layers, 64 dimensions, 600 steps of rate 1e-3", 600, 1e-3, kind="mlp", width=64, cause="start"),
+    head(
+        "two layers, 32 dimensions, 200 steps of rate 1", 200, 1.0, kind="mlp", width=32, cause="rate", also=("start",)
+    ),
+    head(
+        "60 % of the labels wrong, residual layer, 400 steps of rate 1e-2",
+        *(400, 1e-2),
+        noise=0.6,
+        cause="labels",
+        also=("by heart",),
+    ),
+)
+HALVES = {
+    "first": (("cub", 0), ("mnist", 0), ("cub-features", 0), ("clinc150", 0)),
+    "second": (("cub", 1), ("mnist", 1), ("fashion-mnist", 0), ("cub-features", 1), ("banking77", 0)),
+}
+"""Half -> data sets, and the seeds by which they are cut and trained on."""
+
+
+def cases(data: str) -> Sequence[Case]:
+    return IMAGENET if data == "cub" else SMALL if data.endswith("mnist") else HEADS
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,10 +191,14 @@ class RunFate:
     """A run, what became of it on items that were kept out, and its record.
 
     Attributes:
+        half: the first, on which settings and rules were chosen, or the second, the test.
         lost: of recall@1, against `reference` at `level`.
         split: the evaluation split of the record.
     """
 
+    half: str
+    data: str
+    seed: int
     case: Case
     fate: str
     lost: float
@@ -170,101 +208,135 @@ class RunFate:
     split: str
 
 
-def run_fates(folder: Path, weights: Path) -> Iterator[RunFate]:
+def run_fates(folder: Path, features: Path, weights: Path, encoder: Path) -> Iterator[RunFate]:
     """Train what is missing below the folder, and compare each case on the items that were kept out."""
-    for data, write in {"cub": _cub, "mnist": _mnist}.items():
-        if not (folder / data / "kept-out").exists():
-            write(folder / data)
-    for case in CASES:
-        data = folder / case.data
-        network = {"name": f"python:{Path(__file__).resolve()}:Lite0", "weights": str(weights.resolve())}
-        config = RunConfig.model_validate(
-            case.settings
-            | {"data": {"name": "folder", "root": str(data / "run"), **case.settings["data"]}}
-            | {"model": (network if case.data == "cub" else {}) | case.model}
-            | {"evaluation": {"distance": "cosine", "every": 1000, "map_points": 2}}
-        )
-        run = folder / "runs" / re.sub(r"\W+", "-", f"{case.data} {case.name}")
-        known = RunFolder(run).record() if run.exists() else None
-        if known is not None and known["status"] == "finished" and known["diagnosis"]:
-            record = known
-        else:
-            record = train(config, run, force=run.exists())
-        (split,) = record["diagnosis"].keys() - {"train"}
-        yield RunFate(case, *_compared(run, config, data / "kept-out"), record=record, split=split)
+    for half, data, seed in ((half, *one) for half, sets in HALVES.items() for one in sets):
+        place = folder / f"{data}-{seed}"
+        if not (place / "complete").exists():
+            _write(data, seed, place, (features, weights, encoder))
+            (place / "complete").touch()
+        for case in cases(data):
+            config = config_of(case, place, weights, seed)
+            run = place / "runs" / re.sub(r"\W+", "-", case.name)
+            known = RunFolder(run).record() if run.exists() else None
+            if known is not None and known["status"] == "finished" and known["diagnosis"]:
+                record = evaluate_run(run)  # by the rules of today
+            else:
+                record = train(config, run, force=run.exists())
+            (split,) = record["diagnosis"].keys() - {"train", "validation"}
+            fate = compared(trained_model(RunFolder.open(run)).cpu(), config, place)
+            yield RunFate(half, data, seed, case, *fate, record=record, split=split)
 
 
-def _compared(run: Path, config: RunConfig, kept_out: Path) -> tuple[str, float, str, str]:
-    """Fate, loss, and the reference and the level of that loss."""
-    model = trained_model(RunFolder.open(run)).cpu()
-    items = load_images(kept_out, model.input_shape)
-    names = ("class",) if len(items.labels) == 1 else ("parity", "digit")
-    labels = dict(zip(names, items.labels.values(), strict=True))
-    own = _hits(embed(model, items.inputs), labels)
+def config_of(case: Case, place: Path, weights: Path, seed: int) -> RunConfig:
+    if (place / "run.npz").exists():
+        data: Settings = {"name": "vectors", "path": str(place / "run.npz")}
+        if not case.settings:
+            return head_settings(data, [f"seed={seed}"])[0]
+        with np.load(place / "run.npz") as held:
+            model: Settings = {"embedding_dim": held["embeddings"].shape[1]}
+    else:
+        data = {"name": "folder", "root": str(place / "run")}
+        model = {"weights": str(weights.resolve())} if case in IMAGENET else {}
+    return RunConfig.model_validate(
+        case.settings
+        | {"data": data | case.settings["data"], "model": model | case.settings["model"], "seed": seed}
+        | {"evaluation": {"distance": "cosine", "every": 1000, "map_points": 2}}
+    )
+
+
+def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, str, str]:
+    """Fate, loss, and the reference and the level of that loss, on the items that were kept out."""
+    if (place / "run.npz").exists():
+        items = load_file(config.data, place / "kept-out.npz", None)
+        with np.load(place / "kept-out.npz") as held:
+            labels = {"class": np.unique(held["class"], return_inverse=True)[1]}
+    else:
+        items = load_images(place / "kept-out", config.data.frame(model.input_shape))
+        names = ("class",) if len(items.labels) == 1 else ("parity", "digit")
+        labels = dict(zip(names, items.labels.values(), strict=True))
+
+    def hits(rows: Array) -> dict[str, Array]:
+        return {
+            level: retrieve(rows, classes, measures=("recall@1",), distance="cosine").values[:, 0]
+            for level, classes in labels.items()
+        }
+
+    own = hits(embed(model, items.inputs))
     found = []
-    for reference, rows in _references(config, items).items():
-        for level, hits in _hits(rows, labels).items():
-            lost = hits - own[level]
+    before = untrained(config, load_splits(config, None).train)
+    for reference, rows in run_references(before, items).items():
+        for level, others in hits(rows).items():
+            lost = others - own[level]
             found.append((float(lost.mean()), fate_of(lost), reference, level))
     lost, fate, reference, level = max(found)
     return fate, lost, reference, level
 
 
-def _references(config: RunConfig, items: Dataset) -> dict[str, np.ndarray]:
-    return run_references(build(config.model, items.inputs.shape, config.seed), items)
+def _write(data: str, seed: int, place: Path, sources: tuple[Path, Path, Path]) -> None:
+    """The items of a run, and those kept out of it."""
+    if data == "cub":
+        _write_cub(seed, place)
+    elif data.endswith("mnist"):
+        _write_mnist(data, seed, place)
+    else:
+        name = data.removesuffix("-features")
+        assert name in IMAGES | TEXTS
+        _write_vectors(*features_of(name, *sources), seed, place)
 
 
-def _hits(rows: np.ndarray, labels: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {
-        level: retrieve(rows, classes, measures=("recall@1",), distance="cosine").values[:, 0]
-        for level, classes in labels.items()
-    }
+def _trained_on(labels: Array, seed: int) -> Array:
+    """Which items are of the classes trained on: a half of them, and with the next seed the other half."""
+    classes = np.random.default_rng(seed // 2).permutation(np.unique(labels))
+    mask: Array = np.isin(labels, classes[: len(classes) // 2]) ^ (seed % 2 == 1)
+    return mask
 
 
-def _cub(folder: Path) -> None:
-    """Twenty images of each of the classes 1 to 25 to train on; of the others twenty to measure, twenty kept out."""
+def _write_cub(seed: int, place: Path) -> None:
+    """Twenty images of each of 25 classes to train on; of the 25 others twenty to measure, twenty kept out."""
     archive = zipfile.ZipFile(find_root(None) / "cub" / "CUB_200_2011_first50_128px.zip")
-    names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
-    classes = sorted({Path(name).parent.name for name in names})
-
-    files = []
-    for number, label in enumerate(classes):
-        of_class = [name for name in names if Path(name).parent.name == label]
-        places = ("run/train",) if number < len(classes) // 2 else ("run/test", "kept-out")
-        for start, place in enumerate(places):
-            files += [
-                (f"{place}/{label}/{Path(name).name}", lambda name=name: archive.read(name))
-                for name in of_class[CUB_ITEMS * start :][:CUB_ITEMS]
-            ]
-    _write(folder, files)
+    names = np.array(sorted(name for name in archive.namelist() if name.endswith(".jpg")))
+    labels = np.array([Path(name).parent.name for name in names])
+    trained = _trained_on(labels, seed)
+    for label in np.unique(labels):
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(labels == label))
+        for number, part in enumerate(("run/train",) if trained[rows[0]] else ("run/test", "kept-out")):
+            for name in names[rows[CUB_ITEMS * number :][:CUB_ITEMS]].tolist():
+                _write_file(place / part / label / Path(name).name, archive.read(name))
 
 
-def _mnist(folder: Path) -> None:
-    root = find_root(None) / "mnist"
+def _write_mnist(data: str, seed: int, place: Path) -> None:
+    """Test images in random order, for neighbours in the file are of one writer; with the next seed, others."""
+    root = find_root(None) / data
     with gzip.open(root / "t10k-images-idx3-ubyte.gz") as file:
         images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
     with gzip.open(root / "t10k-labels-idx1-ubyte.gz") as file:
         labels = np.frombuffer(file.read(), np.uint8, offset=8)
-
-    def png(image: np.ndarray) -> bytes:
-        sink = io.BytesIO()
-        Image.fromarray(image).save(sink, "png")
-        return sink.getvalue()
-
-    def place(number: int) -> str:
-        return ("run/train", "run/test", "kept-out")[int(np.searchsorted(MNIST_ITEMS, number, side="right"))]
-
     last = MNIST_ITEMS[-1]
-    _write(
-        folder,
-        [
-            (f"{place(i)}/{'odd' if label % 2 else 'even'}/{label}/{i:05}.png", lambda image=image: png(image))
-            for i, (image, label) in enumerate(zip(images[:last], labels[:last].tolist(), strict=True))
-        ],
-    )
+    rows = np.random.default_rng(seed // 2).permutation(len(images))[last * (seed % 2) :][:last]
+    for number, row in enumerate(rows.tolist()):
+        part = ("run/train", "run/test", "kept-out")[int(np.searchsorted(MNIST_ITEMS, number, side="right"))]
+        sink = io.BytesIO()
+        Image.fromarray(images[row]).save(sink, "png")
+        parity = "odd" if labels[row] % 2 else "even"
+        _write_file(place / part / parity / str(labels[row]) / f"{row:05}.png", sink.getvalue())
 
 
-def _write(folder: Path, files: list[tuple[str, Callable[[], bytes]]]) -> None:
-    for name, content in sorted(files, key=lambda one: one[0].startswith("kept-out")):  # last: it says all are there
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content())
+def _write_vectors(vectors: Array, labels: Array, seed: int, place: Path) -> None:
+    """Forty items of a class: those of half the classes to train on; of the others half to measure, half kept out."""
+    chosen = [
+        np.random.default_rng(seed).permutation(np.flatnonzero(labels == label))[:VECTORS]
+        for label in np.unique(labels)
+    ]
+    rows = np.concatenate(chosen)
+    place_of = np.where(np.arange(len(rows)) % 2, "test", "kept-out")
+    split = np.where(_trained_on(labels, seed)[rows], "train", place_of)
+    for name, kept in (("run", split != "kept-out"), ("kept-out", split == "kept-out")):
+        columns = {"class": labels[rows[kept]].astype(str)} | ({"split": split[kept]} if name == "run" else {})
+        place.mkdir(parents=True, exist_ok=True)
+        np.savez(place / f"{name}.npz", embeddings=vectors[rows[kept]], **columns)
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -91,6 +91,9 @@ def test_the_verdict_comes_first_then_evidence_cause_changes_and_the_table(
     assert places == sorted(places)
     (row,) = (line for line in out.splitlines() if "class spread" in line and "│" in line)
     assert row.count("–") == 1  # nothing to divide by in a constant embedding
+    _, out, _ = run(capsys, monkeypatch, "good.npz", "flat.npz")
+    assert out.startswith("flat.npz: no better than chance")  # nothing good stands above it
+    assert out.index("good.npz ") < out.index("flat.npz ", out.index("┏"))  # in the table the order is that given
 
 
 def test_markup_in_names_is_printed_as_it_is(

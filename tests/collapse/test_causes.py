@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trivet.collapse import Comparison
-from trivet.collapse.causes import learned_by_heart, moved_statistics, rate_too_high
+from trivet.collapse.causes import began_below, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
 
 
 def beside(recall: float, reference: float, error: float = 0.02, *, name: str = "zero-shot backbone") -> Comparison:
@@ -50,8 +50,40 @@ def test_what_was_learned_by_heart_rose_on_training_items_and_fell_on_other_clas
     ],
 )
 def test_a_rate_is_too_high_if_recall_fell_at_once_for_good(recalls: list[float | None], named: bool) -> None:
-    cause = rate_too_high([0, 1, 5, 20, 100, 300], recalls, items=256, rate=0.1)
+    cause = rate_too_high([0, 1, 5, 20, 100, 300], recalls, items=256, rate=0.1, train=None)
     assert (cause is not None) == named
     if cause is not None:
         assert "learning rate of 0.1 is too high" in cause.said
         assert f"ended at {100 * recalls[-1]:.1f} %" in cause.said
+
+
+def test_a_rate_is_too_high_if_recall_fell_at_once_and_all_training_items_ended_worse() -> None:
+    """Recall of the sample came half of the way back, and its fall is within three standard errors."""
+
+    def named(least: float, train: Comparison | None) -> bool:
+        recalls = [0.32, least, 0.23, 0.25, 0.27]
+        return rate_too_high([0, 1, 10, 50, 60], recalls, items=256, rate=1.0, train=train) is not None
+
+    worse = beside(0.25, 0.33)
+    assert named(0.21, worse)
+    assert not named(0.21, beside(0.25, 0.33, 0.1))  # may be chance
+    assert not named(0.21, None)
+    assert not named(0.25, worse)  # fell by less
+
+
+def test_a_network_that_was_below_the_raw_inputs_before_is_said_to_have_begun_there() -> None:
+    raw = beside(0.45, 0.63, name="raw inputs")
+    cause = began_below(beside(0.45, 0.38, 0.1, name="untrained network"), raw)
+    assert cause is not None
+    assert cause.said.startswith("The network began lower still: recall@1 of the untrained network is 38.0 %")
+    assert began_below(beside(0.45, 0.50, 0.1, name="untrained network"), raw) is None  # it fell since
+    assert began_below(beside(0.45, 0.38, name="untrained network"), beside(0.45, 0.63, 0.2, name="raw inputs")) is None
+
+
+def test_labels_are_named_if_more_are_wrong_of_those_trained_on_than_of_others() -> None:
+    cause = wrong_labels((0.65, 0.78), (0.0, 0.31), judge="raw inputs", split="unseen")
+    assert cause is not None
+    assert "in the raw inputs by the items around, 65 % disagree where that is surest, while of those" in cause.said
+    assert "of unseen 31 % do in all" in cause.said
+    assert wrong_labels((0.2, 0.65), (0.17, 0.65), judge="raw inputs", split="unseen") is None  # it knows classes badly
+    assert wrong_labels((0.4, 0.6), (0.0, 0.31), judge="raw inputs", split="unseen") is None  # too little more

@@ -138,11 +138,23 @@ def test_a_reference_that_knows_nothing_makes_nobody_healthy() -> None:
     assert "hardly more of the labels than chance" in verdict.rule
 
 
+def test_noise_beside_noise_was_not_destroyed_by_training() -> None:
+    labels, random = np.repeat(np.arange(10), 30), np.random.default_rng(0)
+    noise, other, good = random.normal(size=(300, 8)), random.normal(size=(300, 8)), clusters(0, 0.3, labels)
+    beside, alone, below = (diagnose(noise, labels, reference=one).verdicts[0] for one in (other, None, good))
+    assert {one.kind for one in (beside, alone, below)} == {"no-better-than-chance"}
+    assert "What it is compared with knows nothing of these labels either" in beside.cause
+    assert len(beside.changes) == 1
+    for one in (alone, below):
+        assert "training destroyed it" in one.cause
+
+
 def test_labels_of_one_item_each_say_nothing_of_an_embedding() -> None:
     (verdict,) = diagnose(np.random.default_rng(0).standard_normal((60, 8)), np.arange(60)).verdicts
     assert verdict.kind == "spread-out"
     assert verdict.rule == "no class has two items, so recall@1 cannot be measured"
     assert "little information" not in verdict.cause
+    assert "reference" not in verdict.cause  # it could not be compared with one either
 
 
 def test_advice_on_training_is_given_where_there_is_known_to_be_one() -> None:

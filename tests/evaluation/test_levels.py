@@ -173,5 +173,5 @@ def test_what_is_all_right_whatever_the_embedding_is_said() -> None:
     (one,) = void({"class": 1, "kind": 2}, 20, ("recall@1",))
     assert one.startswith("class has one class")
     (beyond,) = void({"class": 3}, 8, ALL)
-    assert beyond.startswith("recall@8: a query can retrieve 8 items in all")
+    assert beyond.startswith("recall@8, precision@10: a query can retrieve 8 items in all")
     assert void({"class": 1}, 20, ("nmi",)) == []

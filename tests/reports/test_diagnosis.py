@@ -276,6 +276,24 @@ def test_embeddings_side_by_side_with_the_best_of_each_row_as_shown(tmp_path: Pa
     assert "(best)" not in diagnosis_words([section("a"), section("b")], tmp_path)  # all equal: none stands out
 
 
+def test_splits_of_one_run_are_no_rivals_and_what_is_bad_in_one_is_praised_in_none(tmp_path: Path) -> None:
+    worse = {**COLLAPSED, "kind": "worse-than-reference", "severity": None}
+    sections = [section("a"), section("a", verdict=worse)]
+    sections[0]["split"] = "train"
+    sections[1]["measures"] |= {"recall": 0.1}
+    text = diagnosis_words(sections, tmp_path)
+    assert [row[:2] for row in rows(tmp_path / "page.html", 0)] == [
+        ["a, train", "○ Healthy"],
+        ["a, unseen", "✕ Worse than reference"],
+    ]
+    assert "2 embeddings compared" not in text
+    assert "Best value" not in text
+    assert "(best)" not in text
+    sections[0]["name"] = "b"  # of another embedding: a rival, which may be healthy
+    assert "Best value" in diagnosis_words(sections, tmp_path)
+    assert rows(tmp_path / "page.html", 0)[0][:2] == ["b, train", "✓ Healthy"]
+
+
 def test_the_class_table_begins_with_the_tightest_and_hides_what_is_beyond_fifty(tmp_path: Path) -> None:
     one = section(classes=60)
     one["thresholds"] = [{"name": "tight", "value": 0.31}]

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from made_runs import make_run
 from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.data import load
 from trivet.models import build
 from trivet.tasks.diagnose import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
 from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.subjects import Request, subjects
+from trivet.tasks.subjects import Request, subjects, unpaired
 from trivet.tasks.train import train
 from trivet.training import RunConfig, embed
 
@@ -108,12 +109,41 @@ def test_the_training_items_are_stored_and_diagnosed_again_to_the_same(run: Path
     stored = pq.read_table(run / "embeddings" / "train.parquet").to_pydict()
     assert (len(stored["id"]), sorted(set(stored["level2"]))) == (48, ["a/x", "a/y", "b/x", "b/y"])
     recorded = json.loads((run / "record.json").read_text())["diagnosis"]
-    for split in (None, "train", "seen"):
-        (subject,) = subjects(run, Request(split=split))
+    asked = [one for split in (None, "train", "seen") for one in subjects(run, Request(split=split))]
+    assert [subject.split for subject in asked] == ["train", "seen", "train", "seen"]
+    assert unpaired(asked) == []
+    for subject in asked:
         section = diagnosis_section(subject, seed=0, map_points=10)
         for part in SECTION - {"map"}:
-            assert json.loads(json.dumps(section[part])) == recorded[split or "train"][part], part
+            assert json.loads(json.dumps(section[part])) == recorded[str(subject.split)][part], part
         assert section["map"]["ids"]
+
+
+def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_not(tmp_path: Path) -> None:
+    run, before = make_run(tmp_path / "run", split="train"), make_run(tmp_path / "before")
+    for whole, wrong, split in ((run, range(0, 60, 2), "unseen"), (before, range(1), "train")):
+        other = make_run(tmp_path / split, wrong, split=split) / "embeddings" / f"{split}.parquet"
+        shutil.copy(other, whole / "embeddings")
+    alone = make_run(tmp_path / "alone", labels=np.zeros(10, int), split="alone")
+    shutil.copy(alone / "embeddings" / "alone.parquet", run / "embeddings")  # one class: nothing can be said of it
+    result, kinds = diagnose_paths([run], Request(references=(before,)))
+    told = {one["split"]: [verdict["kind"] for verdict in one["verdicts"]] for one in result["results"]}
+    assert list(told) == ["train", "unseen"]
+    assert told["unseen"][0] == "worse-than-reference"
+    assert "worse-than-reference" not in told["train"]
+    assert "worse-than-reference" in kinds
+    assert "warnings" not in result
+    file = before / "embeddings" / "train.parquet"  # which holds no other items
+    assert [one.split for one in subjects(run, Request(references=(file,)))] == ["train"]
+
+
+def test_of_other_splits_of_a_run_some_items_are_diagnosed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.tasks.subjects.ITEMS", 6)
+    train, seen = subjects(run, Request())
+    assert (len(train.ids), len(seen.ids), len(seen.embeddings)) == (48, 6, 6)
+    assert seen.notes[-1] == "6 of 12 items were diagnosed; --split seen takes all."
+    assert all(len(rows) == 6 for rows in seen.references.values())
+    assert len(subjects(run, Request(split="seen"))[0].ids) == 12
 
 
 def test_the_reference_of_a_run_is_the_network_it_began_as(run: Path, pictures: Path) -> None:
@@ -136,7 +166,7 @@ def test_a_run_without_its_data_is_diagnosed_with_a_note(run: Path, tmp_path: Pa
     shutil.copytree(run, path)
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("pictures", "moved"))
-    (subject,) = subjects(path, Request())
+    subject, _ = subjects(path, Request())
     found, _ = summary(subject)
     assert found["reference"] is None
     assert "the data cannot be loaded" in found["notes"][-1]
@@ -149,7 +179,7 @@ def test_a_run_without_its_data_is_diagnosed_with_a_note(run: Path, tmp_path: Pa
 
 
 def test_another_level_of_a_run_is_diagnosed_without_its_batches(run: Path) -> None:
-    (subject,) = subjects(run, Request(level="level2"))
+    subject, _ = subjects(run, Request(level="level2"))
     found, _ = summary(subject)
     assert (found["level"], found["measures"]["classes"], found["measures"]["sampling"]) == ("level2", 4, None)
 
@@ -157,7 +187,7 @@ def test_another_level_of_a_run_is_diagnosed_without_its_batches(run: Path) -> N
 def test_a_loss_that_knows_classes_is_tried_with_what_it_learned(pictures: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(settings(pictures, name="margin", positives="random", beta=1.0, beta_learning_rate=0.3), path)
-    (subject,) = subjects(path, Request())
+    subject, _ = subjects(path, Request())
     assert subject.strategy is not None
     beta = dict(subject.strategy.loss.named_parameters())["beta"]
     assert len(beta) == 2

@@ -59,7 +59,10 @@ def diagnose(
     distance: DistanceByDimension = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Use only the rows of this split; for a run, this split. Default: its training items."),
+        typer.Option(
+            help="Use only the rows of this split. Default: all rows of a file; all splits of a run, its training "
+            "items alone beside a --reference that is a file."
+        ),
     ] = None,
     report: Report = None,
     fail_on: Annotated[
@@ -121,7 +124,8 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
     for warning in result.get("warnings", []):
         say(f"Warning: {warning}", bold=True)
     names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in results]
-    for one, name in zip(results, names, strict=True):
+    # What is bad comes first, in the order that was given: nothing good may stand above it.
+    for one, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
         for verdict in one["verdicts"]:
             say(f"{name}: {verdict_title(verdict)}", bold=True)
             for line in verdict_lines(verdict):
@@ -136,6 +140,10 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
     print_table(None, ("measure",), names, _measured(results))
     if "report" in result:
         echo(f"Report: {result['report']}")
+
+
+def _bad(result: Mapping[str, Any]) -> bool:
+    return any(verdict["kind"] in kinds for verdict in result["verdicts"] for kinds in _FAILURES.values())
 
 
 def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:

@@ -55,6 +55,32 @@ def class_advice(strategy: Strategy | None) -> Advice:
     )
 
 
+def chance_advice(*, trained: bool, never: bool) -> Advice:
+    """Of an embedding that is no better than chance.
+
+    Args:
+        trained: whether there is known to be a training.
+        never: whether all that it is compared with is no better either.
+    """
+    if never:
+        return (
+            "What it is compared with knows nothing of these labels either: the inputs do not show them, or inputs and "
+            "labels are not in the same order.",
+            ("Check that inputs and labels are in the same order, and that the inputs can show the labels.",),
+        )
+    return (
+        "The embedding knows nothing of these labels: training destroyed it or was on other labels, or its rows and "
+        "its labels are not in the same order.",
+        (
+            "Check that embeddings and labels are in the same order: the raw inputs should do better.",
+            "Start again from the untrained or pretrained network, with a lower learning rate."
+            if trained
+            else "If training did this, start again from the untrained or pretrained network, with a lower learning "
+            "rate.",
+        ),
+    )
+
+
 def harm_advice() -> tuple[str, ...]:
     """What to change where training made held-out items worse than they were before it."""
     return (

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.collapse.result import Comparison, in_words
+from trivet.wording import counted
 
 EARLY, SLACK = 0.1, 20  # share of the steps, and at least so many steps, within which a rate that is too high shows
-FALL = 0.1  # of recall@1 of the sample of the history, beside three standard errors
+FALL = 0.1  # of recall@1 of the sample of the history
+ERRORS, FEWER_ERRORS = 3, 2  # standard errors that it must be beside; fewer where the training items tell, too
+WRONG = 0.1  # of labels, by which more of those trained on must be wrong than of those evaluated
 HALF = 0.5  # of what was lost, from which the statistics alone account for it
 
 
@@ -67,13 +70,19 @@ def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
     )
 
 
-def rate_too_high(steps: Sequence[int], recalls: Sequence[float | None], *, items: int, rate: float) -> Cause | None:
-    """Whether recall@1 of a fixed sample of training items fell at once, and never came back.
+def rate_too_high(
+    steps: Sequence[int], recalls: Sequence[float | None], *, items: int, rate: float, train: Comparison | None
+) -> Cause | None:
+    """Whether recall@1 of a fixed sample of training items fell at once, and training never made up for it.
+
+    It did not if the sample never came back above that limit, or if all training items ended worse than they began.
+    The second is a test of its own, of more items, so the first fall needs less then.
 
     Args:
         steps, recalls: when the sample was seen, the first before training, and its recall@1.
         items: of the sample.
         rate: the learning rate.
+        train: the trained network beside what training began as, on training items.
     """
     known = [(step, recall) for step, recall in zip(steps, recalls, strict=True) if recall is not None]
     if len(known) < 3 or known[0][0] != 0:
@@ -84,11 +93,51 @@ def rate_too_high(steps: Sequence[int], recalls: Sequence[float | None], *, item
         return None
     step, least = min(early, key=lambda one: one[1])
     error = math.sqrt((first * (1 - first) + least * (1 - least)) / items)
-    limit = first - max(FALL, 3 * error)
-    if least > limit or max(recall for when, recall in known if when >= step) > limit:
+    ended_worse = train is not None and train.worse
+    limit = first - max(FALL, (FEWER_ERRORS if ended_worse else ERRORS) * error)
+    if least > limit or (not ended_worse and max(recall for when, recall in known if when >= step) > limit):
         return None
     return Cause(
-        f"The learning rate of {rate:g} is too high: within {step} steps recall@1 of a fixed sample of training items "
-        f"fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at {100 * known[-1][1]:.1f} %.",
+        f"The learning rate of {rate:g} is too high: within {counted(step, 'step')} recall@1 of a fixed sample of "
+        f"training items fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at "
+        f"{100 * known[-1][1]:.1f} %.",
         ("Lower the learning rate tenfold.", "Warm it up: training.warmup_steps."),
+    )
+
+
+def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
+    """Whether the network was below the raw inputs before it was trained, and has not fallen since.
+
+    Args:
+        untrained, raw: the trained network beside what it began as, and beside the raw inputs, on the same queries.
+    """
+    if not raw.worse or untrained.difference < 0:
+        return None
+    return Cause(
+        f"The network began lower still: recall@1 of {in_words(untrained.reference)} is "
+        f"{100 * untrained.reference_recall:.1f} %, and training did not make up for that.",
+        (
+            'Begin with what is known: on vectors and texts with model.name = "residual", which begins as these, on '
+            "images with pretrained weights.",
+        ),
+    )
+
+
+def wrong_labels(train: tuple[float, float], other: tuple[float, float], *, judge: str, split: str) -> Cause | None:
+    """Whether many more labels are wrong among those trained on than among those evaluated.
+
+    In an embedding that knows classes badly, right labels disagree even where it is surest. Those of the evaluation,
+    judged in the same embedding, show how many do.
+
+    Args:
+        train, other: the ends between which the share of wrong labels lies, of the training items and of the split.
+        judge: the embedding by which they were judged; it has seen no label.
+    """
+    if train[0] < other[1] + WRONG:
+        return None
+    return Cause(
+        f"Many training labels are probably wrong: judged in {in_words(judge)} by the items around, "
+        f"{100 * train[0]:.0f} % disagree where that is surest, while of those of {split} {100 * other[1]:.0f} % do in "
+        "all.",
+        ("Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",),
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trivet.collapse.advice import class_advice, network_advice
+from trivet.collapse.advice import chance_advice, class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.result import FLOOR, Comparison, comparison_json, in_words
 from trivet.collapse.strategy import Strategy
@@ -224,6 +224,9 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
     verdicts = []
     if _by_chance(measures):
         assert measures.chance_high is not None
+        own = [one for one in measures.comparisons if one.level == level]
+        never = bool(own) and all(one.reference_recall <= measures.chance_high for one in own)
+        cause, changes = chance_advice(trained=trained, never=never)
         verdicts.append(
             Verdict(
                 "no-better-than-chance",
@@ -231,17 +234,8 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
                 {"recall@1": measures.recall, "chance": measures.chance, "chance_high": measures.chance_high},
                 f"recall@1 {100 * measures.recall:.1f} %; with permuted labels it is "
                 f"{100 * measures.chance:.1f} % on average, up to {100 * measures.chance_high:.1f} %",
-                "The verdicts below say how it came to this."
-                if collapsed
-                else "The embedding knows nothing of these labels: training destroyed it or was on other labels, or "
-                "its rows and its labels are not in the same order.",
-                (
-                    "Check that embeddings and labels are in the same order: the raw inputs should do better.",
-                    "Start again from the untrained or pretrained network, with a lower learning rate."
-                    if trained
-                    else "If training did this, start again from the untrained or pretrained network, with a lower "
-                    "learning rate.",
-                ),
+                "The verdicts below say how it came to this." if collapsed else cause,
+                changes,
             )
         )
     lost = [one for one in measures.comparisons if one.worse]
@@ -515,7 +509,7 @@ def _sound(measures: Measures) -> Verdict:
             cause = (
                 "Items are well spread, but hardly by class: the embedding carries little information on these labels."
             )
-        if not measures.comparisons:
+        if not measures.comparisons and measures.per_class.items.max() > 1:
             cause += (
                 " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
                 "reference= in Python."

@@ -52,7 +52,8 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
         for level, count in classes.items()
         if count == retrievable + 1 and ranked
     ]
-    beyond = [name for name in ranked if name.startswith("recall@") and int(name[7:]) >= retrievable]
+    cut = [name for name in ranked if name.startswith(("recall@", "precision@", "found@"))]
+    beyond = [name for name in cut if int(name.partition("@")[2]) >= retrievable]
     if beyond:
         found.append(
             f"{', '.join(beyond)}: a query can retrieve {counted(retrievable, 'item')} in all, so this is the same for "

@@ -147,7 +147,13 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     sections, pictures = named_sections(record["sections"]), Pictures()
-    parts, plots = diagnosis_parts(sections, compare=True)
+    splits_of: dict[str, list[str]] = {}
+    for label, section in sections.items():
+        splits_of.setdefault(section["name"], []).append(label)
+    one_run = len(splits_of) == 1 and len({section["split"] for section in sections.values()}) == len(sections)
+    parts, plots = diagnosis_parts(sections, compare=not one_run)
+    for labels in splits_of.values():
+        calmed([one for one in parts["sections"] if one["label"] in labels])
     queries = {
         label: groups
         for label, section in sections.items()
@@ -163,6 +169,7 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
     context = {
         "record": record,
         "diagnosis": parts,
+        "run": next(iter(splits_of)) if one_run and len(sections) > 1 else None,
         "history": history,
         "maps": maps,
         "scatter": scatter,

@@ -11,16 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.collapse.causes import Cause, learned_by_heart, moved_statistics, rate_too_high
-from trivet.collapse.result import UNTRAINED, ZERO_SHOT, Comparison, compare
+from trivet.collapse.causes import Cause, began_below, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
+from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
 from trivet.data import Dataset
 from trivet.evaluation import retrieve
+from trivet.label_noise import estimate_noise
 from trivet.models import Embedder
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
+from trivet.training.embedding import embed, raw_inputs
 from trivet.training.sample import class_sample
 
 ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
+JUDGED = 2000  # items of a split whose labels are judged
+WIDEST = 4096  # raw numbers of an item by which labels are judged; linear classifiers of more take long
 CHANGES = 3  # at most so many are proposed
 
 
@@ -51,10 +54,19 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
     """
     for split, section in diagnosed.items():
         verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
-        lost = _loss(section, run.level)
-        if lost is None or "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
+        if "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
             continue
-        causes = list(_causes(split, lost, diagnosed, run))
+        beside = {one.reference: one for one in _comparisons(section, run.level)}
+        begun_as = [one for name, one in beside.items() if name in (UNTRAINED, ZERO_SHOT)]
+        lost = min((one for one in begun_as if one.worse), key=lambda one: one.difference, default=None)
+        if lost is not None:
+            causes = list(_causes(split, lost, diagnosed, run))
+        elif begun_as and RAW in beside and beside[RAW].worse:
+            begun = max(begun_as, key=lambda one: one.reference_recall)
+            causes = [cause for cause in (began_below(begun, beside[RAW]),) if cause is not None]
+        else:
+            continue
+        causes = [*_labels(split, run), *causes]  # the others may follow from them
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
@@ -62,17 +74,17 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
 
 
 def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> Iterator[Cause]:
+    """Why it did worse than what training began as, but for the labels."""
     datasets, level = run.datasets, run.level
+    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
     moved = _moved(lost, datasets[split], run)
     if moved is not None:
         yield moved
     elif run.history is not None:  # moved statistics look like a high rate, too
-        seen = run.history["moments"]
+        seen, rate = run.history["moments"], run.config.training.learning_rate
         steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
-        rate = run.config.training.learning_rate
-        if found := rate_too_high(steps, recalls, items=run.history["items"], rate=rate):
+        if found := rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train):
             yield found
-    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
     trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
     if train is not None and not trained_on & set(_classes(datasets[split], level)):
         found = learned_by_heart(train, lost)
@@ -80,10 +92,27 @@ def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]
             yield found
 
 
-def _loss(section: Mapping[str, Any], level: str) -> Comparison | None:
-    """The largest loss beside what training began as."""
-    begun_as = [one for one in _comparisons(section, level) if one.reference in (UNTRAINED, ZERO_SHOT) and one.worse]
-    return min(begun_as, key=lambda one: one.difference, default=None)
+def _labels(split: str, run: Trained) -> Iterator[Cause]:
+    """See `wrong_labels`."""
+    if split == "train" or "train" not in run.datasets:
+        return
+    train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
+    if train is not None and other is not None:
+        found = wrong_labels(train[1], other[1], judge=train[0], split=split)
+        if found is not None:
+            yield found
+
+
+def _judged(items: Dataset, run: Trained) -> tuple[str, tuple[float, float]] | None:
+    """What judges labels, which none has shaped, and the ends of the share of wrong ones; None where it cannot."""
+    items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
+    labels = items.labels[run.level]
+    backbone = None if run.untrained is None else run.untrained.backbone
+    if len(np.unique(labels)) < 2 or (backbone is None and int(np.prod(items.inputs.shape)) > WIDEST):
+        return None
+    rows = raw_inputs(items.inputs) if backbone is None else embed(backbone, items.inputs)
+    interval = estimate_noise(rows, labels, seed=run.config.seed).interval
+    return None if interval is None else (RAW if backbone is None else ZERO_SHOT, interval)
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:

@@ -267,9 +267,9 @@ def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt
 
 
 def unpaired(subjects: Sequence[Subject]) -> list[str]:
-    """What must be said before embeddings are shown side by side that are not of the same items."""
-    first = subjects[0]
+    """What must be said before embeddings are shown side by side that are not of the same items; splits are not."""
     for other in subjects[1:]:
+        first = next(one for one in subjects if one.split == other.split or None in (one.split, other.split))
         same = first.level == other.level and sorted(first.ids) == sorted(other.ids)
         if not (same and sorted(first.labels[first.level]) == sorted(other.labels[first.level])):
             return [
@@ -283,8 +283,10 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
     stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
     if request.split is not None:
         splits: list[str | None] = [request.split]
+    elif "train" in stored and not all(of_run(path) for path in request.references):
+        splits = ["train"]  # a file may hold no other items
     else:
-        splits = ["train"] if "train" in stored else [*stored] or [None]
+        splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first
     parts = [(split, _read(path, request, split)) for split in splits]
     run = RunFolder.open(path)
     config = run.config()
@@ -305,9 +307,17 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
         notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
-    of_run: list[Subject] = []
+    found: list[Subject] = []
     for split, vectors in parts:
         assert split is not None
+        others = request.split is None and split != "train"
+        if others and len(np.unique(vectors.labels[level])) < 2:  # a single class has nothing to collapse into
+            continue
+        dataset = None if data is None else _items(data, split, _ids(vectors))
+        left_out: tuple[str, ...] = ()
+        if others and dataset is not None and len(rows := some_items(dataset, seed=config.seed)) < len(dataset):
+            left_out = (f"{len(rows)} of {len(dataset)} items were diagnosed; --split {split} takes all.",)
+            dataset, vectors = dataset.subset(rows), vectors.select(rows)
         subject = Subject(
             name=run.name,
             split=split,
@@ -318,9 +328,8 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
             distance=config.evaluation.distance,
             notes=notes,
         )
-        dataset = None if data is None else _items(data, split, subject.ids)
         if data is not None and dataset is not None and level in dataset.labels:
-            report("references", len(of_run), len(parts))
+            report("references", len(found), len(parts))
             known = run_references(untrained(config, data.train), dataset)
             subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, known)
             subject = replace(subject, labels=vectors.labels)
@@ -335,8 +344,9 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
             of_classes = strategy is None or strategy.loss.parameters_per == "class"
             subject = replace(subject, strategy=None if of_classes else strategy)
         subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
-        of_run.append(_with_reference_files(subject, vectors, request))
-    return of_run
+        subject = replace(subject, notes=(*subject.notes, *left_out))
+        found.append(_with_reference_files(subject, vectors, request))
+    return found
 
 
 def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
