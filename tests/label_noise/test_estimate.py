@@ -11,7 +11,9 @@ import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
 from trivet.label_noise.estimate import _deep, _wilson
+from trivet.label_noise.posterior import fit_posterior
 from trivet.label_noise.surroundings import Setting, surroundings
+from trivet.label_noise.views import all_views
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -73,6 +75,39 @@ def test_finds_the_transition() -> None:
     assert found.transition == pytest.approx(table, abs=0.06)
     assert (found.transition_low - 0.01 <= table).all()
     assert (table <= found.transition_high + 0.01).all()
+
+
+@pytest.mark.parametrize("apart", [1.2, 1.0, 0.8])
+def test_right_labels_of_an_embedding_that_is_nowhere_sure_are_not_accused(apart: float) -> None:
+    """Classes that lie in each other: even of the deepest fifth many labels disagree, and all are right."""
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        of = np.repeat(np.arange(25), 20)
+        points = apart * random.normal(size=(25, 4))[of] + random.normal(size=(500, 4))
+        setting = Setting.of(points, of, folds=None, distance="euclidean")
+        first = fit_posterior(all_views(setting, surroundings(setting, 50), np.ones(500), ()), of, 25, seed=0)
+        deepest = np.argsort(-first.depth, kind="stable")[:100]
+        assert (first.best != of)[deepest].mean() > 0.1
+        found = estimate_noise(points, of, distance="euclidean")
+        assert found.interval is None or found.interval[0] == 0
+        assert not found.accuses
+
+
+def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
+    points, of = overlapping(200)
+    labels = symmetric(of, 0.2, generator=0, exact=True).labels
+    setting = Setting.of(points, labels, folds=None, distance="euclidean")
+    views = all_views(setting, surroundings(setting, 50), np.ones(len(labels)), ())
+    first = fit_posterior(views, setting.classes, len(setting.values), seed=0)
+    order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
+    disagrees = first.best != setting.classes
+    deep, items = _deep(disagrees[order])
+    overlap = 1 - float(np.mean([first.surety[i] for i in order[:items]]))
+    assert 0 < overlap < 0.1
+    found = estimate_noise(points, labels, distance="euclidean")
+    assert found.least == pytest.approx(deep - overlap)
+    assert found.interval is not None
+    assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
 
 
 def test_overlap_is_not_noise() -> None:

@@ -20,6 +20,9 @@ LIGHTEST = 0.02  # weight of an item in the second views
 DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked at, the deepest
 NEAR = 0.03  # how far the upper end may be from the lower one for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
+UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
+HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
+DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, where classes overlap; it counts as 0
 QUANTILE, SURELY = 1.96, 3.0  # standard deviations: of the intervals, and by which the agreement must exceed chance
@@ -38,7 +41,7 @@ class NoiseEstimate:
         rate: share of wrong labels, in [0, 1]; None unless estimated.
         interval: a 95 % interval of that share; None if uninformative. See `estimate_noise` for what it covers.
         reason: why there is no rate, and what to do, in a sentence; empty if estimated.
-        least: the share of labels that overlap cannot explain, the lower end without sampling error; the rate, if
+        least: the share of labels that overlap does not explain, the lower end without its errors; the rate, if
             estimated.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
         transition: `(C, C)`, T[i, j] = P(observed j | true i); rows add up to 1. None for over 1,000 classes.
@@ -132,12 +135,15 @@ def estimate_noise(
     Where classes overlap, p is spread over them, and a label that disagrees there may be right. It may be wrong as
     well: people err where classes meet. Nothing in embeddings and labels tells the two apart, so there are two ends.
 
-    The lower one is read where nothing overlaps: of the fifth of the items whose most probable class is furthest ahead
-    of the next, the share whose label is another one. An item's own label has no part in that choice. If of a larger
-    share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond a standard error of the difference,
-    that is taken, for its sampling error is smaller. The upper end is the share of all items whose label is not the
-    most probable class, as if nothing were overlap. Sampling error is added to both (Wilson);
-    a lower end of 2 % or less then counts as 0, for embeddings put as many right labels deep into another class.
+    The lower one is read where least overlaps: of the fifth of the items whose most probable class is furthest ahead
+    of the next, the share whose label is another one, less the share that p expects there. An item's own label has no
+    part in that choice. If of a larger share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond
+    a standard error of the difference, that is taken, for its sampling error is smaller. It is 0 where these items tell
+    of nothing but overlap: where p expects more than a tenth of them to disagree; or where half of them do, or a share
+    larger than that of all labels that agree, for then the embedding is to be doubted. The upper end is the share of
+    all items whose label is not the most probable class, as if nothing were overlap. Sampling error is added to both
+    (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less then counts as 0, for embeddings
+    put as many right labels deep into another class.
 
     If the ends lie within 3 points of each other, the lower one is told as the rate; else the verdict is "cannot-tell".
     It is "uninformative" if the most probable class agrees with the labels hardly more often than the largest class
@@ -173,7 +179,7 @@ def estimate_noise(
         >>> labels[::10] = 1 - labels[::10]
         >>> estimate = estimate_noise(points, labels, distance="euclidean")
         >>> estimate.verdict, round(estimate.rate, 2)
-        ('estimated', 0.1)
+        ('estimated', 0.09)
     """
     k = None if neighbours is None else check_count(neighbours, name="neighbours")
     setting = Setting.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
@@ -209,9 +215,12 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     disagrees = first.best != setting.classes
     agreement, apart = float((~disagrees).mean()), float(disagrees.mean())
     chance = float(np.bincount(setting.classes).max() / items)
-    least, anchors = _deep(disagrees[np.argsort(-first.depth, kind="stable")])
-    least = min(least, apart)
-    low = float(_wilson(least, anchors)[0])
+    order = np.argsort(-first.depth, kind="stable")
+    deep, anchors = _deep(disagrees[order])
+    overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
+    sure = overlap <= UNSURE and deep < min(HALF, agreement)
+    least = min(max(0.0, deep - overlap), apart) if sure else 0.0
+    low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
     interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, float(_wilson(apart, items)[1]))
     verdict: Answer = "estimated"
     reason = ""
@@ -236,7 +245,7 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
             )
     elif apart - least > NEAR:
         verdict = "cannot-tell"
-        where = f"where it is surest, {100 * least:.1f} % do"
+        where = f"where it is surest, {100 * deep:.1f} % do"
         reason = (
             f"{100 * apart:.1f} % of the labels disagree with the embedding; {where}"
             f"{', which overlap does not explain' if low > FLOOR else ''}. The others may be wrong, or their classes "

@@ -32,6 +32,7 @@ class Posterior:
         powers: `(V,)` s.
         transition: `(C, C)` T[i, j] = P(label j | true class i), counted on all items; None for over 1,000 classes.
         best: `(N,)` the most probable class given x alone; of equal ones the item's own.
+        surety: `(N,)` P(true class is the most probable one | x).
         depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
         given: `(N, M)` P(true class is the candidate | x, label).
         other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
@@ -42,6 +43,7 @@ class Posterior:
     powers: Floats
     transition: Floats | None
     best: Integers
+    surety: Floats
     depth: Floats
     given: Floats
     other: Integers
@@ -311,6 +313,7 @@ def _posterior(part: _Part, state: _State, deepest: _State) -> Posterior:
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
         best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
+        surety=features.max(axis=1),
         depth=part.depth(state.powers),
         given=given,
         other=given[:, 1:].argmax(axis=1) + 1 if state.counts is None else _other(part, given, features, state.prior),
