@@ -155,7 +155,8 @@ def test_the_share_of_copied_labels_is_found() -> None:
     assert _copied(part, _State(np.array([3.0, 0.0]), 1e-6, None, 1e9)) == pytest.approx(0.1, abs=0.01)
     views, truth, _ = drawn(4000, even(0.0, 4), sharp=4.0, seed=7)
     part = part_of(views, truth, np.arange(4000) % 5, 4)
-    assert _copied(part, _State(np.array([3.0, 0.0]), 1e-6, None, 1e9)) == 0.01  # none
+    assert _copied(part, _State(np.array([3.0, 0.0]), 0.2, None, 1e9)) == 0.01  # none
+    assert _copied(part, _State(np.array([3.0, 0.0]), 1e-3, None, 1e9)) == 1e-3
 
 
 @pytest.mark.parametrize("table", [even(0.2, 4), shift(0.2, 4)])

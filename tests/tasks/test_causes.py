@@ -69,10 +69,10 @@ def test_labels_that_are_wrong_in_training_alone_are_named() -> None:
         return str(verdict["cause"])
 
     found = re.match(
-        r"Many training labels are probably wrong: judged in the raw inputs .*, (\d+) % disagree", told(0.4)
+        r"Many training labels are probably wrong: judged in the raw inputs .*, at least (\d+) % are", told(0.4)
     )
     assert found is not None
-    assert 30 <= int(found[1]) <= 45
+    assert 25 <= int(found[1]) <= 40  # the lower end
     assert told(0.0) == "unknown"
     assert told(0.4, evaluated="train") == "unknown"  # wrong in both: what the training lost is not shown by them
 

@@ -136,8 +136,7 @@ def wrong_labels(train: tuple[float, float], other: tuple[float, float], *, judg
     if train[0] < other[1] + WRONG:
         return None
     return Cause(
-        f"Many training labels are probably wrong: judged in {in_words(judge)} by the items around, "
-        f"{100 * train[0]:.0f} % disagree where that is surest, while of those of {split} {100 * other[1]:.0f} % do in "
-        "all.",
+        f"Many training labels are probably wrong: judged in {in_words(judge)} by the items around, at least "
+        f"{100 * train[0]:.0f} % are, while of those of {split} at most {100 * other[1]:.0f} % are.",
         ("Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",),
     )

@@ -145,7 +145,8 @@ def estimate_noise(
     (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less then counts as 0, for embeddings
     put as many right labels deep into another class.
 
-    If the ends lie within 3 points of each other, the lower one is told as the rate; else the verdict is "cannot-tell".
+    If as many of the deepest items disagree as of all, within 3 points, their share is told as the rate; else the
+    verdict is "cannot-tell".
     It is "uninformative" if the most probable class agrees with the labels hardly more often than the largest class
     would: by less than a tenth of the way to full agreement, or within three standard deviations.
 
@@ -179,7 +180,7 @@ def estimate_noise(
         >>> labels[::10] = 1 - labels[::10]
         >>> estimate = estimate_noise(points, labels, distance="euclidean")
         >>> estimate.verdict, round(estimate.rate, 2)
-        ('estimated', 0.09)
+        ('estimated', 0.1)
     """
     k = None if neighbours is None else check_count(neighbours, name="neighbours")
     setting = Setting.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
@@ -217,9 +218,11 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     chance = float(np.bincount(setting.classes).max() / items)
     order = np.argsort(-first.depth, kind="stable")
     deep, anchors = _deep(disagrees[order])
+    deep = min(deep, apart)
     overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
-    least = min(max(0.0, deep - overlap), apart) if sure else 0.0
+    told = sure and apart - deep <= NEAR
+    least = deep if told else max(0.0, deep - overlap) if sure else 0.0
     low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
     interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, float(_wilson(apart, items)[1]))
     verdict: Answer = "estimated"
@@ -243,7 +246,7 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
                 f"The embedding knows too little of the labels to judge any: it tells {100 * agreement:.1f} % of them, "
                 f"and {named}. Bring an embedding that separates the classes, such as vectors of a pretrained encoder."
             )
-    elif apart - least > NEAR:
+    elif not told:
         verdict = "cannot-tell"
         where = f"where it is surest, {100 * deep:.1f} % do"
         reason = (

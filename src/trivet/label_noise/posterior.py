@@ -232,7 +232,7 @@ def _of_deepest(part: _Part, state: _State) -> _State:
         return state
     deepest, best = _deepest(part, state.powers)
     counts = _Counts.of(best[:, None], np.ones((len(best), 1)), deepest.labels, deepest.fold, part.count)
-    rate = _rate(part, state.powers)
+    rate = max(_rate(part, state.powers), 0.5 / len(best))  # none among few may be chance
 
     def likelihood(pseudo: float) -> float:
         total = 0.0
@@ -256,8 +256,8 @@ def _copied(part: _Part, state: _State) -> float:
     the logarithm of which is concave in b. Where neighbours foretell labels better than the true classes do, b is
     large: a label that the other views contradict is then the more doubtful the more neighbours have it.
 
-    b is at most half of what T leaves right, and at least 0.01: T says little of pairs of classes that it has seen few
-    items of.
+    b is at most half of what T leaves right. It is at least 0.01, or the rate of T where that is less: T says little of
+    pairs of classes that it has seen few items of.
     """
     nearby, features, explained = part.nearby()[:, 0], part.features(state.powers), state.explained(part)
     without, more = np.maximum((features * explained).sum(axis=1), 1e-300), nearby - features[:, 0]
@@ -266,7 +266,7 @@ def _copied(part: _Part, state: _State) -> float:
         middle = (low + high) / 2
         rises = float((more / np.maximum(without + middle * more, 1e-300)).sum()) > 0
         low, high = (middle, high) if rises else (low, middle)
-    return max(low, COPIED)
+    return max(low, min(COPIED, state.rate))
 
 
 def _likelihood(part: _Part, state: _State) -> float:
