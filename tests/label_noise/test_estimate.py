@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.estimate import _deep, _wilson
+from trivet.label_noise.estimate import _deep, _told, _wilson
 from trivet.label_noise.posterior import fit_posterior
 from trivet.label_noise.surroundings import Setting, surroundings
 from trivet.label_noise.views import all_views
@@ -108,6 +109,10 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     assert found.least == pytest.approx(deep - overlap)
     assert found.interval is not None
     assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
+    for surety, sure in ((0.905, True), (0.895, False)):  # above a tenth they tell of nothing else
+        told = _told(setting, replace(first, surety=np.full(len(labels), surety)), views, first, 50)
+        assert told.least == pytest.approx(max(0.0, deep - (1 - surety)) if sure else 0.0)
+        assert told.accuses == (sure and _wilson(deep, items)[0] - 2 * (1 - surety) > 0.02)
 
 
 def test_overlap_is_not_noise() -> None:
