@@ -810,7 +810,7 @@ def _retrained(cells: Mapping[str, Any]) -> list[str]:
 
 
 def _seeds(cells: Mapping[str, Any], part: str) -> str:
-    return ", ".join(sorted({key.split(" | ")[-1] for key in cells if key.startswith(part)}))
+    return ", ".join(sorted({key.split(" | ")[-1] for key in cells if key.startswith(part)}, key=int))
 
 
 def _mean(values: Sequence[float]) -> str:
