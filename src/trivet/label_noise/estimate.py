@@ -251,7 +251,7 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
         where = f"where it is surest, {100 * deep:.1f} % do"
         reason = (
             f"{100 * apart:.1f} % of the labels disagree with the embedding; {where}"
-            f"{', which overlap does not explain' if low > FLOOR else ''}. The others may be wrong, or their classes "
+            f"{', more than overlap explains' if low > FLOOR else ''}. The others may be wrong, or their classes "
             "may not be separable in this embedding; one that separates them better would tell."
         )
     low_t, high_t = None, None
