@@ -207,7 +207,7 @@ def test_without_a_checkpoint_of_the_trainer_nothing_is_written(tmp_path: Path) 
     arguments, state = at_half(tmp_path)
     (tmp_path / f"checkpoint-{HALF}").rmdir()
     with pytest.warns(UserWarning, match="the checkpoint holds no state of the loss: "):
-        LossTrainerCallback(margin_loss()).on_save(arguments, state, None)  # type: ignore[arg-type]
+        LossTrainerCallback(margin_loss()).on_save(arguments, state, None)  # type: ignore[arg-type]  # no control is used
     assert not list(tmp_path.iterdir())
 
 

@@ -77,8 +77,8 @@ def test_two_iterations_at_once_do_not_meet(folder: Path) -> None:
     ahead, behind = iter(twice), iter(twice)
     assert torch.equal(next(ahead)[0], expected[0])  # type: ignore[index]  # they have arrived
     for one, two, wanted, before in zip(ahead, behind, expected[1:], expected, strict=False):
-        assert torch.equal(one[0], wanted)  # type: ignore[index]
-        assert torch.equal(two[0], before)  # type: ignore[index]
+        assert torch.equal(one[0], wanted)  # type: ignore[index]  # arrived: a tuple
+        assert torch.equal(two[0], before)  # type: ignore[index]  # arrived: a tuple
 
 
 def test_what_the_receiver_holds_is_never_overwritten(folder: Path) -> None:

@@ -16,6 +16,14 @@ PENALTY = 30.0  # of half the squared weights, beside the sum of the losses; row
 ITERATIONS = 20  # of L-BFGS; to stop early keeps the classifier smooth as well
 
 
+def fifths(classes: Integers, random: np.random.Generator) -> Integers:
+    """Numbers from 0 to 4 `(N,)`, drawn, each as often as the others in every class."""
+    order = np.lexsort((random.random(len(classes)), classes))
+    fold = np.empty(len(classes), np.int64)
+    fold[order] = np.arange(len(classes)) % FOLDS
+    return fold
+
+
 class Logistic:
     """Classifiers of the items of one fold of networks, each fitted to four fifths of them.
 
@@ -38,9 +46,7 @@ class Logistic:
         random = np.random.default_rng(seed)
         centred = points - points.mean(dim=0)
         self._rows = (centred / centred.square().mean().sqrt().clamp_min(1e-150)).float()
-        order = np.lexsort((random.random(len(classes)), classes))
-        self.fold = np.empty(len(classes), np.int64)
-        self.fold[order] = np.arange(len(classes)) % FOLDS
+        self.fold = fifths(classes, random)
         most = min(FITTED, ENTRIES // count)
         self._weights: list[torch.Tensor] = []
         for fold in steps(range(FOLDS), "logistic regression, folds"):

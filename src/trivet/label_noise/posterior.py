@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivet.geometry.arrays import Floats, Integers
+from trivet.label_noise.logistic import FITTED, FOLDS, fifths
 from trivet.label_noise.views import NEAREST, Views
 from trivet.progress import steps
 
-FOLDS = 5  # a label is explained by a transition that was counted on the items of the other folds
 LEAST = 1e-4  # power of a view
 COPIED = 0.01  # share of the labels that are taken for copied from a neighbour at least
 MOST = 0.9  # share of the labels of a class that are wrong
 ROUNDS, SETTLED = 40, 1e-6  # of EM at most; it ends where the mean log-likelihood gains less
 PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the transition; the best is kept
-FITTED = 20_000  # items that the numbers are fitted to at most
 COUNTED = 1000  # classes; of more, no transition is counted
 EVEN = 1e6  # shape of the gamma distribution where the counts of a column vary no more than by chance
 DEEPEST = 0.2  # share of the items, those of which a class is surest, that tell where wrong labels go
@@ -63,9 +62,7 @@ def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> 
     The numbers are fitted to at most 20,000 items, drawn at random.
     """
     random = np.random.default_rng(seed)
-    order = np.lexsort((random.random(len(classes)), classes))
-    fold = np.empty(len(classes), np.int64)
-    fold[order] = np.arange(len(classes)) % FOLDS
+    fold = fifths(classes, random)
     blocked = np.where(views.repeated, -np.inf, 0.0)
     part = whole = _Part(views.candidates, views.scores, blocked, classes, fold, count)
     if len(classes) > FITTED:
@@ -172,7 +169,7 @@ class _State:
         return self.pseudo * self.rate / (self.counts.by_fold.shape[1] - 1) if self.counts is not None else math.inf
 
     def explained(self, part: _Part) -> Floats:
-        """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds."""
+        """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds, without its own."""
         if self.counts is None:
             return np.where(part.candidates == part.labels[:, None], 1 - self.rate, self.rate / (part.count - 1))
         found = np.empty(part.candidates.shape)

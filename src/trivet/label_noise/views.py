@@ -34,7 +34,7 @@ class Views:
     repeated: Booleans
 
 
-NORMAL, NEAREST = 0, 1  # places of the views in the scores
+NORMAL, NEAREST, LOGISTIC = 0, 1, 2  # places of the views in the scores
 
 
 def all_views(setting: Setting, around: Surroundings, weights: Floats, logistic: Sequence[Logistic]) -> Views:
@@ -51,7 +51,7 @@ def all_views(setting: Setting, around: Surroundings, weights: Floats, logistic:
     being the distance to the fifth, so that a small cluster is judged by its own items, however many neighbours are
     looked at: rare modes of a class are not errors. Half an item of the shares of all items is added.
 
-    Logistic regression: of `logistics`, all items counting alike.
+    Logistic regression: see `logistics`; none where there is none.
     """
     count = len(setting.values)
     few = min(CANDIDATES, count)
@@ -78,7 +78,7 @@ def all_views(setting: Setting, around: Surroundings, weights: Floats, logistic:
             scores[rows, :, NORMAL] = np.take_along_axis(all_scores, chosen, axis=1)
             scores[rows, :, NEAREST] = np.log(mass + STRENGTH * shares[chosen] + 1e-12)
             if logistic:
-                scores[rows, :, 2] = np.take_along_axis(logistic[fold].logs(part), chosen, axis=1)
+                scores[rows, :, LOGISTIC] = np.take_along_axis(logistic[fold].logs(part), chosen, axis=1)
             done += len(rows)
             report("probabilities of the classes", done, len(weights))
     return Views(candidates, scores, repeated)
