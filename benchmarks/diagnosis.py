@@ -23,6 +23,12 @@ real-verdicts: trivet.diagnose on forty embeddings of pretrained features, real_
 and without one. Nothing was chosen on them: the rules of the result were set before, and tried on Omniglot and MNIST.
 Needs --weights and --text-encoder, unless the features are in the folder of --runs.
 
+reference-modes: how far apart the modes of a class lie in untrained networks, pixels and features, beside the classes:
+where the labels are those of the data, and where they are groups of them. Nothing is trained.
+
+inside-verdicts: trivet.diagnose on heads trained on groups of classes or on the classes, real_groups.py, given the
+labels trained on and the features, but no finer label. Needs what real-verdicts needs.
+
 run-verdicts: what the records of whole runs say, run_fates.py: an ImageNet network fine-tuned on CUB, small networks on
 MNIST and heads on vectors, well and badly trained; their fate is measured on items kept out. Some provoke a cause that
 the record should name. Needs what real-verdicts needs.
@@ -60,12 +66,23 @@ from sklearn.metrics import silhouette_score
 
 import trivet
 from fates import FAMILIES
-from real_fates import apply
+from real_fates import apply, features_of
 from real_fates import fates as real_fates
 from real_fates import train as train_head
+from real_groups import DATA as GROUPED
+from real_groups import MOST, groupings, insides
 from run_fates import CAUSES, run_fates
 from trivet.batching import PKBatches
-from trivet.collapse import class_modes, count_modes, diagnose, fine_coarse_index, mode_index, mode_retention
+from trivet.collapse import (
+    THRESHOLDS,
+    class_modes,
+    count_modes,
+    diagnose,
+    fine_coarse_index,
+    mode_index,
+    mode_retention,
+)
+from trivet.collapse.measures import SPLIT
 from trivet.collapse.result import compare
 from trivet.data import DataConfig, Dataset, load
 from trivet.evaluation import cluster, recall_at_k, retrieve
@@ -79,6 +96,7 @@ from trivet.training.fit import Batches, Task, fit, step_seed
 
 TRIALS = 200
 TWINS, JITTERED = 8, 250
+DRAWS, DRAWN = 12, 1500  # of a data set, of whose classes the modes are counted
 MEASURES = (
     *("modes", "retention, raw", "retention, untrained", "mode index, raw", "fine/coarse", "within/between"),
     *("silhouette", "clusters of it", "effective rank", "local dimension"),
@@ -483,6 +501,56 @@ def real_verdicts(folder: Path, weights: Path, encoder: Path) -> Row:
     return {"rows": rows}
 
 
+def reference_modes(folder: Path, weights: Path, encoder: Path) -> Row:
+    rows: list[Row] = []
+
+    def judged(data: str, of: str, known: np.ndarray, levels: dict[str, np.ndarray]) -> None:
+        for level, labels in levels.items():
+            modes = class_modes(known, labels, significance=SPLIT / len(np.unique(labels)))
+            rows.append(
+                {"data": data, "of": of, "level": level}
+                | {"split": float((modes.counts > 1).mean()), "index": mode_index(known, known, labels)}
+            )
+
+    for data, (coarse, fine) in LEVELS.items():
+        for dataset in datasets(data, "fine").values():
+            for seed in range(DRAWS if len(dataset) > DRAWN else 1):
+                part = dataset.subset(np.sort(np.random.RandomState(seed).permutation(len(dataset))[:DRAWN]))
+                levels = {"classes": part.labels[fine], "groups": part.labels[coarse]}
+                judged(data, "pixels", raw_inputs(part.inputs), levels)
+                for name, width in (("conv4", 64), ("conv2", 8), ("mlp", 64)):
+                    model = ModelConfig.model_validate({"name": name, "embedding_dim": width})
+                    before = build(model, part.inputs.shape, seed)
+                    judged(data, f"untrained {name}", embed(before, part.inputs), levels)
+        print(rows[-1], flush=True)
+    for data in GROUPED:
+        features, labels = features_of(data, folder / "features", weights, encoder)
+        names, classes = np.unique(labels, return_inverse=True)
+        for seed in range(DRAWS):
+            drawn = np.random.default_rng(seed).permutation(len(classes))[: MOST // 2]
+            judged(data, "features", features[drawn], {"classes": classes[drawn]})
+            for grouping, group_of in groupings(data, names, seed):
+                kept = drawn[group_of[classes[drawn]] >= 0]
+                judged(data, "features", features[kept], {grouping: group_of[classes[kept]]})
+        print(rows[-1], flush=True)
+    return {"rows": rows}
+
+
+def inside_verdicts(folder: Path, weights: Path, encoder: Path) -> Row:
+    rows = []
+    for one in insides(folder / "features", weights, encoder):
+        found = diagnose(one.embeddings, one.labels, {"features": one.reference}, distance="cosine")
+        names = ("data", "grouping", "way", "split", "seed", "inside", "lost")
+        measured = ("reference_split", "reference_mode_index", "mode_index", "class_spread")
+        rows.append(
+            {name: getattr(one, name) for name in names}
+            | {name: getattr(found.measures, name) for name in measured}
+            | {"verdicts": [verdict.kind for verdict in found.verdicts]}
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    return {"rows": rows}
+
+
 def run_verdicts(folder: Path, weights: Path, encoder: Path) -> Row:
     rows = []
     for fate in run_fates(folder / "run-fates", folder / "features", weights, encoder):
@@ -772,12 +840,15 @@ def environment() -> Row:
     }
 
 
+ENCODED = ("real-verdicts", "reference-modes", "inside-verdicts", "run-verdicts")  # need the pretrained networks
 PARTS: dict[str, Callable[..., Row]] = {
     "mode-calibration": mode_calibration,
     "class-collapse": class_collapse,
     "trained-verdicts": trained_verdicts,
     "verdicts": verdicts,
     "real-verdicts": real_verdicts,
+    "reference-modes": reference_modes,
+    "inside-verdicts": inside_verdicts,
     "run-verdicts": run_verdicts,
     "equal-twins": equal_twins,
     "large": large,
@@ -824,6 +895,76 @@ def _real_tables(found: Row) -> list[str]:
         *table(
             ["data", "case", "fate", "lost elsewhere", "recall@1", "interval", "with", "without reference", "right"],
             cases,
+        ),
+    ]
+
+
+def _modes_tables(found: Row) -> list[str]:
+    least, seen = THRESHOLDS["union"].value, THRESHOLDS["seen"].value
+
+    def cells(data: str, of: str, level: str) -> list[str]:
+        rows = [row for row in found["rows"] if (row["data"], row["of"], row["level"]) == (data, of, level)]
+        counted = sorted(row["index"] for row in rows if row["split"] >= seen)
+        ends = f"{counted[0]:.2f} to {counted[-1]:.2f}" if counted else "–"
+        return [data, of, level, *map(str, (len(rows), len(counted))), ends, str(sum(one >= least for one in counted))]
+
+    keys = dict.fromkeys((row["data"], row["of"], row["level"]) for row in found["rows"])
+    return [
+        f"Counted: with modes in {seen:g} of the classes or more. The mode index of the reference itself, and how many "
+        f"of the counted have {least:g} or more: there a class collapse may be told.",
+        "",
+        *table(
+            ["data", "reference", "labels", "references", "counted", "mode index", f"{least:g} or more"],
+            (cells(*key) for key in keys),
+        ),
+    ]
+
+
+def _inside_tables(found: Row) -> list[str]:
+    def counted(way: str, inside: str, split: str) -> list[str]:
+        rows = [
+            row["verdicts"]
+            for row in found["rows"]
+            if (row["way"], row["inside"], row["split"]) == (way, inside, split)
+        ]
+        kinds = ("class-collapse", "worse-than-reference", "spread-out", "healthy")
+        return [str(len(rows)), *(str(sum(kind in verdicts for verdicts in rows)) for kind in kinds)]
+
+    rows = found["rows"]
+    keys = sorted({(row["way"], row["inside"], row["split"]) for row in rows})
+    return [
+        "What became of the classes, on items that were not trained on: lost if recall@1 by class is 10 points lower "
+        "than in the features, slightly lost if lower by 1 point and two standard errors, else kept. The diagnosis "
+        "knows the label trained on and the features. train: items trained on; seen: others of the same classes.",
+        "",
+        *table(
+            ["trained on", "classes", "split", "heads", "class collapse", "worse than reference", "open", "healthy"],
+            ([way, inside, split, *counted(way, inside, split)] for way, inside, split in keys),
+        ),
+        "Points of recall@1 by class that were lost; share of the classes in which the features show modes; mode index "
+        "of the features and of the embedding.",
+        "",
+        *table(
+            [
+                "data",
+                "groups",
+                "trained on",
+                "seed",
+                "lost",
+                "split",
+                "with modes",
+                "features",
+                "embedding",
+                "verdicts",
+            ],
+            (
+                [
+                    *(row["data"], row["grouping"], row["way"], str(row["seed"]), f"{100 * row['lost']:+.1f}"),
+                    *(row["split"], number(row["reference_split"]), number(row["reference_mode_index"])),
+                    *(number(row["mode_index"]), ", ".join(row["verdicts"])),
+                ]
+                for row in rows
+            ),
         ),
     ]
 
@@ -922,6 +1063,8 @@ TABLES: dict[str, Callable[[Row], list[str]]] = {
     "trained-verdicts": _trained_tables,
     "verdicts": _verdict_tables,
     "real-verdicts": _real_tables,
+    "reference-modes": _modes_tables,
+    "inside-verdicts": _inside_tables,
     "run-verdicts": _run_tables,
     "equal-twins": _twin_tables,
     "large": _large_tables,
@@ -939,7 +1082,7 @@ def main() -> None:
     torch.set_num_threads(1)
     before = json.loads(options.output.read_text())["parts"] if options.output.exists() else {}
     for part in options.parts:
-        needs = (options.weights, options.text_encoder) if part in ("real-verdicts", "run-verdicts") else ()
+        needs = (options.weights, options.text_encoder) if part in ENCODED else ()
         found = PARTS[part](options.runs, *needs)
         found |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "environment": environment()}
         # Through JSON, so that the page is the same whether a part was measured now or before.

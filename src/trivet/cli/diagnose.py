@@ -194,6 +194,7 @@ _DIAGNOSED = (
     "nmi_plus",
     "reference_modes",
     "mode_index",
+    "reference_mode_index",
     "retention",
     "recall@1",
     "recall",

@@ -1,6 +1,6 @@
 """Is an embedding any good, did it collapse, which way, and why: measures, verdicts, and what to change."""
 
-from trivet.collapse.diagnosis import THRESHOLDS, Diagnosis, Threshold, diagnose
+from trivet.collapse.diagnosis import Diagnosis, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
 from trivet.collapse.forecast import Forecast
 from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
@@ -12,6 +12,7 @@ from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
+from trivet.collapse.thresholds import THRESHOLDS, Threshold
 from trivet.collapse.verdict import Verdict
 
 __all__ = [

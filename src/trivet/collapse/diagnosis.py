@@ -1,4 +1,4 @@
-"""The diagnosis of an embedding: decides on every verdict (worse, chance, collapsed, healthy), by its thresholds."""
+"""The diagnosis of an embedding: decides on every verdict (worse, chance, collapsed, healthy), by `THRESHOLDS`."""
 
 from __future__ import annotations
 
@@ -10,85 +10,14 @@ from typing import Any
 
 from trivet.collapse.advice import chance_advice, class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
-from trivet.collapse.result import FLOOR, Comparison, comparison_json, in_words
+from trivet.collapse.result import Comparison, comparison_json, in_words
 from trivet.collapse.strategy import Strategy
+from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict import Severity, Verdict
 from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A number that a rule compares a measure with, and where it comes from."""
-
-    value: float
-    measure: str
-    meaning: str
-    origin: str
-
-
-_KNOWN = "set in advance, kept after the first half of the benchmark cases (benchmarks/diagnosis.py)"
-_LATER = "set after both halves of the benchmark cases were measured, for cases that neither contains"
-_TRAINED = "chosen on all trained runs, with and without easy positives; none held out (benchmarks/diagnosis.py)"
-_OURS = "our choice"
-_RULE = "our rule for network collapse in the sense of Xu et al., set in advance"
-THRESHOLDS: dict[str, Threshold] = {
-    "worse": Threshold(
-        FLOOR,
-        "recall@1 below that of a reference",
-        "at least, with the whole interval below 0: worse; without: perhaps worse",
-        "our choice, set in advance",
-    ),
-    "telling": Threshold(
-        0.25,
-        "chance_high, rescaled so that chance is 0",
-        "above: too few items to tell recall from chance",
-        "our choice, set in advance",
-    ),
-    "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
-    "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
-    "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
-    "shrunk": Threshold(0.25, "reference_shrinkage", "below, with a reference: the embedding shrank", _RULE),
-    "line": Threshold(
-        0.9,
-        "first_axis",
-        "above, with low recall and at least three classes and dimensions: all items lie on a line",
-        _LATER,
-    ),
-    "spots": Threshold(
-        0.5,
-        "occupied / effective_classes (occupied_widely if recall is low)",
-        "below: fewer occupied spots than classes",
-        "occupied: as for point; occupied_widely: as for line",
-    ),
-    "halfway": Threshold(0.5, "recall, rescaled so that chance is 0", "below: recall is low", _LATER),
-    "margin": Threshold(
-        0.1, "sampling.loss", "within this share of the margin: the loss is stuck at the margin", _RULE
-    ),
-    "blob": Threshold(0.1, "class_spread", "below: each class is a point", _KNOWN),
-    "merged": Threshold(
-        0.31, "mode_index, fine_coarse_index", "below: what was separate within the classes has merged", _TRAINED
-    ),
-    "seen": Threshold(0.25, "reference_split", "share of the classes from which modes of a reference count", _LATER),
-    "split": Threshold(0.5, "fine split", "share of the classes from which a finer level counts", _LATER),
-    "tight": Threshold(
-        0.33, "class_spread", "below, without fine labels or modes of a reference: a note only", _TRAINED
-    ),
-    "norm": Threshold(100.0, "norm_tail", "above: the norms of some rows exploded", _KNOWN),
-    "scale": Threshold(1e5, "norm", "above: the norms of all rows exploded", _LATER),
-    "strangers": Threshold(
-        0.15,
-        "strangers",
-        "above: labels disagree with their neighbours",
-        "set above the 0.14 of networks trained on Omniglot alphabets; kept after the first half",
-    ),
-    "dropped": Threshold(0.9, "sampling.dropped", "above: almost no anchor finds a triplet", _OURS),
-    "active": Threshold(0.01, "sampling.active_fraction", "below: almost no term has a gradient", _OURS),
-    "learned": Threshold(0.95, "recall", "at least: a sampler that finds nothing has finished, not failed", _OURS),
-}
-"""Name -> threshold; every rule of `diagnose` compares with one of these."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -428,9 +357,20 @@ def _indices(measures: Measures) -> dict[str, float]:
         shown = one.recall > one.chance + noise if one.reference_index is None else one.reference_index > merged
         if shown and one.split >= THRESHOLDS["split"].value:
             indices[f"{level}_fine_coarse_index"] = one.index
-    if measures.mode_index is not None and (measures.reference_split or 0) >= THRESHOLDS["seen"].value:
-        indices["mode_index"] = measures.mode_index
+    if _modes_count(measures) and (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value:
+        indices["mode_index"] = measures.mode_index or 0
     return indices
+
+
+def _modes_count(measures: Measures) -> bool:
+    """Whether the reference shows modes in so many classes that they are no accident."""
+    return measures.mode_index is not None and (measures.reference_split or 0) >= THRESHOLDS["seen"].value
+
+
+def _came_closer(measures: Measures) -> bool:
+    """Whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is for."""
+    index = measures.mode_index
+    return _modes_count(measures) and index is not None and index < THRESHOLDS["closer"].value
 
 
 def _noisy(measures: Measures) -> list[Verdict]:
@@ -493,7 +433,7 @@ def _sound(measures: Measures) -> Verdict:
         "recall@1": measures.recall,
     }
     doubts = _doubts(measures)
-    if not measures.comparisons or doubts or not informed or not _known(measures):
+    if not measures.comparisons or doubts or not informed or not _known(measures) or _came_closer(measures):
         if measures.per_class.items.max() == 1:
             rule = "no class has two items, so recall@1 cannot be measured"
         elif not _known(measures):
@@ -502,6 +442,8 @@ def _sound(measures: Measures) -> Verdict:
             rule = "it is no worse than its references, but knows hardly more of the labels than chance"
         elif doubts:
             rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
+        elif measures.comparisons:
+            return _open_inside(measures, level, evidence)
         else:
             rule = "whether it is good was not asked"
         cause = "Items and classes are well spread, which says nothing of how good the embedding is."
@@ -515,14 +457,37 @@ def _sound(measures: Measures) -> Verdict:
                 "reference= in Python."
             )
         return Verdict("spread-out", None, evidence, rule, cause)
-    own = [one for one in measures.comparisons if one.level == level]
-    against = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
     return Verdict(
         "healthy",
         None,
-        evidence | {f"recall@1 of {one.reference}": one.reference_recall for one in own},
-        f"spread out, and at least as good as every reference: recall@1 {100 * own[0].recall:.1f} %, against {against}",
+        evidence | _reference_recalls(measures, level),
+        f"spread out, and at least as good as every reference: {_against(measures, level)}",
         "Items and classes are well spread.",
+    )
+
+
+def _reference_recalls(measures: Measures, level: str) -> dict[str, float]:
+    return {f"recall@1 of {one.reference}": one.reference_recall for one in measures.comparisons if one.level == level}
+
+
+def _against(measures: Measures, level: str) -> str:
+    """Recall@1 beside that of each reference, in words."""
+    own = [one for one in measures.comparisons if one.level == level]
+    others = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
+    return f"recall@1 {100 * own[0].recall:.1f} %, against {others}"
+
+
+def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+    """Of an embedding that is as good as its references by its labels, while things within its classes came closer."""
+    now, before = measures.mode_index or 0.0, measures.reference_mode_index or 0.0
+    return Verdict(
+        "spread-out",
+        None,
+        evidence | _reference_recalls(measures, level) | {"mode_index": now, "reference_mode_index": before},
+        f"at least as good as every reference: {_against(measures, level)}; but the modes that the reference shows "
+        f"within a class came closer, from {before:.2g} to {now:.2g} times as far apart as the classes",
+        "Whether that is a loss cannot be told: it is what training is for, unless something finer than the label "
+        "matters. A finer label would show it.",
     )
 
 

@@ -113,6 +113,8 @@ class Measures:
         mode_index: `fine_coarse_index` of these modes: how far apart in the embedding the modes of the reference lie,
             beside the classes. 0.11 to 0.28 in trained networks that collapsed, 0.38 or more in others. None where the
             reference shows one mode in every class.
+        reference_mode_index: the same in the reference itself: about 1 for variants of one thing, about the square root
+            of k for classes that are each made of k unrelated things.
         retention: mean over the classes of `ClassMeasures.retention`.
         fine: level -> `FineMeasures`.
         sampling: of the batch strategy.
@@ -150,6 +152,7 @@ class Measures:
     reference_modes: float | None
     reference_split: float | None
     mode_index: float | None
+    reference_mode_index: float | None
     retention: float | None
     fine: dict[str, FineMeasures]
     sampling: Sampling | None
@@ -210,14 +213,16 @@ def measure(
     if level in (fine or {}):
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
     references = _references(reference, len(raw), distance)
-    known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = index = kept = None
+    known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = None
+    index = reference_index = kept = None
     if references:
         known = next(iter(references.values()))
         before, relative_before = extent(known).mean, _relative_spread(known)
         shrinkage = lengths.mean / before if before and _comparable(points, known) else None
         relative = own / relative_before if relative_before else None
         seen = _reference_modes(known, classes, seed)
-        reference_modes, index = seen.mean, _mode_index(points, classes, seen)
+        reference_modes = seen.mean
+        index, reference_index = (_mode_index(rows, classes, seen) for rows in (points, known))
         reference_split = float((seen.counts > 1).mean())
         reference_class_spread = _median(class_spread(known, classes).ratio)
         kept = _retention(points, known, classes, seed)
@@ -253,6 +258,7 @@ def measure(
         reference_modes=reference_modes,
         reference_split=reference_split,
         mode_index=index,
+        reference_mode_index=reference_index,
         retention=None if kept is None else kept.mean,
         fine={
             name: _fine(points, classes, levels[name], known, found[name].mean()["recall@1"]) for name in (fine or {})

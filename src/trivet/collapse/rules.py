@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
-from trivet.collapse.diagnosis import THRESHOLDS, Threshold
 from trivet.collapse.forecast import forecast, risk, settled
 from trivet.collapse.numbers import finite, finite_series, number, number_series
 from trivet.collapse.probe import FINER, Look, Probe, Probing
 from trivet.collapse.result import FLOOR
 from trivet.collapse.running import COMPARED, RUNNING
+from trivet.collapse.thresholds import THRESHOLDS, Threshold
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")

@@ -67,6 +67,7 @@ class Diagnosed(TypedDict):
     reference_modes: float | None
     reference_split: float | None
     mode_index: float | None
+    reference_mode_index: float | None
     retention: float | None
     fine: dict[str, dict[str, float | None]]
     sampling: dict[str, float | None] | None

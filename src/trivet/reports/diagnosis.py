@@ -78,6 +78,9 @@ _MEASURES = {
     "mode_index": _Measure(
         "mode index", _plain, "distances between modes of the reference over those between classes; 0: merged"
     ),
+    "reference_mode_index": _Measure(
+        "mode index of the reference", _plain, "the same there; far above 1: classes of unrelated things"
+    ),
     "retention": _Measure(
         "neighbours kept", _share, "share of neighbours within classes kept from the reference; 0: as by chance"
     ),

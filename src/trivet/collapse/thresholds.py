@@ -1,0 +1,89 @@
+"""The numbers that the rules of a diagnosis compare measures with, and where each comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trivet.collapse.result import FLOOR
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number that a rule compares a measure with, and where it comes from."""
+
+    value: float
+    measure: str
+    meaning: str
+    origin: str
+
+
+_KNOWN = "set in advance, kept after the first half of the benchmark cases (benchmarks/diagnosis.py)"
+_LATER = "set after both halves of the benchmark cases were measured, for cases that neither contains"
+_TRAINED = "chosen on all trained runs, with and without easy positives; none held out (benchmarks/diagnosis.py)"
+_OURS = "our choice"
+_RULE = "our rule for network collapse in the sense of Xu et al., set in advance"
+THRESHOLDS: dict[str, Threshold] = {
+    "worse": Threshold(
+        FLOOR,
+        "recall@1 below that of a reference",
+        "at least, with the whole interval below 0: worse; without: perhaps worse",
+        "our choice, set in advance",
+    ),
+    "telling": Threshold(
+        0.25,
+        "chance_high, rescaled so that chance is 0",
+        "above: too few items to tell recall from chance",
+        "our choice, set in advance",
+    ),
+    "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
+    "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
+    "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
+    "shrunk": Threshold(0.25, "reference_shrinkage", "below, with a reference: the embedding shrank", _RULE),
+    "line": Threshold(
+        0.9,
+        "first_axis",
+        "above, with low recall and at least three classes and dimensions: all items lie on a line",
+        _LATER,
+    ),
+    "spots": Threshold(
+        0.5,
+        "occupied / effective_classes (occupied_widely if recall is low)",
+        "below: fewer occupied spots than classes",
+        "occupied: as for point; occupied_widely: as for line",
+    ),
+    "halfway": Threshold(0.5, "recall, rescaled so that chance is 0", "below: recall is low", _LATER),
+    "margin": Threshold(
+        0.1, "sampling.loss", "within this share of the margin: the loss is stuck at the margin", _RULE
+    ),
+    "blob": Threshold(0.1, "class_spread", "below: each class is a point", _KNOWN),
+    "merged": Threshold(
+        0.31, "mode_index, fine_coarse_index", "below: what was separate within the classes has merged", _TRAINED
+    ),
+    "seen": Threshold(0.25, "reference_split", "share of the classes from which modes of a reference count", _LATER),
+    "union": Threshold(
+        1.4,
+        "reference_mode_index",
+        "at least: classes are made of unrelated things, whose merging is a loss",
+        "the square root of 2, for two things in a class; 1.25 was tried first, and one of two good networks that an "
+        "earlier rule accused had 1.28 (benchmarks/diagnosis.py, reference-modes)",
+    ),
+    "closer": Threshold(
+        0.5, "mode_index", "below: whether something was lost within the classes is open", "our choice, " + _LATER
+    ),
+    "split": Threshold(0.5, "fine split", "share of the classes from which a finer level counts", _LATER),
+    "tight": Threshold(
+        0.33, "class_spread", "below, without fine labels or modes of a reference: a note only", _TRAINED
+    ),
+    "norm": Threshold(100.0, "norm_tail", "above: the norms of some rows exploded", _KNOWN),
+    "scale": Threshold(1e5, "norm", "above: the norms of all rows exploded", _LATER),
+    "strangers": Threshold(
+        0.15,
+        "strangers",
+        "above: labels disagree with their neighbours",
+        "set above the 0.14 of networks trained on Omniglot alphabets; kept after the first half",
+    ),
+    "dropped": Threshold(0.9, "sampling.dropped", "above: almost no anchor finds a triplet", _OURS),
+    "active": Threshold(0.01, "sampling.active_fraction", "below: almost no term has a gradient", _OURS),
+    "learned": Threshold(0.95, "recall", "at least: a sampler that finds nothing has finished, not failed", _OURS),
+}
+"""Name -> threshold; every rule of `diagnose` compares with one of these."""
