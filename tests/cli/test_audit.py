@@ -175,6 +175,13 @@ def test_decisions_are_applied_to_the_file(
     with Path("clean.csv").open(newline="") as file:
         kinds = [row["kind"] for row in csv.DictReader(file)]
     assert kinds == ["cat"] * 30 + ["dog"] * 30
+    asked = ("pets.csv", "--level", "kind", "--decisions", "d2.csv", "--drop-above", "0.5")
+    code, out, _ = run(capsys, monkeypatch, *asked)
+    assert (code, "Note: The decision file leaves out 2 of 60 items (3.3 %)" in out) == (0, True)
+    code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--apply", "d2.csv", "-o", "left.csv")
+    assert (code, out) == (
+        0, "left.csv: 58 of 60 rows; 0 relabelled, 2 dropped, 58 kept as they are, 0 not decided on\n",
+    )  # fmt: skip
     code, out, _ = run(capsys, monkeypatch, "pets.csv", "--level", "kind", "--apply", "d.csv", "-o", "2.csv", "--json")
     assert json.loads(out) == {
         "rows": 60, "left": 60, "keep": 58, "relabel": 2, "drop": 0, "undecided": 0, "output": "2.csv",
@@ -229,6 +236,11 @@ def test_texts_are_printed_in_one_line_each(
         (["pets.npz", "--out", "pets.csv", "--force"], "a file that it wrote itself: pets.csv exists and is none"),
         (["pets.npz", "--report", "nowhere/page.html"], "make the folder first"),
         (["pets.npz", "--relabel-above", "0.5"], "name one with --decisions FILE"),
+        (["pets.npz", "--drop-above", "0.5"], "--drop-above fills in a decision file: name one with --decisions FILE"),
+        (
+            ["pets.npz", "--apply", "d.csv", "-o", "x.npz", "--drop-above", "1"],
+            "judges nothing: leave out --drop-above",
+        ),
         (["pets.npz", "--distance", "far"], "--distance"),
         (["pets.npz", "--apply", "d.csv"], "--apply writes a new file: name it with --output FILE"),
         (["pets.npz", "--output", "x.npz"], "--output is for --apply; an audit writes to --out, --report and"),

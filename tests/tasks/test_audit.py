@@ -402,7 +402,8 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
         told(refused, monkeypatch)
         found = audit_path(Path("pets.npz"), Request(), replace(outputs, relabel_above=0.5))
         assert found["refused"].startswith("--relabel-above needs labels that must be wrong, or")
-        assert "For a reason. No decision was filled in" in found["refused"]
+        instead = ", or leave out the doubtful by --drop-above alone" if refused == "cannot-tell" else ""
+        assert found["refused"].endswith(f" No decision was filled in; decide on each item yourself{instead}.")
         assert {"out", "report"} <= found.keys()  # nothing that was computed is lost
         if refused == "cannot-tell":
             assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
@@ -418,6 +419,11 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     assert "refused" not in found
     told("uninformative", monkeypatch)
     Path("d.csv").unlink()
+    found = audit_path(Path("pets.npz"), Request(), replace(outputs, drop_above=0.5, force=True))
+    assert found["refused"] == (
+        "--drop-above needs an embedding that knows the labels: For a reason. No decision was filled in."
+    )
+    assert not Path("d.csv").exists()
     found = audit_path(Path("pets.npz"), Request(), replace(outputs, force=True))
     assert found["noise_rate"] == {
         "verdict": "uninformative", "estimate": None, "interval": None, "reason": "For a reason.",
@@ -429,6 +435,50 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
         rows = list(csv.DictReader(file))
     assert {(row["proposed_label"], row["probability_wrong"], row["evidence"]) for row in rows} == {("", "", "")}
     assert "No suspects are listed" in Path("r.html").read_text()
+
+
+def test_what_is_doubtful_is_dropped_and_each_class_keeps_two(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judging, parts = find_suspects, {"interval": (0.0, 0.9)}
+
+    def doubtful(*arguments: Any, **options: Any) -> Suspects:
+        """Of the cats 3 and 4 are above one half, 5 is at it, 3 is probably a dog; all dogs are above, 30 the least."""
+        found = judging(*arguments, **options)
+        chances, proposed = np.full(60, 0.1), arguments[1].copy()
+        chances[[3, 4, 5]], chances[30:], proposed[3] = (0.9, 0.8, 0.5), np.linspace(0.6, 0.95, 30), 1
+        return replace(
+            found,
+            probability_wrong=chances / 10,
+            probability_not_separable=chances,
+            probability_proposed=np.full(60, 0.7),
+            proposed=proposed,
+            order=np.argsort(-chances, kind="stable"),
+            noise=replace(found.noise, verdict="cannot-tell", rate=None, reason="For a reason.", **parts),
+        )
+
+    monkeypatch.setattr(audit, "find_suspects", doubtful)
+
+    def decided(**above: float) -> tuple[dict[str, list[int]], dict[str, Any]]:
+        found = audit_path(Path("pets.npz"), Request(), Outputs(decisions=Path("d.csv"), force=True, **above))
+        rows = read_decisions(Path("d.csv"))
+        assert [one.id for one in rows] == [one["id"] for one in found["suspects"]]
+        parted = {one.decision: [] for one in rows}
+        for one in rows:
+            parted[one.decision].append(int(one.id[4:]))
+        return {name: sorted(ids) for name, ids in parted.items()}, found
+
+    dogs = list(range(32, 60))
+    kept = [i for i in range(32) if i not in (3, 4)]
+    parted, found = decided(drop_above=0.5)  # also where no label must be wrong: it accuses none
+    assert parted == {"drop": [3, 4, *dogs], "keep": kept}
+    assert found["notes"][-1] == (
+        "The decision file leaves out 30 of 60 items (50.0 %): their labels are wrong, or their classes overlap there."
+    )
+    # Relabelling is refused, and half of what was asked for is not done in its place.
+    parted, found = decided(drop_above=0.5, relabel_above=0.5)
+    assert parted == {"undecided": list(range(60))}
+    parts["interval"] = (0.1, 0.9)
+    assert decided(drop_above=0.5, relabel_above=0.5)[0] == {"relabel": [3], "drop": [4, *dogs], "keep": kept}
+    assert decided(drop_above=0.5, relabel_above=0.8)[0] == {"drop": [3, 4, *dogs], "keep": kept}
 
 
 def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,6 +531,8 @@ def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) ->
         (Outputs(out=Path("gone/x.csv")), "make the folder first"),
         (Outputs(relabel_above=0.5), "--relabel-above fills in a decision file"),
         (Outputs(decisions=Path("x.csv"), relabel_above=1.5), "a probability from 0 to 1: got 1.5"),
+        (Outputs(drop_above=0.5), "--drop-above fills in a decision file"),
+        (Outputs(decisions=Path("x.csv"), drop_above=-0.1), "--drop-above must be a probability from 0 to 1: got -0.1"),
     ):
         with pytest.raises(ValueError, match=sentence):
             audit_path(Path("pets.npz"), request, wrong)

@@ -22,6 +22,7 @@ JUDGING = (
     "report",
     "decisions",
     "relabel_above",
+    "drop_above",
     "folds",
     "neighbours",
     "distance",
@@ -78,6 +79,15 @@ def audit(
         typer.Option(
             help="Fill in decisions: relabel if another label is proposed that is right with a probability above this, "
             "else keep. Default: leave them empty."
+        ),
+    ] = None,
+    drop_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Fill in decisions: leave an item out of training if its label is wrong, or its classes overlap "
+            "there, with a probability above this, else keep; two items of each class stay. With --relabel-above, what "
+            "is not relabelled. Accuses no label, so it also decides where an audit cannot tell. Default: leave them "
+            "empty."
         ),
     ] = None,
     apply: Annotated[
@@ -157,7 +167,14 @@ def audit(
             seed=seed,
             data_root=data_root,
         )
-        outputs = Outputs(out=out, decisions=decisions, relabel_above=relabel_above, report=report, force=force)
+        outputs = Outputs(
+            out=out,
+            decisions=decisions,
+            relabel_above=relabel_above,
+            drop_above=drop_above,
+            report=report,
+            force=force,
+        )
         result = audit_path(embeddings, request, outputs, command=command_line())
     if json:
         print_json(result)

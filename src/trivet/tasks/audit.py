@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,18 @@ import trivet
 from trivet.data.shown import as_json
 from trivet.files import write_whole
 from trivet.geometry.arrays import Booleans, Floats, Integers
-from trivet.label_noise import Duplicates, Suspects, find_duplicates, find_outliers, find_suspects
+from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
 from trivet.outputs import DECISION_FILE, SUSPECTS, Output, check_outputs, of_run, page, table
 from trivet.records import AuditRecord, complete
 from trivet.tables import class_numbers, write_decisions
 from trivet.tables.csv import csv_text
 from trivet.tasks.audit_items import Items, Request, items_of
+from trivet.wording import counted
 
 PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown
 FACES = 12_000_000  # characters of pictures and texts that a page may take
 LONGEST = 1000  # characters of a text on a page
+PAIR = 2  # items that each class keeps: with one, nothing of it could be trained on
 MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
 FURTHER = (
     "probability_not_separable",
@@ -58,6 +60,7 @@ class Outputs:
     out: Path | None = None
     decisions: Path | None = None
     relabel_above: float | None = None
+    drop_above: float | None = None
     report: Path | None = None
     force: bool = False
 
@@ -103,7 +106,8 @@ def audit_path(
         its neighbours have ("neighbour_count" of them; of equally frequent ones that of the nearest), and is no
         proposal.
 
-        Where `relabel_above` is refused, because it cannot be told that any label is wrong, "refused" says so.
+        Where `relabel_above` is refused, because it cannot be told that any label is wrong, or `drop_above`, because
+        the embeddings are no judge of the labels, "refused" says so.
 
         Where the embeddings are no judge of the labels (verdict "uninformative"), there are no suspects, no proposed
         labels and no decisions.
@@ -115,15 +119,13 @@ def audit_path(
     _check_outputs(path, outputs)
     items = items_of(path, request)
     judged = judge(items, neighbours=request.neighbours, seed=request.seed)
-    noise, above = judged.suspects.noise, outputs.relabel_above
+    noise = judged.suspects.noise
     result = summary(items, judged)
     told = noise.verdict != "uninformative"
-    if above is not None and not noise.accuses:
-        above = None
-        result["refused"] = (
-            f"--relabel-above needs labels that must be wrong, or it would spoil right ones: {noise.reason} No "
-            "decision was filled in; decide on each item yourself."
-        )
+    refused = _refused(outputs, noise)
+    if refused is not None:
+        result["refused"] = refused
+        outputs = replace(outputs, relabel_above=None, drop_above=None)
     rows = result["suspects"] if told else _rows(items, judged)
     if outputs.out is not None:
         columns = SUSPECTS + FURTHER
@@ -132,8 +134,10 @@ def audit_path(
         )
         result["out"] = str(outputs.out)
     if outputs.decisions is not None and told:
-        decided = _decided(result["suspects"], noise.verdict, above)
+        decided = _decided(result["suspects"], noise.verdict, outputs.relabel_above, outputs.drop_above)
         write_whole(outputs.decisions, write_decisions(decided).encode())
+        if outputs.drop_above is not None:
+            result["notes"].append(_left_out(decided))
         result["decisions"] = str(outputs.decisions)
     elif outputs.decisions is not None:
         result["notes"].append(f"No decision file was written to {outputs.decisions}, as no label is suspected.")
@@ -162,17 +166,32 @@ def _check_outputs(path: Path, outputs: Outputs) -> None:
         ValueError: if two outputs are one file, a folder is not there, or a file is and may not be replaced: without
             `force`, or if an audit does not write such files.
     """
-    if outputs.relabel_above is not None:
+    for option, above in (("--relabel-above", outputs.relabel_above), ("--drop-above", outputs.drop_above)):
+        if above is None:
+            continue
         if outputs.decisions is None:
-            raise ValueError("--relabel-above fills in a decision file: name one with --decisions FILE.")
-        if not 0 <= outputs.relabel_above <= 1:
-            raise ValueError(f"--relabel-above must be a probability from 0 to 1: got {outputs.relabel_above}.")
+            raise ValueError(f"{option} fills in a decision file: name one with --decisions FILE.")
+        if not 0 <= above <= 1:
+            raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
     given = (
         ("--out", outputs.out, table(*SUSPECTS, whole=False)),
         ("--decisions", outputs.decisions, table(*DECISION_FILE)),
         ("--report", outputs.report, page("audit")),
     )
     check_outputs([Output(option, file, own, outputs.force) for option, file, own in given if file is not None], [path])
+
+
+def _refused(outputs: Outputs, noise: NoiseEstimate) -> str | None:
+    """Why decisions that were asked for are not filled in, if so."""
+    if outputs.relabel_above is not None and not noise.accuses:
+        instead = ", or leave out the doubtful by --drop-above alone" if noise.verdict == "cannot-tell" else ""
+        return (
+            f"--relabel-above needs labels that must be wrong, or it would spoil right ones: {noise.reason} No "
+            f"decision was filled in; decide on each item yourself{instead}."
+        )
+    if outputs.drop_above is not None and noise.verdict == "uninformative":
+        return f"--drop-above needs an embedding that knows the labels: {noise.reason} No decision was filled in."
+    return None
 
 
 def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Judged:
@@ -348,11 +367,29 @@ def _cell(value: Any) -> Any:
 
 
 def _decided(
-    suspects: Sequence[Mapping[str, Any]], verdict: str, above: float | None
-) -> Iterable[tuple[str, str, str]]:
-    for one in suspects:
-        sure = above is not None and one["probability_proposed"] > above and one["proposed_label"] != one["label"]
-        yield one["id"], "" if above is None else "relabel" if sure else "keep", offered(one, verdict)
+    suspects: Sequence[Mapping[str, Any]], verdict: str, relabel_above: float | None, drop_above: float | None
+) -> list[tuple[str, str, str]]:
+    """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" if not asked."""
+    asked = relabel_above is not None or drop_above is not None
+    kept: Counter[str] = Counter()
+
+    def decision(one: Mapping[str, Any]) -> str:
+        own = one["label"]
+        if relabel_above is not None and one["probability_proposed"] > relabel_above and one["proposed_label"] != own:
+            return "relabel"
+        if drop_above is not None and one["probability_not_separable"] > drop_above and kept[own] >= PAIR:
+            return "drop"
+        kept[own] += 1
+        return "keep" if asked else ""
+
+    # The least doubtful first: these are what each class keeps.
+    return [(one["id"], decision(one), offered(one, verdict)) for one in reversed(suspects)][::-1]
+
+
+def _left_out(decided: Sequence[tuple[str, str, str]]) -> str:
+    count = sum(decision == "drop" for _, decision, _ in decided)
+    share = f"{count} of {counted(len(decided), 'item')} ({100 * count / len(decided):.1f} %)"
+    return f"The decision file leaves out {share}: their labels are wrong, or their classes overlap there."
 
 
 def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
