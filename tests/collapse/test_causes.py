@@ -121,8 +121,8 @@ def test_steps_that_are_too_large_are_said_with_what_is_sure_and_a_rate_that_mak
         "The learning rate of 2 is too high: over 200 steps the weights moved, on average, by at least 1.9 times the "
         "size they began with per step; about a thousandth is usual."
     )
-    assert cause.changes == ("Lower the learning rate to 0.001, and raise it from there.",)
+    assert cause.changes == ("Lower the learning rate: try 0.001 and 0.01.",)
     one = steps_too_large(3.0, steps=1, rate=2.0)
     assert one is not None
     assert "over 1 step the weights" in one.said
-    assert one.changes == ("Lower the learning rate to 0.0001, and raise it from there.",)  # 0.00067 and below
+    assert one.changes == ("Lower the learning rate: try 0.0001 and 0.001.",)  # 0.00067 lies between

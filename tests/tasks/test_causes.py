@@ -41,7 +41,7 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
         if name.endswith("running_mean"):
             lost[name] += 1e7  # more than float32 can hold beside what varies
 
-    def told(statistics: bool) -> dict[str, Any]:
+    def told(statistics: bool, steps: int | None = None) -> dict[str, Any]:
         hits = [
             retrieve(embed(network, seen.inputs), labels, measures=("recall@1",)).values[:, 0]
             for network in (after, before)
@@ -53,13 +53,18 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
         verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
         section = {"verdicts": [verdict], "measures": {"comparisons": [asdict(row)]}}
         datasets = {"seen": seen, "train": splits.train}
-        name_causes({"seen": section}, Trained(datasets, "digit", config, None, after, before, None))
+        name_causes({"seen": section}, Trained(datasets, "digit", config, None, after, before, steps))
         return verdict
 
     after.load_state_dict(lost)
     named = told(True)
     assert named["cause"].startswith("Batch-norm statistics of training batches of 64 items")
     assert named["changes"][0].startswith("Keep the batch-norm layers")
+    with torch.no_grad():
+        for value in [*after.parameters()][-2:]:
+            value *= 1e4  # of the last layer, which changes no unit row
+    assert told(True, 200)["cause"].startswith("The learning rate of 0.001 is too high")  # the statistics followed
+    assert told(True, 10**5)["cause"].startswith("Batch-norm statistics")
     after.load_state_dict(before.state_dict())
     assert told(False) == {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
 

@@ -127,7 +127,7 @@ def steps_too_large(moved: float, *, steps: int, rate: float) -> Cause | None:
     return Cause(
         f"The learning rate of {rate:g} is too high: over {counted(steps, 'step')} the weights moved, on average, by "
         f"at least {least:g} times the size they began with per step; about a thousandth is usual.",
-        (f"Lower the learning rate to {lower:g}, and raise it from there.",),
+        (f"Lower the learning rate: try {lower:g} and {10 * lower:g}.",),
     )
 
 

@@ -90,7 +90,7 @@ def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]
     """Why it did worse than what training began as, but for the labels."""
     datasets, level = run.datasets, run.level
     train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
-    # Statistics of weights that are far away say nothing of the first ones, and such as moved look like a high rate.
+    # Statistics follow weights that are overwritten, and such as moved look like a high rate in the history.
     if found := _overwritten(run) or _moved(lost, datasets[split], run) or _fallen(run, train):
         yield found
     trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
