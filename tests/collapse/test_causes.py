@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from trivet.collapse import Comparison
-from trivet.collapse.causes import began_below, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
+from trivet.collapse.causes import (
+    began_below,
+    learned_by_heart,
+    moved_statistics,
+    rate_too_high,
+    steps_too_large,
+    wrong_labels,
+)
 
 
 def beside(recall: float, reference: float, error: float = 0.02, *, name: str = "zero-shot backbone") -> Comparison:
@@ -87,3 +94,35 @@ def test_labels_are_named_if_more_are_wrong_of_those_trained_on_than_of_others()
     assert "of unseen at most 31 % are" in cause.said
     assert wrong_labels((0.2, 0.65), (0.17, 0.65), judge="raw inputs", split="unseen") is None  # it knows classes badly
     assert wrong_labels((0.4, 0.6), (0.0, 0.31), judge="raw inputs", split="unseen") is None  # too little more
+
+
+@pytest.mark.parametrize(
+    ("moved", "steps", "named"),
+    [
+        (320.0, 200, True),
+        (200.0, 200, True),
+        (199.0, 200, False),
+        (1.0, 1, True),
+        (0.0, 0, False),  # the network before its first step
+        (float("inf"), 200, False),
+        (float("nan"), 200, False),
+    ],
+)
+def test_a_rate_is_too_high_if_a_mean_step_is_as_large_as_the_weights_were(
+    moved: float, steps: int, named: bool
+) -> None:
+    assert (steps_too_large(moved, steps=steps, rate=1.0) is not None) == named
+
+
+def test_steps_that_are_too_large_are_said_with_what_is_sure_and_a_rate_that_makes_them_usual() -> None:
+    cause = steps_too_large(399.0, steps=200, rate=2.0)
+    assert cause is not None
+    assert cause.said == (
+        "The learning rate of 2 is too high: over 200 steps the weights moved, on average, by at least 1.9 times the "
+        "size they began with per step; about a thousandth is usual."
+    )
+    assert cause.changes == ("Lower the learning rate: try 0.001 and 0.01.",)
+    one = steps_too_large(3.0, steps=1, rate=2.0)
+    assert one is not None
+    assert "over 1 step the weights" in one.said
+    assert one.changes == ("Lower the learning rate: try 0.0001 and 0.001.",)  # 0.00067 lies between

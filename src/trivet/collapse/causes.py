@@ -13,6 +13,8 @@ EARLY, SLACK = 0.1, 20  # share of the steps, and at least so many steps, within
 FALL = 0.1  # of recall@1 of the sample of the history
 ERRORS, FEWER_ERRORS = 3, 2  # standard errors that it must be beside; fewer where the training items tell, too
 WRONG = 0.1  # of labels, by which more of those trained on must be wrong than of those evaluated
+OVERWRITTEN = 1  # size of a mean step, over that of the weights as they began, which leaves nothing of these
+USUAL = 0.001  # the same of a rate that suits
 HALF = 0.5  # of what was lost, from which the statistics alone account for it
 
 
@@ -102,6 +104,30 @@ def rate_too_high(
         f"training items fell from {100 * first:.1f} % to {100 * least:.1f} %, and it ended at "
         f"{100 * known[-1][1]:.1f} %.",
         ("Lower the learning rate tenfold.", "Warm it up: training.warmup_steps."),
+    )
+
+
+def steps_too_large(moved: float, *, steps: int, rate: float) -> Cause | None:
+    """Whether the mean step was at least as large as all that the weights were when they began.
+
+    A way is no shorter than the distance between its ends. So the mean of ||W_t - W_t-1|| / ||W_0|| over the steps is
+    at least `moved / steps`, whatever the optimiser and the schedule; and also where W is a moving average of the
+    weights on the way, since that lies no farther from W_0 than one of them does. Steps that go back and forth lie
+    above it by far: in a long run a rate that is too high may not show.
+
+    Args:
+        moved: ||W - W_0|| / ||W_0|| of what learned at the rate, W_0 as it began.
+        steps: of the optimiser, from W_0 to W.
+        rate: the learning rate.
+    """
+    if steps < 1 or not math.isfinite(moved) or moved < OVERWRITTEN * steps:
+        return None
+    mean = moved / steps
+    least, lower = math.floor(10 * mean) / 10, 10.0 ** math.floor(math.log10(rate * USUAL / mean))
+    return Cause(
+        f"The learning rate of {rate:g} is too high: over {counted(steps, 'step')} the weights moved, on average, by "
+        f"at least {least:g} times the size they began with per step; about a thousandth is usual.",
+        (f"Lower the learning rate: try {lower:g} and {10 * lower:g}.",),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,7 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.collapse.causes import Cause, began_below, learned_by_heart, moved_statistics, rate_too_high, wrong_labels
+from trivet.collapse.causes import (
+    Cause,
+    began_below,
+    learned_by_heart,
+    moved_statistics,
+    rate_too_high,
+    steps_too_large,
+    wrong_labels,
+)
 from trivet.collapse.result import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
 from trivet.data import Dataset
 from trivet.evaluation import retrieve
@@ -19,12 +28,14 @@ from trivet.label_noise import estimate_noise
 from trivet.models import Embedder
 from trivet.training.config import RunConfig
 from trivet.training.embedding import embed, raw_inputs
+from trivet.training.optimizer import parameter_groups
 from trivet.training.sample import class_sample
 
 ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
 JUDGED = 2000  # items of a split whose labels are judged
 WIDEST = 4096  # raw numbers of an item by which labels are judged; linear classifiers of more take long
 CHANGES = 3  # at most so many are proposed
+NOTHING = 0.01  # scale of what a matrix makes of random inputs over theirs, below which it began as good as 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +47,7 @@ class Trained:
         level: the label level trained on.
         history: of the run record.
         model, untrained: the network as it is, and as it began, if that is still there.
+        steps: of the optimiser between the two, all with the learning rates of the settings; None if that is not known.
     """
 
     datasets: Mapping[str, Dataset]
@@ -44,6 +56,7 @@ class Trained:
     history: Mapping[str, Any] | None
     model: Embedder
     untrained: Embedder | None
+    steps: int | None
 
 
 def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
@@ -63,7 +76,7 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
             causes = list(_causes(split, lost, diagnosed, run))
         elif begun_as and RAW in beside and beside[RAW].worse:
             begun = max(begun_as, key=lambda one: one.reference_recall)
-            causes = [cause for cause in (began_below(begun, beside[RAW]),) if cause is not None]
+            causes = [cause for cause in (began_below(begun, beside[RAW]), _overwritten(run)) if cause is not None]
         else:
             continue
         causes = [*_labels(split, run), *causes]  # the others may follow from them
@@ -77,19 +90,59 @@ def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]
     """Why it did worse than what training began as, but for the labels."""
     datasets, level = run.datasets, run.level
     train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
-    moved = _moved(lost, datasets[split], run)
-    if moved is not None:
-        yield moved
-    elif run.history is not None:  # moved statistics look like a high rate, too
-        seen, rate = run.history["moments"], run.config.training.learning_rate
-        steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
-        if found := rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train):
-            yield found
+    # Statistics follow weights that are overwritten, and such as moved look like a high rate in the history.
+    if found := _overwritten(run) or _moved(lost, datasets[split], run) or _fallen(run, train):
+        yield found
     trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
     if train is not None and not trained_on & set(_classes(datasets[split], level)):
         found = learned_by_heart(train, lost)
         if found is not None:
             yield found
+
+
+def _fallen(run: Trained, train: Comparison | None) -> Cause | None:
+    """See `rate_too_high`; None without a history."""
+    if run.history is None:
+        return None
+    seen, rate = run.history["moments"], run.config.training.learning_rate
+    steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
+    return rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train)
+
+
+def _overwritten(run: Trained) -> Cause | None:
+    """See `steps_too_large`, of the parameters of one rate that moved the most."""
+    if run.untrained is None or run.steps is None:
+        return None
+    names = {id(value): name for name, value in run.untrained.named_parameters()}
+    trained = dict(run.model.named_parameters())
+    found = []
+    for group in parameter_groups(run.untrained, run.config.training):
+        pairs = [(value, trained[names[id(value)]]) for value in group["params"] if names[id(value)] in trained]
+        found.append((displacement(pairs), group.get("lr", run.config.training.learning_rate)))
+    moved, rate = max(found)
+    return steps_too_large(moved, steps=run.steps, rate=rate)
+
+
+def displacement(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """||W - W_0|| / ||W_0||, all matrices and filters together; 0 if there are none.
+
+    Left out are parameters of one dimension, those that have another shape now, and those that began as good as 0, such
+    as the change of a residual layer: there, any step is large.
+
+    Args:
+        pairs: each parameter as it began, and as it is.
+    """
+    began = moved = 0.0
+    for before, after in pairs:
+        if before.ndim < 2 or before.shape != after.shape or not before.numel():
+            continue
+        first, last = before.detach().double(), after.detach().double()
+        size, inputs = float(first.square().sum()), first[0].numel()
+        if math.sqrt(size / first.numel() * inputs) < NOTHING:
+            continue
+        began += size
+        moved += float((last - first).square().sum())
+    return math.sqrt(moved / began) if began else 0.0
 
 
 def _labels(split: str, run: Trained) -> Iterator[Cause]:

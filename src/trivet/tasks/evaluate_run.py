@@ -165,7 +165,8 @@ def write_evaluation(
     )
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
-    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained))
+    steps = _steps(record, config)
+    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained, steps))
     record["diagnosis"] = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
@@ -174,6 +175,14 @@ def write_evaluation(
         record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)
+
+
+def _steps(record: Mapping[str, Any], config: RunConfig) -> int | None:
+    """Steps from the untrained network to the one that is measured; None where a repair may have had other rates."""
+    if record["guard"]["repairs"]:
+        return None
+    best: int | None = record["choosing"]["step"] if record["choosing"] and config.choosing.keep == "best" else None
+    return record["step"] if best is None else best
 
 
 def _written(run: RunFolder, record: dict[str, Any]) -> RunRecord:
