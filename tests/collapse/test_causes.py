@@ -88,12 +88,14 @@ def test_a_network_that_was_below_the_raw_inputs_before_is_said_to_have_begun_th
 
 
 def test_labels_are_named_if_more_are_wrong_of_those_trained_on_than_of_others() -> None:
-    cause = wrong_labels((0.65, 0.78), (0.0, 0.31), judge="raw inputs", split="unseen")
+    cause = wrong_labels(0.65, 0.31, judge="raw inputs", split="unseen")
     assert cause is not None
-    assert "in the raw inputs by the items around, at least 65 % are, while of those" in cause.said
-    assert "of unseen at most 31 % are" in cause.said
-    assert wrong_labels((0.2, 0.65), (0.17, 0.65), judge="raw inputs", split="unseen") is None  # it knows classes badly
-    assert wrong_labels((0.4, 0.6), (0.0, 0.31), judge="raw inputs", split="unseen") is None  # too little more
+    assert (
+        "in the raw inputs, at least 65 % disagree with the items around where these are surest, while of" in cause.said
+    )
+    assert "of unseen at most 31 % disagree at all" in cause.said
+    assert wrong_labels(0.2, 0.65, judge="raw inputs", split="unseen") is None  # it knows classes badly
+    assert wrong_labels(0.4, 0.31, judge="raw inputs", split="unseen") is None  # too little more
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,17 @@ def test_overlap_is_not_noise() -> None:
     assert np.mean(least) < 0.02
 
 
+def test_where_most_labels_disagree_no_label_is_accused_but_the_share_is_told() -> None:
+    """Wrong labels alone, or an embedding that is surely wrong: other labels, judged in the same one, would tell."""
+    points, truth = clusters(10, 60)
+    for rate in (0.6, 0.2):
+        labels = symmetric(truth, rate, generator=0, exact=True).labels
+        found = estimate_noise(points, labels)
+        assert found.accuses == (rate < 0.5)
+        assert found.surest[0] < rate < found.surest[1]
+        assert found.surest[1] - found.surest[0] < 0.2
+
+
 def test_mistakes_where_classes_meet_are_within_the_range() -> None:
     points, truth = overlapping(1000)
     wrong = (np.abs(points[:, 0]) < 0.8) & (np.random.default_rng(0).random(len(truth)) < 0.3)

@@ -149,20 +149,22 @@ def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
     )
 
 
-def wrong_labels(train: tuple[float, float], other: tuple[float, float], *, judge: str, split: str) -> Cause | None:
+def wrong_labels(train: float, other: float, *, judge: str, split: str) -> Cause | None:
     """Whether many more labels are wrong among those trained on than among those evaluated.
 
     In an embedding that knows classes badly, right labels disagree even where it is surest. Those of the evaluation,
     judged in the same embedding, show how many do.
 
     Args:
-        train, other: the ends between which the share of wrong labels lies, of the training items and of the split.
+        train: the least share of the training labels that disagrees with the items around where these are surest.
+        other: the largest share of all labels of the split that does.
         judge: the embedding by which they were judged; it has seen no label.
     """
-    if train[0] < other[1] + WRONG:
+    if train < other + WRONG:
         return None
     return Cause(
-        f"Many training labels are probably wrong: judged in {in_words(judge)} by the items around, at least "
-        f"{100 * train[0]:.0f} % are, while of those of {split} at most {100 * other[1]:.0f} % are.",
+        f"Many training labels are probably wrong: judged in {in_words(judge)}, at least {100 * train:.0f} % disagree "
+        f"with the items around where these are surest, while of the labels of {split} at most {100 * other:.0f} % "
+        "disagree at all.",
         ("Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",),
     )

@@ -44,6 +44,8 @@ class NoiseEstimate:
         least: the share of labels that overlap does not explain, the lower end without its errors; the rate, if
             estimated.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
+        surest: a 95 % interval of the share of labels that disagree where the embedding is surest, for sampling only:
+            wrong ones and, where classes overlap even there, right ones.
         transition: `(C, C)`, T[i, j] = P(observed j | true i); rows add up to 1. None for over 1,000 classes.
         transition_low, transition_high: `(C, C)`, 95 % interval of each entry, for sampling only.
         priors: `(C,)` shares of the true classes.
@@ -57,6 +59,7 @@ class NoiseEstimate:
     reason: str
     least: float
     agreement: float
+    surest: tuple[float, float]
     transition: Floats | None
     transition_low: Floats | None
     transition_high: Floats | None
@@ -218,6 +221,7 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     chance = float(np.bincount(setting.classes).max() / items)
     order = np.argsort(-first.depth, kind="stable")
     deep, anchors = _deep(disagrees[order])
+    surest = _wilson(deep, anchors)
     deep = min(deep, apart)
     overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
@@ -265,6 +269,7 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
         reason=reason,
         least=least,
         agreement=agreement,
+        surest=(float(surest[0]), float(surest[1])),
         transition=model.transition,
         transition_low=low_t,
         transition_high=high_t,

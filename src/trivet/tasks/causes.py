@@ -151,21 +151,25 @@ def _labels(split: str, run: Trained) -> Iterator[Cause]:
         return
     train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
     if train is not None and other is not None:
-        found = wrong_labels(train[1], other[1], judge=train[0], split=split)
+        found = wrong_labels(train[1], other[2], judge=train[0], split=split)
         if found is not None:
             yield found
 
 
-def _judged(items: Dataset, run: Trained) -> tuple[str, tuple[float, float]] | None:
-    """What judges labels, which none has shaped, and the ends of the share of wrong ones; None where it cannot."""
+def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
+    """What judges labels, which none has shaped; of how many at least it is another class where that is surest, and of
+    how many at most in all. None where it cannot judge.
+    """
     items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
     labels = items.labels[run.level]
     backbone = None if run.untrained is None else run.untrained.backbone
     if len(np.unique(labels)) < 2 or (backbone is None and int(np.prod(items.inputs.shape)) > WIDEST):
         return None
     rows = raw_inputs(items.inputs) if backbone is None else embed(backbone, items.inputs)
-    interval = estimate_noise(rows, labels, seed=run.config.seed).interval
-    return None if interval is None else (RAW if backbone is None else ZERO_SHOT, interval)
+    found = estimate_noise(rows, labels, seed=run.config.seed)
+    if found.interval is None:
+        return None
+    return RAW if backbone is None else ZERO_SHOT, found.surest[0], found.interval[1]
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
