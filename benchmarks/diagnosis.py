@@ -37,6 +37,9 @@ equal-twins: how often one of two embeddings that are as good as each other is c
 of MNIST and Omniglot that differ in the seed alone, on classes they were not trained on; and Gaussian clusters with
 noise of their own.
 
+equal-encoders: the same of different encoders that are as good as each other over all classes, compared on five or
+eight of them, equal_encoders.py. Needs what real-verdicts needs.
+
 large: trivet.diagnose of 100,000 x 128 in 1,000 classes, on all cores; needs a quiet machine.
 
 Results go to benchmarks/results/diagnosis.json and .md; parts that are not run keep their former results.
@@ -65,6 +68,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
 import trivet
+from equal_encoders import subsets
 from fates import FAMILIES
 from real_fates import apply, features_of
 from real_fates import fates as real_fates
@@ -632,6 +636,14 @@ def equal_twins(_: Path) -> Row:
     return {"rows": rows}
 
 
+def equal_encoders(folder: Path, weights: Path, encoder: Path) -> Row:
+    rows = []
+    for one in subsets(folder / "features", weights, encoder):
+        rows.append(asdict(one))
+        print(rows[-1], flush=True)
+    return {"rows": rows}
+
+
 def large(_: Path) -> Row:
     threads = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
@@ -840,7 +852,13 @@ def environment() -> Row:
     }
 
 
-ENCODED = ("real-verdicts", "reference-modes", "inside-verdicts", "run-verdicts")  # need the pretrained networks
+ENCODED = (
+    "real-verdicts",
+    "reference-modes",
+    "inside-verdicts",
+    "run-verdicts",
+    "equal-encoders",
+)  # need the pretrained networks
 PARTS: dict[str, Callable[..., Row]] = {
     "mode-calibration": mode_calibration,
     "class-collapse": class_collapse,
@@ -851,6 +869,7 @@ PARTS: dict[str, Callable[..., Row]] = {
     "inside-verdicts": inside_verdicts,
     "run-verdicts": run_verdicts,
     "equal-twins": equal_twins,
+    "equal-encoders": equal_encoders,
     "large": large,
 }
 
@@ -1057,6 +1076,24 @@ def _twin_tables(found: Row) -> list[str]:
     ]
 
 
+def _encoder_tables(found: Row) -> list[str]:
+    total, told = (sum(row[key] for row in found["rows"]) for key in ("pairs", "told"))
+    return [
+        f"One called worse than the other in {told} of {total}.",
+        "",
+        *table(
+            ["of", "all classes", "recall@1 over all", "classes drawn", "draws", "10 points apart", "called worse"],
+            (
+                [
+                    *(row["of"], str(row["all_classes"]), " / ".join(f"{100 * one:.1f}" for one in row["recalls"])),
+                    *map(str, (row["classes"], row["pairs"], row["large"], row["told"])),
+                ]
+                for row in found["rows"]
+            ),
+        ),
+    ]
+
+
 TABLES: dict[str, Callable[[Row], list[str]]] = {
     "mode-calibration": _calibration_tables,
     "class-collapse": _collapse_tables,
@@ -1067,6 +1104,7 @@ TABLES: dict[str, Callable[[Row], list[str]]] = {
     "inside-verdicts": _inside_tables,
     "run-verdicts": _run_tables,
     "equal-twins": _twin_tables,
+    "equal-encoders": _encoder_tables,
     "large": _large_tables,
 }
 

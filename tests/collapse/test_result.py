@@ -43,6 +43,23 @@ def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
     assert (found.reference, found.level, found.queries) == ("before", "kind", 90)
 
 
+def test_ten_points_are_told_over_queries_alone() -> None:
+    """Lost in two of five classes: over classes the interval of 99 % would reach far above 0."""
+    labels = np.arange(500) % 5
+    before = np.ones(500)
+    for lost, told in ((25, True), (24, False)):
+        after = before.copy()
+        after[np.flatnonzero(labels < 2)[: 2 * lost]] = 0
+        found = compare(after, before, labels, reference="before", level="kind")
+        assert found.difference == pytest.approx(-lost / 250)
+        assert found.worse == told
+        never = compare(after, before, labels, reference="before", level="kind", decisive=math.inf)
+        assert never.high > 0.1
+        assert not never.worse
+    assert found.low == never.low
+    assert compare(before, after * 0, labels, reference="before", level="kind").better
+
+
 def test_a_difference_is_told_only_beyond_doubt_and_from_a_point() -> None:
     labels = np.zeros(4, dtype=np.int64)
     few = compare(np.zeros(4), np.ones(4), labels, reference="r", level="")

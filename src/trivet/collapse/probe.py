@@ -280,6 +280,7 @@ class Probing:
     def _beside(self, one: Look | None, other: Look | None, name: str, **levels: float) -> list[Comparison]:
         if one is None or other is None:
             return []
+        levels = {"decisive": math.inf, **levels}  # a monitor accuses in small batches, and looks again
         found = [compare(one.hits, other.hits, self._classes, reference=name, level=ITEM, **levels)]
         if self._fine is not None:
             found.append(compare(one.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER, **levels))
@@ -351,6 +352,7 @@ class Probing:
                     level=level,
                     over_queries=over_queries,
                     over_classes=CHOOSING,
+                    decisive=math.inf,
                 )
                 for name in names
             )

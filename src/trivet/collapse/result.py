@@ -15,6 +15,7 @@ from trivet.progress import steps
 QUERIES_LEVEL, CLASSES_LEVEL = 0.999, 0.99  # of the two intervals of a difference
 FEWEST = 5  # classes from which they are drawn too
 FLOOR = 0.01  # a smaller difference of two recalls is none
+DECISIVE = 0.1  # from such a difference on, classes that were not drawn could hardly turn it
 PERMUTED_LEVEL = 0.99  # share of the permutations of the labels between both ends
 PERMUTATIONS = 2000
 ENTRIES = 2**23  # of permuted labels held at once: 64 MiB
@@ -33,7 +34,7 @@ class Comparison:
         queries: how many.
         recall, reference_recall: recall@1 of both.
         low, high: interval of `difference`: from the lower to the higher end of two Student-t intervals, of 99.9 % over
-            queries and, with five classes or more, of 99 % over classes.
+            queries and, with five classes or more, of 99 % over classes; of 10 points or more, the first alone.
     """
 
     reference: str
@@ -85,16 +86,23 @@ def compare(
     level: str,
     over_queries: float = QUERIES_LEVEL,
     over_classes: float = CLASSES_LEVEL,
+    decisive: float = DECISIVE,
 ) -> Comparison:
     """Compare recall@1 on the same queries; the interval is that of `difference_ends`.
+
+    Few classes give so wide an interval that the loss of a quarter may be left open. A difference of 10 points or more
+    is judged over queries alone: it is a fact of these classes, and others that are drawn instead seldom turn it.
 
     Args:
         hits: `(Q,)` in [0, 1], recall@1 of each query in the embedding.
         others: `(Q,)`, in the reference.
         classes: `(Q,)` the class of each query.
         over_queries, over_classes: the confidence of the interval, see there.
+        decisive: the difference from which classes are not asked; infinite for never.
     """
-    low, high = difference_ends(hits - others, classes, over_queries=over_queries, over_classes=over_classes)
+    gains = hits - others
+    asked = over_classes if abs(float(gains.mean())) < decisive else None
+    low, high = difference_ends(gains, classes, over_queries=over_queries, over_classes=asked)
     return Comparison(
         reference=reference,
         level=level,
@@ -107,7 +115,7 @@ def compare(
 
 
 def difference_ends(
-    differences: Floats, classes: Integers, *, over_queries: float, over_classes: float
+    differences: Floats, classes: Integers, *, over_queries: float, over_classes: float | None
 ) -> tuple[float, float]:
     """From the lower to the higher end of two Student-t intervals of a mean, within [-1, 1].
 
@@ -117,7 +125,7 @@ def difference_ends(
     Args:
         differences: `(Q,)` in [-1, 1], a measure of each query less that in another embedding.
         classes: `(Q,)` the class of each query.
-        over_queries, over_classes: the confidence of each, in (0, 1).
+        over_queries, over_classes: the confidence of each, in (0, 1); None for queries alone.
 
     Source:
         Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
@@ -125,7 +133,7 @@ def difference_ends(
     ends = [_student(np.concatenate([differences, [1.0, -1.0]]), over_queries)]
     _, members = np.unique(classes, return_inverse=True)
     sizes = np.bincount(members)
-    if len(sizes) >= FEWEST:
+    if over_classes is not None and len(sizes) >= FEWEST:
         sums = np.bincount(members, weights=differences)
         # A ratio of two sums over the drawn classes, about its value.
         middle = float(differences.mean())
