@@ -357,20 +357,21 @@ def _indices(measures: Measures) -> dict[str, float]:
         shown = one.recall > one.chance + noise if one.reference_index is None else one.reference_index > merged
         if shown and one.split >= THRESHOLDS["split"].value:
             indices[f"{level}_fine_coarse_index"] = one.index
-    if _modes_count(measures) and (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value:
-        indices["mode_index"] = measures.mode_index or 0
+    index = _counted_index(measures)
+    if index is not None and (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value:
+        indices["mode_index"] = index
     return indices
 
 
-def _modes_count(measures: Measures) -> bool:
-    """Whether the reference shows modes in so many classes that they are no accident."""
-    return measures.mode_index is not None and (measures.reference_split or 0) >= THRESHOLDS["seen"].value
+def _counted_index(measures: Measures) -> float | None:
+    """The mode index, where the reference shows modes in so many classes that they are no accident."""
+    return measures.mode_index if (measures.reference_split or 0) >= THRESHOLDS["seen"].value else None
 
 
 def _came_closer(measures: Measures) -> bool:
     """Whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is for."""
-    index = measures.mode_index
-    return _modes_count(measures) and index is not None and index < THRESHOLDS["closer"].value
+    index = _counted_index(measures)
+    return index is not None and index < THRESHOLDS["closer"].value
 
 
 def _noisy(measures: Measures) -> list[Verdict]:
