@@ -61,6 +61,14 @@ def test_shrinking_beside_a_reference(size: float, severity: str | None) -> None
     assert found(size * before, LABELS, before[:, :8]) == [("healthy", None)]
 
 
+def test_an_origin_far_away_is_no_collapse_beside_a_reference() -> None:
+    before = clusters()
+    assert found(before + 3000, LABELS) == [("network-collapse", "full")]  # nothing tells it from one
+    assert found(before + 3000, LABELS, before) == [("healthy", None)]
+    assert found(before + 300, LABELS, before + 300) == [("healthy", None)]  # as narrow before
+    assert found(0.2 * before + 300, LABELS, before) == [("network-collapse", "full")]
+
+
 def test_a_line_and_a_few_spots() -> None:
     random = np.random.default_rng(0)
     line = random.standard_normal((400, 1)) * random.standard_normal(8) + 1e-3 * random.standard_normal((400, 8))

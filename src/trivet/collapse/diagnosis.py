@@ -270,9 +270,11 @@ def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> l
     margin = _at_margin(measures, strategy)
     if margin is not None and measures.sampling is not None:
         evidence |= {"loss": measures.sampling.loss, "mean_to_negative": measures.sampling.mean_to_negative}
+    # As wide as a reference whose lengths mean the same: then only the origin is far away, or it was as narrow before.
+    narrow = shrinkage is None or shrinkage < t["shrunk"]
     rules: list[tuple[bool, Severity, str]] = [
         (
-            measures.relative_spread < t["point"],
+            narrow and measures.relative_spread < t["point"],
             "full",
             f"relative spread {measures.relative_spread:.3g}, under {t['point']:g}",
         ),
@@ -282,7 +284,7 @@ def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> l
             f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['gone']:g}",
         ),
         (
-            measures.relative_spread < t["cone"],
+            narrow and measures.relative_spread < t["cone"],
             "partial",
             f"relative spread {measures.relative_spread:.3g}, under {t['cone']:g}",
         ),
