@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+BELOW = "The verdicts below say how it came to this."
+
 
 def noun(count: object, one: str) -> str:
     """The noun, in the plural unless there is exactly one: 0 queries, 1 query, 2 queries.

@@ -11,9 +11,10 @@ import pytest
 
 from pages import write_run_report
 from trivet.records import read_run
-from trivet.reports.outcome import result_lines
+from trivet.reports.outcome import cause_lines, result_lines
 from trivet.reports.page import duration, image, moment, number, percent, points
 from trivet.reports.tolerance import noise_lines
+from trivet.wording import BELOW
 from watched import HOSTILE, Watched
 
 
@@ -680,3 +681,22 @@ def test_labels_judged_while_training_are_a_table(tmp_path: Path) -> None:
     text = page_text({"cleaning": looks}, tmp_path)
     assert "dropped relabelled 200 1 234 20.0 % 1 240 0 400 0 – 0 0 600 90 at least 7.0 % 90 0" in text
     assert "cleaning.csv" not in page_text({}, tmp_path)
+
+
+def test_a_cause_names_its_split_and_what_stands_below() -> None:
+    def verdict(kind: str, cause: str) -> dict[str, Any]:
+        return {"kind": kind, "rule": f"rule of {kind}", "cause": cause, "changes": [f"against {kind}"]}
+
+    def told(**verdicts: list[dict[str, Any]]) -> list[str]:
+        diagnosed = {split: {"verdicts": found} for split, found in verdicts.items()}
+        return cause_lines({"evaluation": dict.fromkeys(("seen", "unseen")), "diagnosis": diagnosed})  # type: ignore[typeddict-item]  # what is read of a record
+
+    worse, healthy = verdict("worse-than-reference", "It began lower."), [verdict("healthy", "Well spread.")]
+    assert told(train=healthy, unseen=[worse]) == ["Cause: It began lower.", "Change 1: against worse-than-reference"]
+    assert told(train=[worse], seen=[worse], unseen=healthy)[0] == "Cause (seen): It began lower."
+    below = [verdict("worse-than-reference", BELOW), verdict("network-collapse", "All came together.")]
+    assert told(seen=below) == [
+        "Cause: network collapse: rule of network-collapse. All came together.",
+        "Change 1: against network-collapse",
+    ]
+    assert told(seen=healthy) == []

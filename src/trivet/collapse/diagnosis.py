@@ -18,6 +18,7 @@ from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
+from trivet.wording import BELOW
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,7 +164,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
                 {"recall@1": measures.recall, "chance": measures.chance, "chance_high": measures.chance_high},
                 f"recall@1 {100 * measures.recall:.1f} %; with permuted labels it is "
                 f"{100 * measures.chance:.1f} % on average, up to {100 * measures.chance_high:.1f} %",
-                "The verdicts below say how it came to this." if collapsed else cause,
+                BELOW if collapsed else cause,
                 changes,
             )
         )
@@ -180,7 +181,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
                 None,
                 evidence,
                 "; ".join(_said(one, level) for one in lost),
-                "The verdicts below say how it came to this."
+                BELOW
                 if collapsed
                 else "What was learned does not help on these items. Why cannot be told from embeddings alone."
                 if trained

@@ -13,7 +13,7 @@ from trivet.reports.diagnosis import RESULTS
 from trivet.reports.items import is_number
 from trivet.reports.measures import NAMES
 from trivet.reports.page import number, percent, points
-from trivet.wording import counted
+from trivet.wording import BELOW, counted
 
 _REFERENCES = {
     "untrained network": "the untrained network",
@@ -232,13 +232,24 @@ def _begun(record: RunRecord) -> str:
 
 
 def cause_lines(record: RunRecord) -> list[str]:
-    """The cause of a bad result and what to change, as the diagnosis of the first split that has one says it."""
+    """The cause of a bad result and what to change, as the diagnosis of the first split that has one says it.
+
+    The split is named if others have such a result, too. Where other verdicts say how it came to it, so does the first.
+    """
     diagnosed = record["diagnosis"]
-    for split in [*record["evaluation"], *diagnosed]:
-        verdicts = diagnosed[split]["verdicts"] if split in diagnosed else []
-        for told in verdicts:
-            if told["kind"] in RESULTS:
-                return [f"Cause: {told['cause']}", *(f"Change {n}: {one}" for n, one in enumerate(told["changes"], 1))]
+    bad = {
+        split: [told, *(one for one in verdicts if one["kind"] not in RESULTS)]
+        for split in dict.fromkeys([*record["evaluation"], *diagnosed])
+        for verdicts in [diagnosed[split]["verdicts"] if split in diagnosed else []]
+        for told in [one for one in verdicts if one["kind"] in RESULTS][:1]
+    }
+    for split, (told, *others) in bad.items():
+        where = f" ({split})" if len(bad) > 1 else ""
+        cause = told["cause"]
+        if cause == BELOW and others:
+            told = others[0]
+            cause = f"{told['kind'].replace('-', ' ')}: {told['rule']}. {told['cause']}"
+        return [f"Cause{where}: {cause}", *(f"Change {n}: {one}" for n, one in enumerate(told["changes"], 1))]
     return []
 
 
