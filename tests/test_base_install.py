@@ -79,13 +79,13 @@ LIBRARY = """
 import numpy as np, torch, trivet
 from trivet import evaluation, label_noise
 from trivet.batching import CrossBatchMemory, PKBatches
-labels = np.arange(400) % 4
-rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(400, 8))
+labels = np.arange(600) % 4
+rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(600, 8))
 tight = np.eye(8)[labels] + 1e-4 * rows
-found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(400, 8)))
+found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(600, 8)))
 print(found.verdicts[0].kind, found.measures.nmi, [note for note in found.notes if "pip install" in note])
 draws = np.random.default_rng(2)
-wrong = np.where(draws.random(400) < 0.25, (labels + draws.integers(1, 4, 400)) % 4, labels)
+wrong = np.where(draws.random(600) < 0.25, (labels + draws.integers(1, 4, 600)) % 4, labels)
 print(trivet.diagnose(rows, wrong).verdicts[0].kind)
 print(evaluation.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
 print(label_noise.find_suspects(rows, wrong).probability_wrong.max() > 0.5)

@@ -95,7 +95,7 @@ def test_right_labels_of_an_embedding_that_is_nowhere_sure_are_not_accused(apart
 
 
 def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
-    points, of = overlapping(200)
+    points, of = overlapping(300)
     labels = symmetric(of, 0.2, generator=0, exact=True).labels
     setting = Setting.of(points, labels, folds=None, distance="euclidean")
     views = all_views(setting, surroundings(setting, 50), np.ones(len(labels)), ())
@@ -110,7 +110,7 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     assert found.interval is not None
     assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
     for surety, sure in ((0.905, True), (0.895, False)):  # above a tenth they tell of nothing else
-        told = _told(setting, replace(first, surety=np.full(len(labels), surety)), views, first, 50)
+        told = _told(setting, replace(first, surety=np.full(len(labels), surety)), views, first, 50, 0)
         assert told.least == pytest.approx(max(0.0, deep - (1 - surety)) if sure else 0.0)
         assert told.accuses == (sure and _wilson(deep, items)[0] - 2 * (1 - surety) > 0.02)
 

@@ -145,14 +145,34 @@ def test_the_only_item_of_a_label_is_not_accused() -> None:
 
 
 def test_the_only_item_of_a_label_stands_where_its_probability_does() -> None:
-    points, of = clusters([60, 60, 60, 1])
+    points, of = clusters([180, 180, 180, 1])
     labels = of.copy()
-    wrong = np.random.default_rng(0).permutation(180)[:63]
+    wrong = np.random.default_rng(0).permutation(540)[:189]
     labels[wrong] = (labels[wrong] + 1) % 3
     found = find_suspects(points, labels)
-    assert 0.2 < found.probability_wrong[180] < 0.5
+    assert 0.2 < found.probability_wrong[540] < 0.5
     in_order = found.probability_wrong[found.order]
     assert np.diff(in_order).max() <= 1e-9
+
+
+@pytest.mark.parametrize(("width", "apart"), [(300, 2.5), (20, 1.5)])
+def test_few_items_of_classes_that_overlap_accuse_no_label(width: int, apart: float) -> None:
+    for seed in range(4):
+        labels = np.repeat([0, 1], 60)
+        points = np.random.default_rng(seed).normal(size=(120, width))
+        points[:, 0] += np.where(labels == 1, apart, -apart) / 2
+        found = find_suspects(points, labels, distance="euclidean")
+        assert not (found.probability_wrong > 0.5).any()
+        assert found.probability_wrong.sum() == pytest.approx(120 * found.noise.least, abs=1e-6)
+        assert found.noise.interval is not None
+        assert found.noise.interval[0] == 0
+
+
+def test_few_items_of_classes_apart_are_judged() -> None:
+    points, truth = clusters([40, 40, 40])
+    labels = symmetric(truth, 0.1, generator=0, exact=True).labels
+    found = find_suspects(points, labels)
+    assert np.array_equal(np.flatnonzero(found.probability_wrong > 0.5), np.flatnonzero(labels != truth))
 
 
 def test_same_for_torch_and_after_relabelling() -> None:

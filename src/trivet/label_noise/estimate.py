@@ -11,7 +11,7 @@ import numpy as np
 from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric
 from trivet.geometry import Array
-from trivet.geometry.arrays import Booleans, Floats
+from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.label_noise.posterior import Posterior, fit_posterior
 from trivet.label_noise.surroundings import NEIGHBOURS, Setting, Surroundings, surroundings
 from trivet.label_noise.views import Views, all_views, logistics
@@ -21,6 +21,7 @@ DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked
 NEAR = 0.03  # how far the upper end may be from the lower one for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
+FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
 HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
 DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
@@ -148,6 +149,12 @@ def estimate_noise(
     (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less then counts as 0, for embeddings
     put as many right labels deep into another class.
 
+    Of fewer than 500 items, classifiers are surer than they should be, and right labels lie among the deepest. There
+    the lower end is 0 unless mistakes lie as overlap does not, evenly: about as many of the deepest disagree as of all,
+    or four fifths as many. And judges of half of the items must name the same classes of the deepest, in nine of ten
+    cases. The upper end is that of three standard deviations. With two or three classes and fewer items than dimensions
+    both the rate and the upper end may still be too low, for classifiers then follow wrong labels.
+
     If as many of the deepest items disagree as of all, within 3 points, their share is told as the rate; else the
     verdict is "cannot-tell".
     It is "uninformative" if the most probable class agrees with the labels hardly more often than the largest class
@@ -211,10 +218,10 @@ def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
     weights = np.clip(first.given[:, 0], LIGHTEST, 1.0)
     views = all_views(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-    return Judgement(around, views, model, _told(setting, first, views, model, around.indices.shape[1]))
+    return Judgement(around, views, model, _told(setting, first, views, model, around.indices.shape[1], seed))
 
 
-def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k: int) -> NoiseEstimate:
+def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k: int, seed: int) -> NoiseEstimate:
     items, count = len(setting.classes), len(setting.values)
     disagrees = first.best != setting.classes
     agreement, apart = float((~disagrees).mean()), float(disagrees.mean())
@@ -225,10 +232,16 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     deep = min(deep, apart)
     overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
-    told = sure and apart - deep <= NEAR
+    near, few = apart - deep <= NEAR, items < FEW
+    if sure and deep > 0 and few:
+        sure = (near or deep >= EVENLY * apart) and _wavers(setting, first, order[:anchors], seed) <= UNSURE
+    told = sure and near
     least = deep if told else max(0.0, deep - overlap) if sure else 0.0
     low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
-    interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, float(_wilson(apart, items)[1]))
+    interval: tuple[float, float] | None = (
+        low if low > FLOOR else 0.0,
+        float(_wilson(apart, items, SURELY if few else QUANTILE)[1]),
+    )
     verdict: Answer = "estimated"
     reason = ""
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
@@ -277,6 +290,24 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
         neighbours=k,
         method=f"linear classifiers and the {k} nearest neighbours ({setting.distance}), without the item's own label",
     )
+
+
+def _wavers(setting: Setting, first: Posterior, deepest: Integers, seed: int) -> float:
+    """Share of the deepest items for which a judge of half of the items names another class, over five halvings."""
+    random = np.random.default_rng(seed)
+    found: list[Booleans] = []
+    for _ in range(HALVINGS):
+        drawn = random.permutation(len(setting.classes))
+        for rows in (np.sort(drawn[: len(drawn) // 2]), np.sort(drawn[len(drawn) // 2 :])):
+            half = setting.subset(rows)
+            if half is None:
+                return 1.0
+            around = surroundings(half, max(1, min(NEIGHBOURS, half.comparable)))
+            views = all_views(half, around, np.ones(len(rows)), ())
+            best = half.values[fit_posterior(views, half.classes, len(half.values), seed=seed).best]
+            asked = np.isin(rows, deepest)
+            found.append((best != setting.values[first.best[rows]])[asked])
+    return float(np.concatenate(found).mean())
 
 
 def _deep(disagrees: Booleans) -> tuple[float, int]:

@@ -65,6 +65,14 @@ class Setting:
             raise ValueError(f"seed must not be negative: got {seed}.")
         return cls(points, np.unique(values), classes, given, distance)
 
+    def subset(self, rows: Integers) -> Setting | None:
+        """Of some items, or None if they are of one class, or one is alone in its fold."""
+        values, classes = np.unique(self.classes[rows], return_inverse=True)
+        folds = np.unique(self.folds[rows], return_inverse=True)[1]
+        if len(values) < 2 or np.bincount(folds).min() < 2:
+            return None
+        return Setting(self.points[torch.from_numpy(rows)], self.values[values], classes, folds, self.distance)
+
     @property
     def comparable(self) -> int:
         """Others that every item can be compared with."""

@@ -74,7 +74,7 @@ def find_suspects(
 
     T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`). Besides, a label may
     be that of a neighbour, for people name what an item resembles: how often is fitted (`posterior._copied`). The odds
-    of being wrong are multiplied by one number for all items, of e^40 at most, so that the mean is the estimated rate.
+    of being wrong are multiplied by one number for all items, so that the mean is the estimated rate.
     Where the verdict is "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is
     held against no label. The order of the items knows no such difference. An item that is the only one of its label
     (in its fold) has the mean.
@@ -177,8 +177,9 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _shift(doubt: Floats, rate: float) -> float:
-    """What to add to the log odds so that the mean probability is the rate; within -40 and 40."""
-    low, high = -40.0, 40.0
+    """What to add to the log odds so that the mean probability is the rate, to e^-40."""
+    high = 40.0 + float(np.abs(doubt).max())
+    low = -high
     while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (middle, high) if _sigmoid(doubt + middle).mean() < rate else (low, middle)

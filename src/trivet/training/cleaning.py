@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from trivet.config import Config
 from trivet.label_noise import find_suspects
+from trivet.label_noise.estimate import FEW
 
 EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
 
@@ -79,9 +80,17 @@ class Cleaning:
 
     def warnings(self, steps: int) -> list[str]:
         """What would surprise the person who made the settings of a run of so many steps."""
-        if self.config is None or self._after < steps:
+        if self.config is None:
             return []
-        return [f"No label is judged: the first check would be at step {self._after}, but the run has {steps} steps."]
+        if self._after >= steps:
+            never = (
+                f"No label is judged: the first check would be at step {self._after}, but the run has {steps} steps."
+            )
+            return [never]
+        if len(self.labels) < FEW:
+            few = f"Cleaning may find no wrong label: of fewer than {FEW} items, here {len(self.labels)},"
+            return [f"{few} few can be told from right ones where classes overlap."]
+        return []
 
     def take_as_given(self) -> None:
         """Take all labels as given until the next look."""
