@@ -85,6 +85,7 @@ from trivet.collapse import (
     fine_coarse_index,
     mode_index,
     mode_retention,
+    mode_sharing,
 )
 from trivet.collapse.measures import SPLIT
 from trivet.collapse.result import compare
@@ -101,6 +102,7 @@ from trivet.training.fit import Batches, Task, fit, step_seed
 TRIALS = 200
 TWINS, JITTERED = 8, 250
 DRAWS, DRAWN = 12, 1500  # of a data set, of whose classes the modes are counted
+DEVICES = (0.5, 1.0, 2.0)  # how far a second device moves items, over their mean distance from the middle
 MEASURES = (
     *("modes", "retention, raw", "retention, untrained", "mode index, raw", "fine/coarse", "within/between"),
     *("silhouette", "clusters of it", "effective rank", "local dimension"),
@@ -514,6 +516,7 @@ def reference_modes(folder: Path, weights: Path, encoder: Path) -> Row:
             rows.append(
                 {"data": data, "of": of, "level": level}
                 | {"split": float((modes.counts > 1).mean()), "index": mode_index(known, known, labels)}
+                | {"sharing": mode_sharing(known, labels, modes)}
             )
 
     for data, (coarse, fine) in LEVELS.items():
@@ -536,6 +539,14 @@ def reference_modes(folder: Path, weights: Path, encoder: Path) -> Row:
             for grouping, group_of in groupings(data, names, seed):
                 kept = drawn[group_of[classes[drawn]] >= 0]
                 judged(data, "features", features[kept], {grouping: group_of[classes[kept]]})
+            # Half of the items as if taken with a second device, which moves them all alike.
+            known, random = features[drawn], np.random.default_rng(seed)
+            away = random.standard_normal(known.shape[1])
+            away *= np.linalg.norm(known - known.mean(axis=0), axis=1).mean() / np.linalg.norm(away)
+            second = random.random(len(known)) < 0.5
+            for size in DEVICES:
+                moved = known + size * second[:, None] * away
+                judged(data, f"features, second device {size:g}", moved, {"classes": classes[drawn]})
         print(rows[-1], flush=True)
     return {"rows": rows}
 
@@ -919,21 +930,27 @@ def _real_tables(found: Row) -> list[str]:
 
 
 def _modes_tables(found: Row) -> list[str]:
-    least, seen = THRESHOLDS["union"].value, THRESHOLDS["seen"].value
+    least, seen, alike = (THRESHOLDS[name].value for name in ("union", "seen", "sharing"))
+
+    def ends(values: list[float]) -> str:
+        return f"{min(values):.2f} to {max(values):.2f}" if values else "–"
 
     def cells(data: str, of: str, level: str) -> list[str]:
         rows = [row for row in found["rows"] if (row["data"], row["of"], row["level"]) == (data, of, level)]
-        counted = sorted(row["index"] for row in rows if row["split"] >= seen)
-        ends = f"{counted[0]:.2f} to {counted[-1]:.2f}" if counted else "–"
-        return [data, of, level, *map(str, (len(rows), len(counted))), ends, str(sum(one >= least for one in counted))]
+        counted = [row for row in rows if row["split"] >= seen]
+        indices, sharing = ([row[of] for row in counted if row[of] is not None] for of in ("index", "sharing"))
+        unions = sum(row["index"] >= least and (row["sharing"] or 0) < alike for row in counted)
+        return [data, of, level, *map(str, (len(rows), len(counted))), ends(indices), ends(sharing), str(unions)]
 
     keys = dict.fromkeys((row["data"], row["of"], row["level"]) for row in found["rows"])
     return [
-        f"Counted: with modes in {seen:g} of the classes or more. The mode index of the reference itself, and how many "
-        f"of the counted have {least:g} or more: there a class collapse may be told.",
+        f"Counted: with modes in {seen:g} of the classes or more. The mode index of the reference itself, how far the "
+        f"same thing parts every class, and how many of the counted have {least:g} or more of the first and less than "
+        f"{alike:g} of the second: there a class collapse may be told. A second device moves half of the items alike, "
+        "by so many times their mean distance from the middle.",
         "",
         *table(
-            ["data", "reference", "labels", "references", "counted", "mode index", f"{least:g} or more"],
+            ["data", "reference", "labels", "references", "counted", "mode index", "sharing", "unions"],
             (cells(*key) for key in keys),
         ),
     ]

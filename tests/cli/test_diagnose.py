@@ -215,4 +215,4 @@ def test_the_table_holds_what_is_compared_with(
     assert code == 0
     rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
     assert rows[(place := rows.index("recall@1")) + 1] == "recall@1 of good.npz"
-    assert rows[place + 2] == "recall@1 by chance"
+    assert rows[place + 2 : place + 5] == ["map@r", "map@r of the reference", "recall@1 by chance"]

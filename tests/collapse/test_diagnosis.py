@@ -84,10 +84,11 @@ def test_classes_that_are_points(within: float) -> None:
     assert found(clusters(within=within)) == [("class-collapse", "full")]
 
 
-def two_spots(apart: float) -> tuple[np.ndarray, np.ndarray]:
-    """Classes of two halves `apart` from each other, and the halves."""
+def two_spots(apart: float, *, alike: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Classes of two halves `apart` from each other, in all alike or in each in its own direction; and the halves."""
     half = np.arange(400) % 2
-    return clusters(within=0.1) + apart * half[:, None] * np.eye(16)[0], 2 * LABELS + half
+    axes = np.eye(16)[0 * LABELS if alike else LABELS]
+    return clusters(within=0.1) + apart * (half - 0.5)[:, None] * axes, 2 * LABELS + half
 
 
 def test_halves_of_classes_that_came_together() -> None:
@@ -112,12 +113,27 @@ def test_variants_of_a_class_that_came_together_are_left_open() -> None:
     together, _ = two_spots(0.6)
     (verdict,) = diagnose(together, LABELS, before).verdicts
     assert (verdict.kind, verdict.evidence["reference_mode_index"]) == ("spread-out", pytest.approx(0.9, abs=0.05))
-    assert "within a class came closer, from 0.92 to 0.11 times" in verdict.rule
+    assert "within a class came closer, from 0.93 to 0.11 times" in verdict.rule
     assert "recall@1 100.0 %, against 100.0 % of the reference" in verdict.rule
     assert "A finer label would show it." in verdict.cause
     assert found(together, LABELS, before, fine={"half": halves}) == [("class-collapse", "partial")]
     # Half as far apart as the classes is not together.
     assert found(two_spots(3.0)[0], LABELS, before) == [("healthy", None)]
+
+
+def test_what_parts_all_classes_alike_is_no_thing_of_a_class() -> None:
+    """Such as a second scanner: its merging may be what training is for, however far apart it put the halves."""
+    before, halves = two_spots(9.0, alike=True)
+    together, _ = two_spots(0.6, alike=True)
+    measures = measure(together, LABELS, reference=before)
+    assert measures.reference_mode_sharing == pytest.approx(1, abs=0.01)
+    assert (measures.reference_mode_index or 0) > THRESHOLDS["union"].value
+    (verdict,) = diagnose(together, LABELS, before).verdicts
+    assert verdict.kind == "spread-out"
+    assert "within a class came closer" in verdict.rule
+    assert verdict.cause.startswith("The same thing parts every class there, such as a device")
+    assert found(together, LABELS, before, fine={"half": halves}) == [("class-collapse", "partial")]
+    assert (measure(together, LABELS, reference=two_spots(9.0)[0]).reference_mode_sharing or 0) < 0.1
 
 
 def test_modes_of_the_reference_are_the_fine_classes() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from trivet.collapse import class_modes, count_modes
+from trivet.collapse import class_modes, count_modes, mode_sharing
 
 TAIL = 1e-4  # chance that a correct method fails a test of shares of trials
 
@@ -226,3 +226,41 @@ def test_points_on_a_few_spots() -> None:
         assert all(len(np.unique(points[found.assignment == mode], axis=0)) >= 1 for mode in range(found.count))
     two = np.array([[0.0], [1.0]])[np.arange(40) % 2]
     assert count_modes(two).count == 2
+
+
+def test_how_far_the_modes_of_a_class_are_those_of_another() -> None:
+    """Two, three and two modes; the last class has one, and is not asked."""
+    centres = {
+        0: [[0, 0, 0], [9, 0, 0]],
+        1: [[0, 30, 0], [9, 30, 0], [9, 39, 0]],
+        2: [[30, 0, 0], [36, 6, 3]],
+        3: [[0, 0, 50]],
+    }
+    sizes = {0: [40, 25], 1: [30, 30, 50], 2: [30, 30], 3: [40]}
+    random, rows, labels = np.random.default_rng(0), [], []
+    for label, each in centres.items():
+        for centre, size in zip(each, sizes[label], strict=True):
+            rows += (np.array(centre) + 0.5 * random.standard_normal((size, 3))).tolist()
+            labels += [label] * size
+    points, classes = np.array(rows), np.array(labels)
+    modes = class_modes(points, classes)
+    assert modes.counts.tolist() == [2, 3, 2, 1]
+    offsets = []
+    for number in range(3):
+        own, of = points[classes == number], modes.modes[number].assignment
+        offsets.append(
+            [(math.sqrt((of == mode).mean()), own[of == mode].mean(axis=0) - own.mean(axis=0)) for mode in set(of)]
+        )
+    shares = []
+    for one in offsets:
+        for other in offsets:
+            if one is not other:
+                space = np.array([vector for _, vector in other]).T
+                along = sum(
+                    weight**2 * float(np.sum((space @ np.linalg.lstsq(space, vector, rcond=None)[0]) ** 2))
+                    for weight, vector in one
+                )
+                shares.append(along / sum(weight**2 * float(vector @ vector) for weight, vector in one))
+    assert mode_sharing(points, classes, modes) == pytest.approx(fmean(shares))
+    kept = np.isin(classes, [0, 3])
+    assert mode_sharing(points[kept], classes[kept], class_modes(points[kept], classes[kept])) is None

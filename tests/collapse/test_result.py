@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from trivet.collapse import Strategy, diagnose
-from trivet.collapse.result import compare, recall_by_chance
+from trivet.collapse.result import compare, compare_rankings, recall_by_chance
 from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)
@@ -183,3 +183,57 @@ def test_advice_on_training_is_given_where_there_is_known_to_be_one() -> None:
     assert [one.startswith(("Use", "If training")) for one in file.changes] == [True, True]
     assert run.cause.startswith("What was learned does not help")
     assert run.changes[1].startswith("Lower the learning rate")
+
+
+def map_at_r(points: np.ndarray, labels: np.ndarray, query: int) -> float:
+    """By its definition, of a query without ties."""
+    others = sorted((i for i in range(len(points)) if i != query), key=lambda i: math.dist(points[i], points[query]))
+    positives = sum(int(labels[i] == labels[query]) for i in others)
+    hits = [int(labels[i] == labels[query]) for i in others[:positives]]
+    return sum(hit * sum(hits[: place + 1]) / (place + 1) for place, hit in enumerate(hits)) / positives
+
+
+def test_map_at_r_is_compared_at_each_level() -> None:
+    labels = np.repeat(np.arange(6), 8)
+    one, other = clusters(0, 2.0, labels), clusters(1, 0.5, labels)
+    halves = 2 * labels + np.arange(48) % 2
+    found = diagnose(one, labels, {"before": other}, fine={"half": halves}).measures.rankings
+    assert [(each.reference, each.level, each.queries) for each in found] == [
+        ("before", "labels", 48),
+        ("before", "half", 48),
+    ]
+    for each, by in zip(found, (labels, halves), strict=True):
+        own, others = (np.array([map_at_r(points, by, query) for query in range(48)]) for points in (one, other))
+        assert (each.map_at_r, each.reference_map_at_r) == pytest.approx((own.mean(), others.mean()))
+        known = compare(own, others, by, reference="before", level="")
+        assert (each.low, each.high) == pytest.approx((known.low, known.high))
+    assert diagnose(one, labels).measures.rankings == ()
+
+
+def test_a_lower_map_at_r_is_told_only_beyond_doubt_and_from_a_point() -> None:
+    labels = np.zeros(400, dtype=np.int64)
+    before = np.linspace(0.3, 0.5, 400)
+    for lost, worse in ((0.02, True), (0.009, False)):
+        found = compare_rankings(before - lost, before, labels, reference="r", level="")
+        assert found.difference == pytest.approx(-lost)
+        assert (found.high < 0, found.worse) == (worse, worse) or (worse, found.worse) == (False, False)
+    assert not compare_rankings(before[:3] - 0.1, before[:3], labels[:3], reference="r", level="").worse
+
+
+def test_copies_do_not_make_an_embedding_healthy() -> None:
+    """Random vectors, each twice: the nearest item is the copy, and all others of the class are as by chance."""
+    good = clusters(0, 1.0)
+    random = np.random.default_rng(0).standard_normal((200, 16))[np.arange(400) // 2]
+    found = diagnose(random, LABELS, good)
+    (verdict,) = found.verdicts
+    assert verdict.kind == "spread-out"
+    assert found.good is None
+    assert "by the nearest item, recall@1 100.0 %, against " in verdict.rule
+    assert "but not by all items of a class: MAP@R is " in verdict.rule
+    assert verdict.evidence["map_at_r"] < 0.1 < 0.4 < verdict.evidence["reference_map_at_r"]
+    assert any(note.startswith("100.0 % of the items equal another one in every coordinate") for note in found.notes)
+    assert found.measures.copies == 1
+    assert not any("equal another one" in note for note in diagnose(good, LABELS).notes)
+    few = good.copy()
+    few[:10] = few[10:20]
+    assert diagnose(few, LABELS).measures.copies == pytest.approx(20 / 400)

@@ -179,6 +179,33 @@ def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], sa
     assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
 
 
+HELPED = "Training helped: unseen by digit."
+
+
+def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:
+    """MAP@R beside a reference."""
+    return {"reference": reference, "level": "digit", "map_at_r": 0.067, "reference_map_at_r": 0.17, "worse": worse}
+
+
+def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
+    rows = [ranked(), ranked(worse=False, reference="raw inputs"), ranked(reference="untrained network")]
+    section = {"verdicts": [{"kind": "spread-out"}], "measures": {"rankings": rows}}
+    record = compared(0.9, untrained=(0.8, "better")) | {"diagnosis": {"unseen": section}}
+    said = (
+        "The nearest item is found as often, but less of its class: unseen by digit (MAP@R 6.7 %, against 17.0 % of "
+        "the zero-shot backbone and 17.0 % of the untrained network)."
+    )
+    assert result_lines(read_run(record)) == [("warn", said.replace(" %", "\u00a0%")), ("good", HELPED)]
+    text = page_text(record, tmp_path)
+    assert text.index(said) < text.index(HELPED)
+    for other in (
+        {"diagnosis": {"unseen": section | {"measures": {"rankings": rows[1:2]}}}},
+        {"diagnosis": {"unseen": section | {"verdicts": [{"kind": "worse-than-reference"}]}}},
+        {"choosing": {"measure": "map@r"}},
+    ):
+        assert result_lines(read_run(record | other)) == [("good", HELPED)]
+
+
 def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrained network") -> dict[str, Any]:
     """MAP@R beside a reference, with the interval of the difference."""
     found = {"measure": "map@r", "reference": reference, "value": value, "low": ends[0], "high": ends[1]}

@@ -158,6 +158,8 @@ def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         if key == "recall":
             for name in dict.fromkeys(name for known in references for name in known):
                 values[name] = [known.get(name) for known in references]
+            for key in ("map_at_r", "reference_map_at_r"):
+                values[measure_words(key)] = [next((row[key] for row in one["rankings"]), None) for one in measures]
     for level in dict.fromkeys(level for one in measures for level in one["fine"]):
         for key in ("recall@1", "fine_coarse_index"):
             values[f"{level}: {measure_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in measures]
@@ -195,6 +197,7 @@ _DIAGNOSED = (
     "reference_modes",
     "mode_index",
     "reference_mode_index",
+    "reference_mode_sharing",
     "retention",
     "recall@1",
     "recall",

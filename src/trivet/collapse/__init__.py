@@ -4,7 +4,7 @@ from trivet.collapse.diagnosis import Diagnosis, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
 from trivet.collapse.forecast import Forecast
 from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
-from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes
+from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes, mode_sharing
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.result import Comparison
 from trivet.collapse.retention import Retention, mode_retention
@@ -45,6 +45,7 @@ __all__ = [
     "measure",
     "mode_index",
     "mode_retention",
+    "mode_sharing",
     "occupied_spots",
     "root_mean_square_distance",
     "sampling",

@@ -10,7 +10,7 @@ from typing import Any
 
 from trivet.collapse.advice import chance_advice, class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
-from trivet.collapse.result import Comparison, comparison_json, in_words
+from trivet.collapse.result import Comparison, Ranking, comparison_json, in_words, ranking_json
 from trivet.collapse.strategy import Strategy
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict import Severity, Verdict
@@ -49,16 +49,18 @@ class Diagnosis:
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
-        return True if self.measures.comparisons and not _doubts(self.measures) and _known(self.measures) else None
+        open_ = _doubts(self.measures) or _ranked_lower(self.measures) or not _known(self.measures)
+        return True if self.measures.comparisons and not open_ else None
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
         measures = {
             field.name: getattr(self.measures, field.name)
             for field in dataclasses.fields(self.measures)
-            if field.name not in ("per_class", "sampling", "fine", "comparisons")
+            if field.name not in ("per_class", "sampling", "fine", "comparisons", "rankings")
         }
         measures["comparisons"] = list(map(comparison_json, self.measures.comparisons))
+        measures["rankings"] = list(map(ranking_json, self.measures.rankings))
         measures["fine"] = {
             level: {
                 "recall@1": one.recall,
@@ -229,6 +231,10 @@ def _doubts(measures: Measures) -> list[Comparison]:
     return [one for one in measures.comparisons if one.difference <= -THRESHOLDS["worse"].value]
 
 
+def _ranked_lower(measures: Measures) -> list[Ranking]:
+    return [one for one in measures.rankings if one.worse]
+
+
 def _exploding(measures: Measures) -> list[Verdict]:
     tail, scale = THRESHOLDS["norm"], THRESHOLDS["scale"]
     if measures.norm_tail <= tail.value and measures.norm <= scale.value:
@@ -361,7 +367,8 @@ def _indices(measures: Measures) -> dict[str, float]:
         if shown and one.split >= THRESHOLDS["split"].value:
             indices[f"{level}_fine_coarse_index"] = one.index
     index = _counted_index(measures)
-    if index is not None and (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value:
+    union = (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value
+    if index is not None and union and not _parted_alike(measures):
         indices["mode_index"] = index
     return indices
 
@@ -369,6 +376,11 @@ def _indices(measures: Measures) -> dict[str, float]:
 def _counted_index(measures: Measures) -> float | None:
     """The mode index, where the reference shows modes in so many classes that they are no accident."""
     return measures.mode_index if (measures.reference_split or 0) >= THRESHOLDS["seen"].value else None
+
+
+def _parted_alike(measures: Measures) -> bool:
+    """Whether the same thing parts every class of the reference, so that it is no thing of a class."""
+    return (measures.reference_mode_sharing or 0) >= THRESHOLDS["sharing"].value
 
 
 def _came_closer(measures: Measures) -> bool:
@@ -436,8 +448,9 @@ def _sound(measures: Measures) -> Verdict:
         "class_spread": measures.class_spread,
         "recall@1": measures.recall,
     }
-    doubts = _doubts(measures)
-    if not measures.comparisons or doubts or not informed or not _known(measures) or _came_closer(measures):
+    doubts, lower = _doubts(measures), _ranked_lower(measures)
+    sound = measures.comparisons and informed and _known(measures)
+    if not sound or doubts or lower or _came_closer(measures):
         if measures.per_class.items.max() == 1:
             rule = "no class has two items, so recall@1 cannot be measured"
         elif not _known(measures):
@@ -446,6 +459,8 @@ def _sound(measures: Measures) -> Verdict:
             rule = "it is no worse than its references, but knows hardly more of the labels than chance"
         elif doubts:
             rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
+        elif lower:
+            return _lower_ranks(lower, measures, level, evidence)
         elif measures.comparisons:
             return _open_inside(measures, level, evidence)
         else:
@@ -481,6 +496,25 @@ def _against(measures: Measures, level: str) -> str:
     return f"recall@1 {100 * own[0].recall:.1f} %, against {others}"
 
 
+def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+    """Of an embedding in which the nearest item is found as often as in its references, but less of the class."""
+    evidence |= {"map_at_r": lower[0].map_at_r, "reference_map_at_r": lower[0].reference_map_at_r}
+    said = "; ".join(
+        f"MAP@R{'' if one.level == level else f' by {one.level}'} is {100 * one.map_at_r:.1f} %, against "
+        f"{100 * one.reference_map_at_r:.1f} % of {in_words(one.reference)}"
+        for one in lower
+    )
+    return Verdict(
+        "spread-out",
+        None,
+        evidence | _reference_recalls(measures, level),
+        f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
+        f"of a class: {said}",
+        "The nearest item is of the same class as often as before, but fewer of those after it are. Decide by the "
+        "measure that your search needs.",
+    )
+
+
 def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
     """Of an embedding that is as good as its references by its labels, while things within its classes came closer."""
     now, before = measures.mode_index or 0.0, measures.reference_mode_index or 0.0
@@ -490,7 +524,10 @@ def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> 
         evidence | _reference_recalls(measures, level) | {"mode_index": now, "reference_mode_index": before},
         f"at least as good as every reference: {_against(measures, level)}; but the modes that the reference shows "
         f"within a class came closer, from {before:.2g} to {now:.2g} times as far apart as the classes",
-        "Whether that is a loss cannot be told: it is what training is for, unless something finer than the label "
+        "The same thing parts every class there, such as a device, a style or a colour. Whether its merging is a loss "
+        "cannot be told: it is what training is for, unless you search by it."
+        if _parted_alike(measures)
+        else "Whether that is a loss cannot be told: it is what training is for, unless something finer than the label "
         "matters. A finer label would show it.",
     )
 
@@ -520,6 +557,11 @@ def _notes(measures: Measures, strategy: Strategy | None, *, told: bool) -> list
         )
         notes.append(
             f"Classes are tight ({_tightness(measures)}). Whether anything within them was lost cannot be told: {why}"
+        )
+    if measures.copies >= THRESHOLDS["copies"].value and not told:
+        notes.append(
+            f"{100 * measures.copies:.1f} % of the items equal another one in every coordinate, and recall@1 finds "
+            "such copies whatever the embedding: leave all but one of them out, or go by MAP@R."
         )
     if measures.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said about the inside of classes.")

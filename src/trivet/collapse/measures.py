@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.distances import extent
-from trivet.collapse.modes import ClassModes, class_modes
-from trivet.collapse.result import Comparison, compare, recall_by_chance
+from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
+from trivet.collapse.result import Comparison, Ranking, compare, compare_rankings, recall_by_chance
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
@@ -25,6 +25,7 @@ from trivet.geometry import Array, as_classes, as_rows
 from trivet.geometry.arrays import Floats, Integers
 
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
+RANKED = 1000  # items that are asked for all of their class, which takes longer
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
 SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
 NEIGHBOURS = 10
@@ -96,6 +97,8 @@ class Measures:
         recall, chance: recall@1, and what a constant embedding scores.
         chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
         comparisons: recall@1 beside each reference, at the level of the labels and at each finer one.
+        rankings: MAP@R of 1,000 items beside each reference, at the same levels.
+        copies: share of the items that another one equals in every coordinate.
         class_spread: median over the classes of `ClassMeasures.spread`.
         modes: mean over the classes of `ClassMeasures.modes`.
         nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
@@ -115,6 +118,8 @@ class Measures:
             reference shows one mode in every class.
         reference_mode_index: the same in the reference itself: about 1 for variants of one thing, about the square root
             of k for classes that are each made of k unrelated things.
+        reference_mode_sharing: see `mode_sharing`, of these modes in the reference: about 1 if the same thing parts
+            every class.
         retention: mean over the classes of `ClassMeasures.retention`.
         fine: level -> `FineMeasures`.
         sampling: of the batch strategy.
@@ -141,6 +146,8 @@ class Measures:
     chance: float
     chance_high: float | None
     comparisons: tuple[Comparison, ...]
+    rankings: tuple[Ranking, ...]
+    copies: float
     class_spread: float
     modes: float
     nmi: float | None
@@ -153,6 +160,7 @@ class Measures:
     reference_split: float | None
     mode_index: float | None
     reference_mode_index: float | None
+    reference_mode_sharing: float | None
     retention: float | None
     fine: dict[str, FineMeasures]
     sampling: Sampling | None
@@ -214,7 +222,7 @@ def measure(
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
     references = _references(reference, len(raw), distance)
     known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = None
-    index = reference_index = kept = None
+    index = reference_index = sharing = kept = None
     if references:
         known = next(iter(references.values()))
         before, relative_before = extent(known).mean, _relative_spread(known)
@@ -223,6 +231,7 @@ def measure(
         seen = _reference_modes(known, classes, seed)
         reference_modes = seen.mean
         index, reference_index = (_mode_index(rows, classes, seen) for rows in (points, known))
+        sharing = mode_sharing(known, classes, seen)
         reference_split = float((seen.counts > 1).mean())
         reference_class_spread = _median(class_spread(known, classes).ratio)
         kept = _retention(points, known, classes, seed)
@@ -247,6 +256,8 @@ def measure(
         chance=chance,
         chance_high=_chance_high(points, classes, asked, recall, chance, seed),
         comparisons=tuple(_comparisons(found, references, levels, asked)),
+        rankings=tuple(_rankings(points, references, levels, seed)),
+        copies=_copies(points),
         class_spread=_median(spread.ratio),
         modes=modes.mean,
         nmi=_agreement(points, classes, len(shares), seed),
@@ -259,6 +270,7 @@ def measure(
         reference_split=reference_split,
         mode_index=index,
         reference_mode_index=reference_index,
+        reference_mode_sharing=sharing,
         retention=None if kept is None else kept.mean,
         fine={
             name: _fine(points, classes, levels[name], known, found[name].mean()["recall@1"]) for name in (fine or {})
@@ -409,6 +421,27 @@ def _comparisons(
             yield compare(*values, own.classes, reference=name, level=level)
 
 
+def _rankings(
+    points: Tensor, references: Mapping[str, Tensor], levels: Mapping[str, Tensor], seed: int
+) -> Iterator[Ranking]:
+    """Level by level, with each reference."""
+    if not references:
+        return
+    asked = _sample(len(points), seed, most=RANKED)
+    own, *others = (
+        retrieve_levels(rows, levels, sample=asked, measures=("map@r",)) for rows in (points, *references.values())
+    )
+    for level, of in own.items():
+        for name, other in zip(references, others, strict=True):
+            values = of.values[:, 0], other[level].values[:, 0]
+            yield compare_rankings(*values, of.classes, reference=name, level=level)
+
+
+def _copies(points: Tensor) -> float:
+    counts = torch.unique(points, dim=0, return_counts=True)[1]
+    return float(counts[counts > 1].sum() / len(points))
+
+
 def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:
     return class_modes(known, classes, seed=seed, significance=SPLIT / (int(classes.max()) + 1))
 
@@ -485,8 +518,8 @@ def _references(reference: Array | Mapping[str, Array] | None, count: int, dista
     return {name: _reference(known, count, distance) for name, known in named.items()}
 
 
-def _sample(count: int, seed: int) -> Integers | None:
-    return None if count <= QUERIES else np.sort(np.random.default_rng(seed).permutation(count)[:QUERIES])
+def _sample(count: int, seed: int, *, most: int = QUERIES) -> Integers | None:
+    return None if count <= most else np.sort(np.random.default_rng(seed).permutation(count)[:most])
 
 
 def _tail(norms: Tensor) -> float:

@@ -66,10 +66,46 @@ class Comparison:
         return self.difference <= -FLOOR and not self.worse
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """MAP@R of an embedding beside that of a reference, on the same queries: is more found than the nearest item?
+
+    Attributes:
+        reference: its name.
+        level: the label level.
+        queries: how many.
+        map_at_r, reference_map_at_r: MAP@R of both, in [0, 1].
+        low, high: interval of `difference`, as that of a `Comparison`.
+    """
+
+    reference: str
+    level: str
+    queries: int
+    map_at_r: float
+    reference_map_at_r: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """MAP@R of the embedding less that of the reference."""
+        return self.map_at_r - self.reference_map_at_r
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is lower beyond doubt: the whole interval is below 0, and a point or more is lost."""
+        return self.high < 0 and self.difference <= -FLOOR
+
+
 def comparison_json(one: Comparison) -> dict[str, Any]:
     """Its fields, and what they say."""
     outcome = "worse" if one.worse else "better" if one.better else "open" if one.doubtful else "equal"
     return asdict(one) | {"difference": one.difference, "outcome": outcome}
+
+
+def ranking_json(one: Ranking) -> dict[str, Any]:
+    """Its fields, and what they say."""
+    return asdict(one) | {"difference": one.difference, "worse": one.worse}
 
 
 def in_words(reference: str) -> str:
@@ -100,9 +136,7 @@ def compare(
         over_queries, over_classes: the confidence of the interval, see there.
         decisive: the difference from which classes are not asked; infinite for never.
     """
-    gains = hits - others
-    asked = over_classes if abs(float(gains.mean())) < decisive else None
-    low, high = difference_ends(gains, classes, over_queries=over_queries, over_classes=asked)
+    low, high = _ends(hits - others, classes, over_queries, over_classes, decisive)
     return Comparison(
         reference=reference,
         level=level,
@@ -112,6 +146,33 @@ def compare(
         low=low,
         high=high,
     )
+
+
+def compare_rankings(own: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Ranking:
+    """Compare MAP@R on the same queries, as `compare` does recall@1.
+
+    Args:
+        own: `(Q,)` in [0, 1], MAP@R of each query in the embedding.
+        others: `(Q,)`, in the reference.
+        classes: `(Q,)` the class of each query.
+    """
+    low, high = _ends(own - others, classes, QUERIES_LEVEL, CLASSES_LEVEL, DECISIVE)
+    return Ranking(
+        reference=reference,
+        level=level,
+        queries=len(own),
+        map_at_r=float(own.mean()),
+        reference_map_at_r=float(others.mean()),
+        low=low,
+        high=high,
+    )
+
+
+def _ends(
+    gains: Floats, classes: Integers, over_queries: float, over_classes: float, decisive: float
+) -> tuple[float, float]:
+    asked = over_classes if abs(float(gains.mean())) < decisive else None
+    return difference_ends(gains, classes, over_queries=over_queries, over_classes=asked)
 
 
 def difference_ends(

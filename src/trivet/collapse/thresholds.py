@@ -67,6 +67,13 @@ THRESHOLDS: dict[str, Threshold] = {
         "the square root of 2, for two things in a class; 1.25 was tried first, and one of two good networks that an "
         "earlier rule accused had 1.28 (benchmarks/diagnosis.py, reference-modes)",
     ),
+    "sharing": Threshold(
+        0.5,
+        "reference_mode_sharing",
+        "at least: the same thing parts every class, such as a device; its merging may be no loss",
+        "our choice, between the 0.33 of 18 unions of classes and the 0.86 of most with a device "
+        "(benchmarks/diagnosis.py, reference-modes); " + _LATER,
+    ),
     "closer": Threshold(
         0.5, "mode_index", "below: whether something was lost within the classes is open", "our choice, " + _LATER
     ),
@@ -82,6 +89,7 @@ THRESHOLDS: dict[str, Threshold] = {
         "above: labels disagree with their neighbours",
         "set above the 0.14 of networks trained on Omniglot alphabets; kept after the first half",
     ),
+    "copies": Threshold(0.05, "copies", "at least: recall@1 finds copies; a note only", _OURS),
     "dropped": Threshold(0.9, "sampling.dropped", "above: almost no anchor finds a triplet", _OURS),
     "active": Threshold(0.01, "sampling.active_fraction", "below: almost no term has a gradient", _OURS),
     "learned": Threshold(0.95, "recall", "at least: a sampler that finds nothing has finished, not failed", _OURS),

@@ -7,7 +7,14 @@ from typing import Any
 
 from trivet.wording import digits
 
-_NAMES = {"recall": "recall@1", "chance": "recall@1 by chance", "occupied": "occupied spots", "nmi_plus": "nmi+"}
+_NAMES = {
+    "recall": "recall@1",
+    "chance": "recall@1 by chance",
+    "map_at_r": "map@r",
+    "reference_map_at_r": "map@r of the reference",
+    "occupied": "occupied spots",
+    "nmi_plus": "nmi+",
+}
 
 
 def measure_words(measure: str) -> str:

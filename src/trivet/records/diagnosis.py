@@ -33,6 +33,20 @@ class Compared(TypedDict):
     outcome: str
 
 
+class Ranked(TypedDict):
+    """MAP@R beside that of a reference, see `trivet.collapse.result.Ranking`."""
+
+    reference: str
+    level: str
+    queries: int | None
+    map_at_r: float | None
+    reference_map_at_r: float | None
+    low: float | None
+    high: float | None
+    difference: float | None
+    worse: bool
+
+
 class Diagnosed(TypedDict):
     """Measures of an embedding, see `trivet.collapse.measures.Measures`; None for what was not measured."""
 
@@ -56,6 +70,8 @@ class Diagnosed(TypedDict):
     chance: float | None
     chance_high: float | None
     comparisons: list[Compared]
+    rankings: list[Ranked]
+    copies: float | None
     class_spread: float | None
     modes: float | None
     nmi: float | None
@@ -68,6 +84,7 @@ class Diagnosed(TypedDict):
     reference_split: float | None
     mode_index: float | None
     reference_mode_index: float | None
+    reference_mode_sharing: float | None
     retention: float | None
     fine: dict[str, dict[str, float | None]]
     sampling: dict[str, float | None] | None

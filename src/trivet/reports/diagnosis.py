@@ -60,6 +60,8 @@ _MEASURES = {
     "recall": _Measure("recall@1", _share, "items whose nearest other item is of their class", "more"),
     "chance": _Measure("recall@1 by chance", _share, "if all items were at one point"),
     "chance_high": _Measure("the same at most", _share, "in 99 % of the permutations of the labels"),
+    "map_at_r": _Measure("MAP@R", _share, "how far the items of a class stand before all others, of 1,000 items"),
+    "reference_map_at_r": _Measure("MAP@R of the reference", _share, "the same there"),
     "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
     "effective_rank": _Measure("effective rank", _plain, "number of directions in use"),
     "first_axis": _Measure("first axis", _share, "share of the variance along one line"),
@@ -81,6 +83,9 @@ _MEASURES = {
     "reference_mode_index": _Measure(
         "mode index of the reference", _plain, "the same there; far above 1: classes of unrelated things"
     ),
+    "reference_mode_sharing": _Measure(
+        "mode sharing of the reference", _share, "how far the same thing parts every class there"
+    ),
     "retention": _Measure(
         "neighbours kept", _share, "share of neighbours within classes kept from the reference; 0: as by chance"
     ),
@@ -94,6 +99,7 @@ _MEASURES = {
     "median_distance": _Measure("median distance", _plain, "of all pairs"),
     "uniformity": _Measure("uniformity", _plain, "0: one point; lower: more uniform on the sphere"),
     "alignment": _Measure("alignment", _plain, "mean squared distance between items of a class on the sphere"),
+    "copies": _Measure("copies", _share, "share of items that equal another one", "less"),
     "dropped": _Measure("dropped anchors", _share, "share of anchors without a triplet"),
     "active_fraction": _Measure("active terms", _share, "share of triplets with a gradient"),
 }
@@ -412,6 +418,9 @@ def _flat(section: DiagnosisSection) -> dict[str, float]:
     flat |= {name: value for name in ("dropped", "active_fraction") if is_number(value := sampling.get(name))}
     for level, values in measures["fine"].items():
         flat |= {f"{level}_{name}": value for name in _FINE if is_number(value := values.get(name))}
+    for ranked in measures["rankings"][:1]:
+        both = {name: ranked[name] for name in ("map_at_r", "reference_map_at_r")}
+        flat |= {name: value for name, value in both.items() if is_number(value)}
     for one in measures["comparisons"]:
         finer = "" if one["level"] == section["level"] else f"{one['level']}_"
         flat |= {f"{finer}{_OF}{one['reference']}": value} if is_number(value := one["reference_recall"]) else {}

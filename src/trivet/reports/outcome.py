@@ -112,14 +112,35 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
             (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v for (tone, words), v in places.items()
         }
     lines = []
-    for said_of in (by_choice, places):
-        sentences = [(tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in said_of.items()]
+    for said_of, more in ((by_choice, []), (places, _ranked_lower(record))):
+        sentences = [*more, *((tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in said_of.items())]
         lines += sorted(sentences, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
         return lines
     if record["choosing"] and record["choosing"]["keep"] != "last":  # the model is as it began: there is none
         lines = [line for line in lines if not line[1].startswith(_NO_DIFFERENCE)]
     return [("warn", choice_line(record) or ""), *lines]
+
+
+def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
+    """What MAP@R says where recall@1 does not: less of a class is found than in a reference."""
+    found = []
+    if (choice := record["choosing"]) and choice["measure"] == "map@r":  # which says so itself
+        return []
+    for split in record["evaluation"]:
+        diagnosed = record["diagnosis"].get(split)
+        if diagnosed is None or any(one["kind"] in RESULTS for one in diagnosed["verdicts"]):
+            continue
+        for level in dict.fromkeys(one["level"] for one in diagnosed["measures"]["rankings"]):
+            lower = [one for one in diagnosed["measures"]["rankings"] if one["level"] == level and one["worse"]]
+            if lower:
+                others = [
+                    f"{_percent(one['reference_map_at_r'])} of {_REFERENCES.get(one['reference'], one['reference'])}"
+                    for one in lower
+                ]
+                found.append(f"{split} by {level} (MAP@R {_percent(lower[0]['map_at_r'])}, against {_list(others)})")
+    said = "The nearest item is found as often, but less of its class: "
+    return [("warn", f"{said}{', '.join(found)}.")] if found else []
 
 
 def _place(where: str, found: Mapping[int | None, str]) -> str:
