@@ -427,7 +427,7 @@ def test_its_mean_of_terms_above_zero_leaves_out_a_row_that_is_not_a_number() ->
     points, labels = rows(8, 1)[0], torch.arange(8) % 2
     points[3, 0] = math.nan
     assert math.isfinite(losses.TripletMarginLoss(margin=1.0)(points, labels))
-    with pytest.raises(ValueError, match="rows 3 hold NaN"):
+    with pytest.raises(ValueError, match="row 3 holds NaN"):
         trivet.TripletLoss(margin=1.0, normalize=True, **EVERYONE)(points, labels)
 
 

@@ -318,7 +318,7 @@ def test_rows_too_large_to_square_are_named() -> None:
     embeddings = torch.ones(3, 2)
     embeddings[2] = 1e20
     for normalize in (False, True):
-        with pytest.raises(ValueError, match="rows 2 hold numbers too large to square"):
+        with pytest.raises(ValueError, match="row 2 holds numbers too large to square"):
             trivet.TripletLoss(normalize=normalize)(embeddings, torch.tensor([0, 0, 1]))
 
 

@@ -28,6 +28,17 @@ def counted(count: object, one: str) -> str:
     return f"{count} {noun(count, one)}"
 
 
+def rows_hold(rows: Sequence[int], what: str) -> str:
+    """Which rows hold what they should not; of many, the first eight.
+
+    Example:
+        >>> rows_hold([5], "NaN"), rows_hold([5, 7], "NaN")
+        ('row 5 holds NaN', 'rows 5, 7 hold NaN')
+    """
+    shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+    return f"row {shown} holds {what}" if len(rows) == 1 else f"rows {shown} hold {what}"
+
+
 def digits(value: float | None) -> str:
     """A number to three digits, or more where it is a thousand or more."""
     return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

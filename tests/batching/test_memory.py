@@ -229,7 +229,7 @@ rows, numbers = torch.zeros(2, 3), torch.arange(2)
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ((torch.tensor([[0.0, 1.0, 2.0], [0.0, torch.nan, 0.0]]), numbers, numbers), "rows 1 hold NaN or infinity"),
+        ((torch.tensor([[0.0, 1.0, 2.0], [0.0, torch.nan, 0.0]]), numbers, numbers), "row 1 holds NaN or infinity"),
         ((torch.full((2, 3), 1e200, dtype=torch.float64), numbers, numbers), "numbers too large to square"),
         ((torch.zeros(2, 4), numbers, numbers), "dimension of the memory: got 4 and 3; .*embedding_dim=4"),
         ((torch.zeros(3), numbers, numbers), r"shape \(N, d\)"),

@@ -118,6 +118,7 @@ def test_a_refusal_comes_after_the_results(
     assert "--relabel-above needs labels that must be wrong" in err
     assert out.startswith("Cannot tell how many labels are wrong: between 0.0 and ")
     lines = out.splitlines()
+    assert lines[-1] == "Decisions, none filled in: d.csv"
     tables = [line for line in lines if line.startswith("┃") and " id " in line]
     assert [" text " in line for line in tables] == [True, False]  # what one reads first, and no column follows
     assert max(map(len, lines)) <= 80
@@ -246,7 +247,10 @@ def test_texts_are_printed_in_one_line_each(
         (["pets.npz", "--output", "x.npz"], "--output is for --apply; an audit writes to --out, --report and"),
         (["pets.npz", "--apply", "d.csv", "-o", "x.npz", "--force", "--top", "3"], "leave out --top, --force"),
         (["pets.npz", "--apply", "d.csv", "-o", "x.npz", "--out", "s.csv"], "judges nothing: leave out --out"),
-        (["pets.npz", "--apply", "gone.csv", "-o", "x.npz"], "must be a csv file: gone.csv is not"),
+        (
+            ["pets.npz", "--apply", "gone.csv", "-o", "x.npz"],
+            "a decision file must exist: gone.csv does not exist; check the path",
+        ),
         (["run", "--apply", "d.csv", "-o", "x.npz"], "for a run, use trivet train --labels"),
         ([], "Missing argument"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from trivet.collapse import Strategy, diagnose
+from trivet.collapse.diagnosis import _points
 from trivet.collapse.result import compare, compare_rankings, recall_by_chance
 from trivet.losses import TripletLoss
 
@@ -125,6 +126,10 @@ def test_each_reference_and_each_level_is_compared() -> None:
     assert found.measures.reference_modes == diagnose(fair, LABELS, apart).measures.reference_modes
     with pytest.raises(ValueError, match="got 'half' in both"):
         diagnose(fair, LABELS, level="half", fine={"half": halves})
+
+
+def test_an_end_of_the_interval_is_not_said_to_be_minus_zero() -> None:
+    assert [_points(one) for one in (-0.075, -0.0004, 0.0004, 0.0)] == ["-7.5", "-0.04", "+0.04", "+0.0"]
 
 
 def test_equal_twins_are_not_accused() -> None:

@@ -203,7 +203,7 @@ def test_nmi_plus_rewards_classes_of_several_modes() -> None:
         (lambda: cluster(np.zeros((3, 2)), 0, seed=0), "got 0"),
         (lambda: cluster(np.zeros((3, 2)), 1, seed=-1), "seed must be"),
         (lambda: cluster(np.zeros((3, 2)), 1, seed=0, restarts=0), "restarts must be"),
-        (lambda: cluster(np.array([[np.nan], [0]]), 1, seed=0), "rows 0 hold NaN"),
+        (lambda: cluster(np.array([[np.nan], [0]]), 1, seed=0), "row 0 holds NaN"),
         (lambda: nmi_plus(np.zeros((4, 2)), np.array([0, 0, 1, 1]), 3), "the 4 items: got 6"),
         (lambda: nmi_plus(np.zeros((4, 2)), np.array([0, 0, 1, 1]), 0), "multiple must be"),
         (lambda: nmi_plus(np.zeros((0, 2)), np.zeros(0, int)), "at least one item"),

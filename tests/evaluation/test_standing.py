@@ -417,7 +417,7 @@ def test_a_sample_of_queries_has_the_values_it_has_among_all() -> None:
         ({"sample": np.array([], int)}, "row numbers"),
         ({"gallery": np.zeros((2, 3)), "gallery_labels": np.zeros(2, int)}, "the same dimension: got 2 and 3"),
         ({"gallery": np.zeros((0, 2)), "gallery_labels": np.zeros(0, int)}, "a query and a gallery item"),
-        ({"gallery": np.full((1, 2), np.nan), "gallery_labels": np.zeros(1, int)}, "gallery must be finite: rows 0"),
+        ({"gallery": np.full((1, 2), np.nan), "gallery_labels": np.zeros(1, int)}, "gallery must be finite: row 0"),
         ({"gallery": np.zeros((2, 2)), "gallery_labels": np.zeros(3, int)}, "gallery labels must hold one class"),
         ({"gallery": np.zeros((2, 2)), "gallery_labels": np.zeros(2, int), "junk": np.zeros(2)}, "a bool for each"),
         ({"gallery": np.zeros((2, 2)), "gallery_labels": np.zeros(2, int), "cameras": np.zeros(3, int)}, "go together"),

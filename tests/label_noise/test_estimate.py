@@ -251,5 +251,5 @@ def test_errors(labels: list[float], options: dict[str, Any], message: str) -> N
 def test_rows_must_be_finite() -> None:
     points = np.ones((4, 2))
     points[2, 0] = np.nan
-    with pytest.raises(ValueError, match="must be finite: rows 2"):
+    with pytest.raises(ValueError, match="must be finite: row 2"):
         estimate_noise(points, np.array([0, 0, 1, 1]))

@@ -653,7 +653,7 @@ def with_indices(case: Case, span: slice, wrong: bool) -> Options:
 
 @check
 def wrong_row_is_an_error_everywhere(crew: Crew) -> None:
-    rejected(crew, 1, "embeddings must be finite: rows 1 hold NaN", not_finite)
+    rejected(crew, 1, "embeddings must be finite: row 1 holds NaN", not_finite)
 
 
 @check

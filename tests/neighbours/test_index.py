@@ -188,7 +188,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     broken = points(9, 3)
     broken[4, 1] = np.nan
-    with pytest.raises(ValueError, match=r"embeddings must be finite: rows 4 hold NaN"):
+    with pytest.raises(ValueError, match=r"embeddings must be finite: row 4 holds NaN"):
         build_index(broken)
     with pytest.raises(ValueError, match="an index needs at least one row: got none"):
         build_index(np.empty((0, 3)))
@@ -199,7 +199,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     index = build_index(points(9, 3))
     with pytest.raises(ValueError, match="queries must have the 3 dimensions of the index: got 4"):
         index.search(points(2, 4), 1)
-    with pytest.raises(ValueError, match="queries must be finite: rows 4 hold NaN"):
+    with pytest.raises(ValueError, match="queries must be finite: row 4 holds NaN"):
         index.search(broken, 1)
     with pytest.raises(ValueError, match="leave_out must hold a row number below 9"):
         index.search(points(2, 3), 1, leave_out=[0, 9])

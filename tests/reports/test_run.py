@@ -206,6 +206,11 @@ def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
         assert result_lines(read_run(record | other)) == [("good", HELPED)]
 
 
+def test_a_reference_that_may_be_better_by_chance_is_said_to(tmp_path: Path) -> None:
+    text = page_text(compared(0.9, untrained=(0.92, "open"), raw=(0.95, "worse")), tmp_path)
+    assert f"The raw inputs {BETTER} The untrained network had more, which may be chance." in text
+
+
 def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrained network") -> dict[str, Any]:
     """MAP@R beside a reference, with the interval of the difference."""
     found = {"measure": "map@r", "reference": reference, "value": value, "low": ends[0], "high": ends[1]}

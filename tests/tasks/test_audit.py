@@ -473,7 +473,8 @@ def test_what_is_doubtful_is_dropped_and_each_class_keeps_two(files: Path, monke
     parted, found = decided(drop_above=0.5)  # also where no label must be wrong: it accuses none
     assert parted == {"drop": [3, 4, *dogs], "keep": kept}
     assert found["notes"][-1] == (
-        "The decision file leaves out 30 of 60 items (50.0 %): their labels are wrong, or their classes overlap there."
+        "The decision file leaves out 30 of 60 items (50.0 %), whose labels are wrong, or whose classes overlap there, "
+        "with a probability above 50 %."
     )
     # Relabelling is refused, and half of what was asked for is not done in its place.
     parted, found = decided(drop_above=0.5, relabel_above=0.5)
@@ -559,7 +560,7 @@ def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
     few = audited(points[:15], labels[:15])
     assert few["noise_rate"]["reason"].startswith("There are too few items to tell")
     unknowing = audited(random.normal(size=(400, 4)), np.arange(400) % 3)
-    assert unknowing["noise_rate"]["reason"].startswith("The embedding knows too little")
+    assert unknowing["noise_rate"]["reason"].startswith("The embedding and the labels agree too little")
     assert not any("may be too high" in note for one in (single, few, unknowing) for note in one["notes"])
     lone = audited(apart, np.array([*labels[:-1], 9]))
     assert lone["noise_rate"]["verdict"] == "estimated"

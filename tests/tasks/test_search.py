@@ -254,10 +254,10 @@ def test_replaced_on_demand_only_and_put_back_after_a_failure(file: Path, run: P
         make_index(file, index)
     before = (index / "index.faiss").read_bytes()
     np.savez(tmp_path / "broken.npz", embeddings=np.array([[1, np.nan], [0, 1]], np.float32))
-    with pytest.raises(ValueError, match="embeddings must be finite: rows 0 hold NaN"):
+    with pytest.raises(ValueError, match="embeddings must be finite: row 0 holds NaN"):
         make_index(tmp_path / "broken.npz", index, force=True)
     assert (index / "index.faiss").read_bytes() == before
-    with pytest.raises(ValueError, match="rows 0 hold NaN"):
+    with pytest.raises(ValueError, match="row 0 holds NaN"):
         make_index(tmp_path / "broken.npz", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     make_index(file, index, force=True, distance="euclidean")

@@ -228,7 +228,8 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
             say(sentence)
     for note in result["notes"]:
         say(f"Note: {note}")
-    for key, said in (("out", "Suspects"), ("decisions", "Decisions"), ("report", "Report")):
+    decided = "Decisions, none filled in" if "refused" in result else "Decisions"
+    for key, said in (("out", "Suspects"), ("decisions", decided), ("report", "Report")):
         if key in result:
             echo(f"{said}: {result[key]}")
 

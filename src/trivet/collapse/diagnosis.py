@@ -210,8 +210,14 @@ def _said(one: Comparison, level: str) -> str:
     change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
     return (
         f"recall@1{by} {100 * one.recall:.1f} %, against {100 * one.reference_recall:.1f} % of "
-        f"{in_words(one.reference)}: {change} (Student's t {100 * one.low:+.1f} to {100 * one.high:+.1f})"
+        f"{in_words(one.reference)}: {change} (Student's t {_points(one.low)} to {_points(one.high)})"
     )
+
+
+def _points(difference: float) -> str:
+    """With its sign; to two digits where one would show none."""
+    one = f"{100 * difference:+.1f}"
+    return one if one.strip("+-") != "0.0" or not difference else f"{100 * difference:+.2f}"
 
 
 def _by_chance(measures: Measures) -> bool:

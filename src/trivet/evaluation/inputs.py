@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trivet.geometry import Array, check_dense, unit_rows
+from trivet.wording import rows_hold
 
 Metric = Literal["euclidean", "cosine"]
 PIECE = 2**21  # numbers made float64 at once: 16 MiB
@@ -103,11 +104,10 @@ class Points:
             usable = norms <= limit if self.distance == "euclidean" else entries
             broken += ((~usable).nonzero()[:, 0] + start).tolist()
         if broken:
-            shown = ", ".join(map(str, broken[:8])) + (", ..." if len(broken) > 8 else "")
             what = "numbers too large to square" if finite else "NaN or infinity"
             todo = "divide all rows by their largest norm" if finite else "check the inputs of these rows"
             raise ValueError(
-                f"{self.name} must be finite: rows {shown} hold {what} ({len(broken)} of {len(self)}); {todo}."
+                f"{self.name} must be finite: {rows_hold(broken, what)} ({len(broken)} of {len(self)}); {todo}."
             )
 
 

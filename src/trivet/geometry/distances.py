@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trivet.geometry import device
 from trivet.lazy import lazy
+from trivet.wording import rows_hold
 
 SAMPLED = 4096  # rows, about, among which a central one is looked for, and that are worked on at once
 
@@ -58,11 +59,10 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
         least, largest = device.read_extremes(norms)
         if largest <= limit:  # not where a norm is NaN, as both then are
             return RowNorms(norms, least, largest)
-        rows = (~(norms <= limit)).nonzero().flatten()
-        shown = ", ".join(str(row) for row in rows[:8].tolist()) + (", ..." if len(rows) > 8 else "")
+        rows = (~(norms <= limit)).nonzero().flatten().tolist()
         what = "NaN or infinity" if not bool(torch.isfinite(embeddings).all()) else "numbers too large to square"
         raise ValueError(
-            f"{name} must be finite: rows {shown} hold {what} ({len(rows)} of {len(embeddings)}); lower the learning "
+            f"{name} must be finite: {rows_hold(rows, what)} ({len(rows)} of {len(embeddings)}); lower the learning "
             "rate, or check the inputs of these rows."
         )
     return RowNorms(norms, least, largest)

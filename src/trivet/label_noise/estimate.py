@@ -260,8 +260,9 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
             )
         else:
             reason = (
-                f"The embedding knows too little of the labels to judge any: it tells {100 * agreement:.1f} % of them, "
-                f"and {named}. Bring an embedding that separates the classes, such as vectors of a pretrained encoder."
+                f"The embedding and the labels agree too little to judge any: on {100 * agreement:.1f} %, and {named}. "
+                "Either it does not separate the classes, or too many of these labels are wrong. Bring an embedding "
+                "that separates the classes, such as vectors of a pretrained encoder."
             )
     elif not told:
         verdict = "cannot-tell"

@@ -81,7 +81,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
                 "chosen": []
                 if level == by_chance or not chosen
                 else [(_name(chosen[0]["measure"]), *_by_choice(chosen))],
-                "sentence": _sentence(level, share, references, chance),
+                "sentence": _sentence(level, share, references, chance, compared),
             }
         )
     counts = record["data"]["evaluation"].get(split)
@@ -334,7 +334,13 @@ def _numbers(share: float, compared: Sequence[Compared]) -> str:
     return f" (recall@1 {_percent(share)}, against {_list(against)})" if against else ""
 
 
-def _sentence(level: str, share: float | None, references: Mapping[str, float], chance: float | None) -> str:
+def _sentence(
+    level: str,
+    share: float | None,
+    references: Mapping[str, float],
+    chance: float | None,
+    compared: Sequence[Compared],
+) -> str:
     if share is None:
         return f"Recall@1 by {level} was not measured."
     named = {_REFERENCES.get(name, name): recall for name, recall in references.items()}
@@ -345,11 +351,19 @@ def _sentence(level: str, share: float | None, references: Mapping[str, float], 
     said += f", against {_list(others)}." if others else "."
     # Compared as shown, so that a difference nobody can see is called none.
     shown = round(100 * share, 1)
-    higher = [name for name, recall in named.items() if round(100 * recall, 1) > shown]
+    doubtful = {one["reference"] for one in compared if one["outcome"] != "worse"}
+    above = [name for name, recall in references.items() if round(100 * recall, 1) > shown]
+    higher, perhaps = (
+        [_REFERENCES.get(name, name) for name in above if (name in doubtful) == doubt] for doubt in (False, True)
+    )
     equal = [name for name, recall in named.items() if round(100 * recall, 1) == shown]
     if chance is not None and shown <= round(100 * chance, 1):
         said += " That is no better than chance."
-    for names, how in ((higher, "did better than the trained network"), (equal, "did equally well")):
+    for names, how in (
+        (higher, "did better than the trained network"),
+        (perhaps, "had more, which may be chance"),
+        (equal, "did equally well"),
+    ):
         said += f" {_list(names)[:1].upper()}{_list(names)[1:]} {how}." if names else ""
     return said
 

@@ -41,7 +41,9 @@ def read_decisions(path: Path) -> list[Decision]:
     """
     try:
         columns, rows = csv_rows(path)
-    except (FileNotFoundError, IsADirectoryError):
+    except FileNotFoundError:
+        raise ValueError(f"a decision file must exist: {path} does not exist; check the path.") from None
+    except IsADirectoryError:
         raise ValueError(f"a decision file must be a csv file: {path} is not; check the path.") from None
     check_columns(path, columns)
     lacking = [column for column in DECISION_FILE[:2] if column not in columns]

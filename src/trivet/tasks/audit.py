@@ -137,7 +137,7 @@ def audit_path(
         decided = _decided(result["suspects"], noise.verdict, outputs.relabel_above, outputs.drop_above)
         write_whole(outputs.decisions, write_decisions(decided).encode())
         if outputs.drop_above is not None:
-            result["notes"].append(_left_out(decided))
+            result["notes"].append(_left_out(decided, outputs.drop_above))
         result["decisions"] = str(outputs.decisions)
     elif outputs.decisions is not None:
         result["notes"].append(f"No decision file was written to {outputs.decisions}, as no label is suspected.")
@@ -386,10 +386,11 @@ def _decided(
     return [(one["id"], decision(one), offered(one, verdict)) for one in reversed(suspects)][::-1]
 
 
-def _left_out(decided: Sequence[tuple[str, str, str]]) -> str:
+def _left_out(decided: Sequence[tuple[str, str, str]], above: float) -> str:
     count = sum(decision == "drop" for _, decision, _ in decided)
     share = f"{count} of {counted(len(decided), 'item')} ({100 * count / len(decided):.1f} %)"
-    return f"The decision file leaves out {share}: their labels are wrong, or their classes overlap there."
+    doubt = f"whose labels are wrong, or whose classes overlap there, with a probability above {100 * above:g} %"
+    return f"The decision file leaves out {share}, {doubt}."
 
 
 def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; 
 
 
 def evaluate_run(
-    path: Path, *, data_root: Path | None = None, progress: bool = False, splits: Splits | None = None
+    path: Path | str, *, data_root: Path | None = None, progress: bool = False, splits: Splits | None = None
 ) -> RunRecord:
     """Evaluate the model of a run again and write embeddings, record and report; returns the record.
 

@@ -114,12 +114,13 @@ class RunFolder:
             keep_new(self.path.parent)
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
+    def open(cls, path: Path | str) -> RunFolder:
         """An existing run.
 
         Raises:
             ValueError: if the folder holds no run.
         """
+        path = Path(path)  # a str will do
         recover(path)
         if not (path / CONFIG).is_file():
             raise ValueError(f"a run folder must hold {CONFIG}: {path} does not; give the folder `trivet train` made.")
