@@ -13,6 +13,7 @@ from scipy import stats
 from trivet.collapse import Strategy, diagnose
 from trivet.collapse.diagnosis import _points
 from trivet.collapse.result import compare, compare_rankings, recall_by_chance
+from trivet.collapse.told import measure_words
 from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)
@@ -126,6 +127,12 @@ def test_each_reference_and_each_level_is_compared() -> None:
     assert found.measures.reference_modes == diagnose(fair, LABELS, apart).measures.reference_modes
     with pytest.raises(ValueError, match="got 'half' in both"):
         diagnose(fair, LABELS, level="half", fine={"half": halves})
+
+
+def test_the_name_of_a_reference_stays_as_it_is() -> None:
+    names = ["first_axis", "recall@1 of my_file.npz", "half_recall@1 of my_file.npz", "reference_map_at_r"]
+    told = ["first axis", "recall@1 of my_file.npz", "half recall@1 of my_file.npz", "map@r of the reference"]
+    assert list(map(measure_words, names)) == told
 
 
 def test_an_end_of_the_interval_is_not_said_to_be_minus_zero() -> None:

@@ -516,8 +516,8 @@ def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence:
         evidence | _reference_recalls(measures, level),
         f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
         f"of a class: {said}",
-        "The nearest item is of the same class as often as before, but fewer of those after it are. Decide by the "
-        "measure that your search needs.",
+        "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
+        "by the measure that your search needs.",
     )
 
 

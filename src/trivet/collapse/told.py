@@ -18,8 +18,9 @@ _NAMES = {
 
 
 def measure_words(measure: str) -> str:
-    """A measure of a diagnosis, as people read it."""
-    return _NAMES.get(measure, measure.replace("_", " "))
+    """A measure of a diagnosis, as people read it; the name of a reference stays as it is."""
+    name, of, reference = measure.partition(" of ")
+    return _NAMES.get(measure, name.replace("_", " ") + of + reference)
 
 
 def verdict_title(verdict: Mapping[str, Any]) -> str:
