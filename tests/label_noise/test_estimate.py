@@ -110,7 +110,7 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     assert found.interval is not None
     assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
     for surety, sure in ((0.905, True), (0.895, False)):  # above a tenth they tell of nothing else
-        told = _told(setting, replace(first, surety=np.full(len(labels), surety)), views, first, 50, 0)
+        told = _told(setting, views, replace(first, surety=np.full(len(labels), surety)), views, first, 50, 0)
         assert told.least == pytest.approx(max(0.0, deep - (1 - surety)) if sure else 0.0)
         assert told.accuses == (sure and _wilson(deep, items)[0] - 2 * (1 - surety) > 0.02)
 

@@ -18,7 +18,9 @@ from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
-from trivet.wording import BELOW
+from trivet.wording import BELOW, counted
+
+SPREAD = 0.25  # relative spread from which items are called well spread
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,17 +51,17 @@ class Diagnosis:
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
-        open_ = _doubts(self.measures) or _ranked_lower(self.measures) or not _known(self.measures)
-        return True if self.measures.comparisons and not open_ else None
+        return True if _as_good(self.measures) and not self.measures.lost else None
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
         measures = {
             field.name: getattr(self.measures, field.name)
             for field in dataclasses.fields(self.measures)
-            if field.name not in ("per_class", "sampling", "fine", "comparisons", "rankings")
+            if field.name not in ("per_class", "sampling", "fine", "comparisons", "lost", "rankings")
         }
         measures["comparisons"] = list(map(comparison_json, self.measures.comparisons))
+        measures["lost"] = list(map(dataclasses.asdict, self.measures.lost))
         measures["rankings"] = list(map(ranking_json, self.measures.rankings))
         measures["fine"] = {
             level: {
@@ -137,7 +139,7 @@ def diagnose(
         distance=distance,
         seed=seed,
     )
-    verdicts = _exploding(measures)
+    verdicts = _exploding(measures) if distance == "euclidean" else []  # by cosine, norms do nothing
     # Where a few norms exploded, only how narrow the whole is can still be told.
     verdicts += _network(measures, strategy, whole=not verdicts)
     if not verdicts:
@@ -146,6 +148,8 @@ def diagnose(
             verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
     verdicts += _dead(measures, strategy)
     notes = _notes(measures, strategy, told=bool(verdicts))
+    if distance == "cosine":
+        notes += [f"Norms differ much ({one.rule}); by cosine that changes nothing." for one in _exploding(measures)]
     result = _result(measures, level, collapsed=bool(verdicts), trained=strategy is not None)
     verdicts = [*result, *verdicts] or [_sound(measures)]
     return Diagnosis(verdicts=tuple(verdicts), measures=measures, notes=tuple(notes))
@@ -237,6 +241,11 @@ def _doubts(measures: Measures) -> list[Comparison]:
     return [one for one in measures.comparisons if one.difference <= -THRESHOLDS["worse"].value]
 
 
+def _as_good(measures: Measures) -> bool:
+    """Whether recall@1 is above chance and, within a point, that of every reference or higher, and MAP@R not lower."""
+    return bool(measures.comparisons) and not _doubts(measures) and not _ranked_lower(measures) and _known(measures)
+
+
 def _ranked_lower(measures: Measures) -> list[Ranking]:
     return [one for one in measures.rankings if one.worse]
 
@@ -284,7 +293,8 @@ def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> l
     if margin is not None and measures.sampling is not None:
         evidence |= {"loss": measures.sampling.loss, "mean_to_negative": measures.sampling.mean_to_negative}
     # As wide as a reference whose lengths mean the same: then only the origin is far away, or it was as narrow before.
-    narrow = shrinkage is None or shrinkage < t["shrunk"]
+    # Where lengths cannot be compared, retrieval can: what finds as much as a reference did not draw items together.
+    narrow = not _as_good(measures) if shrinkage is None else shrinkage < t["shrunk"]
     rules: list[tuple[bool, Severity, str]] = [
         (
             narrow and measures.relative_spread < t["point"],
@@ -456,7 +466,7 @@ def _sound(measures: Measures) -> Verdict:
     }
     doubts, lower = _doubts(measures), _ranked_lower(measures)
     sound = measures.comparisons and informed and _known(measures)
-    if not sound or doubts or lower or _came_closer(measures):
+    if not sound or doubts or lower or measures.lost or _came_closer(measures):
         if measures.per_class.items.max() == 1:
             rule = "no class has two items, so recall@1 cannot be measured"
         elif not _known(measures):
@@ -465,6 +475,8 @@ def _sound(measures: Measures) -> Verdict:
             rule = "it is no worse than its references, but knows hardly more of the labels than chance"
         elif doubts:
             rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
+        elif measures.lost:
+            return _lost_classes(measures, level, evidence)
         elif lower:
             return _lower_ranks(lower, measures, level, evidence)
         elif measures.comparisons:
@@ -487,7 +499,9 @@ def _sound(measures: Measures) -> Verdict:
         None,
         evidence | _reference_recalls(measures, level),
         f"spread out, and at least as good as every reference: {_against(measures, level)}",
-        "Items and classes are well spread.",
+        "Items and classes are well spread."
+        if measures.relative_spread >= SPREAD
+        else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
     )
 
 
@@ -499,7 +513,26 @@ def _against(measures: Measures, level: str) -> str:
     """Recall@1 beside that of each reference, in words."""
     own = [one for one in measures.comparisons if one.level == level]
     others = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
-    return f"recall@1 {100 * own[0].recall:.1f} %, against {others}"
+    within = " (within a point)" if any(one.difference < 0 for one in own) else ""
+    return f"recall@1 {100 * own[0].recall:.1f} %, against {others}{within}"
+
+
+def _lost_classes(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+    """Of an embedding that is as good as its references over all items, while some classes were lost."""
+    lost, items = measures.lost, sum(one.items for one in measures.lost)
+    own, before = (
+        sum(one.items * share for one, share in zip(lost, shares, strict=True)) / items
+        for shares in ([one.recall for one in lost], [one.reference_recall for one in lost])
+    )
+    count = f"{counted(len(lost), 'class')} of {measures.classes}"
+    return Verdict(
+        "spread-out",
+        None,
+        evidence | _reference_recalls(measures, level) | {"recall_of_lost": own, "reference_recall_of_lost": before},
+        f"at least as good as every reference over all items, {_against(measures, level)}, but {count} lost: recall@1 "
+        f"of {'its' if len(lost) == 1 else 'their'} items is {100 * own:.1f} %, against {100 * before:.1f} %",
+        "Whether the gain of the others is worth that is for you to decide.",
+    )
 
 
 def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
@@ -555,7 +588,8 @@ def _notes(measures: Measures, strategy: Strategy | None, *, told: bool) -> list
         notes.append("nmi and nmi+ were not measured: they need faiss and scikit-learn, pip install 'trivet[train]'.")
     if strategy is not None and sampled is None:
         notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
-    if not told and measures.class_spread < THRESHOLDS["tight"].value and not _indices(measures):
+    unseen = not _indices(measures) and not _came_closer(measures)
+    if not told and measures.class_spread < THRESHOLDS["tight"].value and unseen:
         why = (
             "a finer label or a reference, such as the raw inputs, would show it."
             if measures.reference_modes is None

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from trivet.collapse.distances import extent
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
-from trivet.collapse.result import Comparison, Ranking, compare, compare_rankings, recall_by_chance
+from trivet.collapse.result import (
+    QUERIES_LEVEL,
+    Comparison,
+    Ranking,
+    compare,
+    compare_rankings,
+    difference_ends,
+    recall_by_chance,
+)
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
@@ -33,6 +41,7 @@ BLOCK = 256  # rows that are compared with all at a time where faiss is not inst
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
+LOST = 0.2  # of the recall@1 of a class, from which it counts as lost
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
@@ -58,6 +67,22 @@ class ClassMeasures:
     modes: Integers
     recall: Floats
     retention: Floats | None
+
+
+@dataclass(frozen=True)
+class ClassLoss:
+    """A class whose items find each other less often than in the first reference, beyond doubt.
+
+    Attributes:
+        number: its place among the sorted labels.
+        items: how many were asked.
+        recall, reference_recall: recall@1 of its items in both, in [0, 1].
+    """
+
+    number: int
+    items: int
+    recall: float
+    reference_recall: float
 
 
 @dataclass(frozen=True)
@@ -97,6 +122,7 @@ class Measures:
         recall, chance: recall@1, and what a constant embedding scores.
         chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
         comparisons: recall@1 beside each reference, at the level of the labels and at each finer one.
+        lost: classes that lost 20 points of recall@1 or more against the first reference, beyond doubt.
         rankings: MAP@R of 1,000 items beside each reference, at the same levels.
         copies: share of the items that another one equals in every coordinate.
         class_spread: median over the classes of `ClassMeasures.spread`.
@@ -146,6 +172,7 @@ class Measures:
     chance: float
     chance_high: float | None
     comparisons: tuple[Comparison, ...]
+    lost: tuple[ClassLoss, ...]
     rankings: tuple[Ranking, ...]
     copies: float
     class_spread: float
@@ -221,6 +248,9 @@ def measure(
     if level in (fine or {}):
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
     references = _references(reference, len(raw), distance)
+    beside = {
+        name: retrieve_levels(known, levels, sample=asked, measures=("recall@1",)) for name, known in references.items()
+    }
     known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = None
     index = reference_index = sharing = kept = None
     if references:
@@ -255,7 +285,8 @@ def measure(
         recall=recall,
         chance=chance,
         chance_high=_chance_high(points, classes, asked, recall, chance, seed),
-        comparisons=tuple(_comparisons(found, references, levels, asked)),
+        comparisons=tuple(_comparisons(found, beside)),
+        lost=tuple(_lost(retrieved, next(iter(beside.values()))[level])) if beside else (),
         rankings=tuple(_rankings(points, references, levels, seed)),
         copies=_copies(points),
         class_spread=_median(spread.ratio),
@@ -405,20 +436,25 @@ def _chance_high(
     return recall_by_chance(nearest, places, classes[order].numpy(), seed=seed)[1]
 
 
-def _comparisons(
-    found: Mapping[str, Retrieval],
-    references: Mapping[str, Tensor],
-    levels: Mapping[str, Tensor],
-    asked: Integers | None,
-) -> Iterator[Comparison]:
+def _comparisons(found: Mapping[str, Retrieval], beside: Mapping[str, Mapping[str, Retrieval]]) -> Iterator[Comparison]:
     """Level by level, with each reference; what no query of a level can find says nothing."""
-    others = {
-        name: retrieve_levels(known, levels, sample=asked, measures=("recall@1",)) for name, known in references.items()
-    }
     for level, own in found.items():
-        for name, other in others.items():
+        for name, other in beside.items():
             values = own.values[:, 0], other[level].values[:, 0]
             yield compare(*values, own.classes, reference=name, level=level)
+
+
+def _lost(own: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
+    """Each class is judged by an interval over its queries, so wide that hardly any of them all is lost by chance."""
+    gains, numbers = own.values[:, 0] - other.values[:, 0], own.labels[own.classes]
+    level = 1 - (1 - QUERIES_LEVEL) / len(own.labels)
+    for number in np.unique(numbers).tolist():
+        of = numbers == number
+        if -float(gains[of].mean()) < LOST:
+            continue
+        if difference_ends(gains[of], numbers[of], over_queries=level, over_classes=None)[1] < 0:
+            shares = (float(one.values[of, 0].mean()) for one in (own, other))
+            yield ClassLoss(int(number), int(of.sum()), *shares)
 
 
 def _rankings(

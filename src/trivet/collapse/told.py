@@ -10,6 +10,8 @@ from trivet.wording import digits
 _NAMES = {
     "recall": "recall@1",
     "chance": "recall@1 by chance",
+    "recall_of_lost": "recall@1 of the classes that lost",
+    "reference_recall_of_lost": "recall@1 of these in the reference",
     "map_at_r": "map@r",
     "reference_map_at_r": "map@r of the reference",
     "occupied": "occupied spots",

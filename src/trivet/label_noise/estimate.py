@@ -21,6 +21,8 @@ DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked
 NEAR = 0.03  # how far the upper end may be from the lower one for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
+EVEN = 0.4  # evenness of the deepest that disagree, below which they lie towards the class of their label
+ASKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
 FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
 HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
 DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
@@ -42,8 +44,8 @@ class NoiseEstimate:
         rate: share of wrong labels, in [0, 1]; None unless estimated.
         interval: a 95 % interval of that share; None if uninformative. See `estimate_noise` for what it covers.
         reason: why there is no rate, and what to do, in a sentence; empty if estimated.
-        least: the share of labels that overlap does not explain, the lower end without its errors; the rate, if
-            estimated.
+        least: the share of labels that overlap does not explain: the lower end without its errors or, where that is 0,
+            without those of overlap; the rate, if estimated.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
         surest: a 95 % interval of the share of labels that disagree where the embedding is surest, for sampling only:
             wrong ones and, where classes overlap even there, right ones.
@@ -139,15 +141,21 @@ def estimate_noise(
     Where classes overlap, p is spread over them, and a label that disagrees there may be right. It may be wrong as
     well: people err where classes meet. Nothing in embeddings and labels tells the two apart, so there are two ends.
 
-    The lower one is read where least overlaps: of the fifth of the items whose most probable class is furthest ahead
-    of the next, the share whose label is another one, less the share that p expects there. An item's own label has no
-    part in that choice. If of a larger share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond
-    a standard error of the difference, that is taken, for its sampling error is smaller. It is 0 where these items tell
-    of nothing but overlap: where p expects more than a tenth of them to disagree; or where half of them do, or a share
-    larger than that of all labels that agree, for then the embedding is to be doubted. The upper end is the share of
-    all items whose label is not the most probable class, as if nothing were overlap. Sampling error is added to both
-    (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less then counts as 0, for embeddings
-    put as many right labels deep into another class.
+    The lower one is read where least overlaps: of the fifth of the items whose most probable class is furthest
+    ahead of the next, the share whose label is another one, less the share that p expects there. An item's own
+    label has no part in that choice. If of a larger share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the
+    smaller ones, beyond a standard error of the difference, that is taken, for its sampling error is smaller. It is
+    0 where these items tell of nothing but overlap: where p expects more than a tenth of them to disagree; or where
+    half of them do, or a share larger than that of all labels that agree, for then the embedding is to be doubted;
+    or where those that disagree lie towards the class of their label. A wrong label falls on any item of a class,
+    an item where classes overlap is given the label of the class next to it: of the deepest items of the same most
+    probable class, those that have this class as their label are ranked by how much less probable the other one's
+    is. The mean place of those that disagree, 0 next to the class of their label and 1 farthest from it, is about
+    0.5 for wrong labels, and must be 0.4. The upper end is the share of all items whose label is not the most
+    probable class, as if nothing were overlap. Sampling error is added to both (Wilson), and to the lower one once
+    more what p expects; a lower end of 2 % or less then counts as 0, for embeddings put as many right labels deep
+    into another class. `least` is then what is left with sampling error, for a few labels deep in another class may
+    be there by chance.
 
     Of fewer than 500 items, classifiers are surer than they should be, and right labels lie among the deepest. There
     the lower end is 0 unless mistakes lie as overlap does not, evenly: about as many of the deepest disagree as of all,
@@ -210,18 +218,21 @@ class Judgement:
 def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
     """The steps of `estimate_noise`."""
     around = surroundings(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
-    views = all_views(setting, around, np.ones(len(setting.classes)), ())
-    first = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
+    unweighted = all_views(setting, around, np.ones(len(setting.classes)), ())
+    first = fit_posterior(unweighted, setting.classes, len(setting.values), seed=seed)
     # Once more, with logistic regression, an item counting by the probability that its label is right. The estimate
     # rests on the first time: an item's label has a part in the weights of the others, and so in the second views of
     # itself.
     weights = np.clip(first.given[:, 0], LIGHTEST, 1.0)
     views = all_views(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-    return Judgement(around, views, model, _told(setting, first, views, model, around.indices.shape[1], seed))
+    noise = _told(setting, unweighted, first, views, model, around.indices.shape[1], seed)
+    return Judgement(around, views, model, noise)
 
 
-def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k: int, seed: int) -> NoiseEstimate:
+def _told(
+    setting: Setting, unweighted: Views, first: Posterior, views: Views, model: Posterior, k: int, seed: int
+) -> NoiseEstimate:
     items, count = len(setting.classes), len(setting.values)
     disagrees = first.best != setting.classes
     agreement, apart = float((~disagrees).mean()), float(disagrees.mean())
@@ -233,11 +244,15 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
     overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
     near, few = apart - deep <= NEAR, items < FEW
+    if sure and deep > 0:
+        sure = _evenness(unweighted, first, setting.classes, order[:anchors], seed) >= EVEN
     if sure and deep > 0 and few:
         sure = (near or deep >= EVENLY * apart) and _wavers(setting, first, order[:anchors], seed) <= UNSURE
     told = sure and near
     least = deep if told else max(0.0, deep - overlap) if sure else 0.0
     low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
+    if sure and not told and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
+        least = max(0.0, float(_wilson(deep, anchors)[0]) - overlap)
     interval: tuple[float, float] | None = (
         low if low > FLOOR else 0.0,
         float(_wilson(apart, items, SURELY if few else QUANTILE)[1]),
@@ -254,9 +269,9 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
             )
         elif agreement - chance >= KNOWS * (1 - chance):
             reason = (
-                f"There are too few items to tell whether the embedding knows the labels: it tells "
-                f"{100 * agreement:.1f} % of {items}, and {named}. Bring more items, or "
-                "vectors of a pretrained encoder."
+                "There are too few items, or too few outside the largest class, to tell whether the embedding knows "
+                f"the labels: it tells {100 * agreement:.1f} % of {items}, and {named}. Bring more items, or vectors "
+                "of a pretrained encoder."
             )
         else:
             reason = (
@@ -291,6 +306,25 @@ def _told(setting: Setting, first: Posterior, views: Views, model: Posterior, k:
         neighbours=k,
         method=f"linear classifiers and the {k} nearest neighbours ({setting.distance}), without the item's own label",
     )
+
+
+def _evenness(views: Views, first: Posterior, classes: Integers, deepest: Integers, seed: int) -> float:
+    """Mean place of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
+    rows = views.scores[deepest] @ first.powers + np.where(views.repeated[deepest], -np.inf, 0.0)
+    behind = rows.max(axis=1, keepdims=True) - rows  # how much less probable each candidate is
+    candidates, best, labels = views.candidates[deepest], first.best[deepest], classes[deepest]
+    disagrees = np.flatnonzero(best != labels)
+    if len(disagrees) > ASKED:
+        disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:ASKED])
+    places = []
+    for item in disagrees.tolist():
+        peers = (best == best[item]) & (labels == best[item])
+        others = behind[peers][candidates[peers] == labels[item]]
+        others = others[np.isfinite(others)]
+        if len(others) >= PEERS:
+            own = behind[item, 0]
+            places.append(float((others < own).mean() + (others == own).mean() / 2))
+    return float(np.mean(places)) if places else 0.5
 
 
 def _wavers(setting: Setting, first: Posterior, deepest: Integers, seed: int) -> float:

@@ -47,6 +47,15 @@ class Ranked(TypedDict):
     worse: bool
 
 
+class Lost(TypedDict):
+    """A class that lost, see `trivet.collapse.measures.ClassLoss`."""
+
+    number: int
+    items: int
+    recall: float
+    reference_recall: float
+
+
 class Diagnosed(TypedDict):
     """Measures of an embedding, see `trivet.collapse.measures.Measures`; None for what was not measured."""
 
@@ -70,6 +79,7 @@ class Diagnosed(TypedDict):
     chance: float | None
     chance_high: float | None
     comparisons: list[Compared]
+    lost: list[Lost]
     rankings: list[Ranked]
     copies: float | None
     class_spread: float | None

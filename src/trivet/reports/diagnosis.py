@@ -62,6 +62,8 @@ _MEASURES = {
     "chance_high": _Measure("the same at most", _share, "in 99 % of the permutations of the labels"),
     "map_at_r": _Measure("MAP@R", _share, "how far the items of a class stand before all others, of 1,000 items"),
     "reference_map_at_r": _Measure("MAP@R of the reference", _share, "the same there"),
+    "recall_of_lost": _Measure("recall@1 of the classes that lost", _share, ""),
+    "reference_recall_of_lost": _Measure("the same in the reference", _share, ""),
     "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
     "effective_rank": _Measure("effective rank", _plain, "number of directions in use"),
     "first_axis": _Measure("first axis", _share, "share of the variance along one line"),

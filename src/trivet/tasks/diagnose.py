@@ -27,6 +27,7 @@ from trivet.tasks.measure import plane_coordinates
 from trivet.tasks.subjects import Request, Subject, subjects, unpaired
 from trivet.training.run_folder import RunFolder
 from trivet.training.sample import class_sample
+from trivet.wording import counted
 
 DRAWN = 2000  # items whose distances, and whose nearest positives and negatives, a page shows
 ENTRIES = 2**22  # of a block of queries that are compared with all items: 32 MiB, and a few copies of it
@@ -34,6 +35,7 @@ BINS = 60
 LONGEST = 0.999  # quantile of the distances at which the last bin ends; what is longer counts there
 SINGULAR_VALUES, CLASSES, QUERIES, NEIGHBOURS = 64, 5000, 6, 6  # at most so many are shown
 MAP_POINTS = 1000
+NAMED = 5  # classes that lost, in a note
 
 
 def diagnose_paths(
@@ -89,7 +91,7 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
     Raises:
         ValueError: as `trivet.collapse.diagnose`.
     """
-    (classes,), _ = class_numbers(subject.labels[subject.level])
+    (classes,), names = class_numbers(subject.labels[subject.level])
     levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
     strategy, notes = _usable(subject.strategy, classes), subject.notes
     if strategy is None and subject.strategy is not None:
@@ -108,7 +110,7 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
     return {
         "verdicts": said["verdicts"],
         "measures": said["measures"],
-        "notes": [*said["notes"], *notes],
+        "notes": [*said["notes"], *_lost(diagnosis, names), *notes],
         "name": subject.name,
         "split": subject.split,
         "level": subject.level,
@@ -117,6 +119,18 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
         "dimension": int(subject.embeddings.shape[1]),
         "reference": ", ".join(subject.references) or None,
     }, diagnosis
+
+
+def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
+    """The classes that lost most, by name."""
+    lost = sorted(diagnosis.measures.lost, key=lambda one: one.recall - one.reference_recall)
+    if not lost:
+        return []
+    most = ", ".join(
+        f"{names[one.number]} ({100 * one.reference_recall:.1f} to {100 * one.recall:.1f} %)" for one in lost[:NAMED]
+    )
+    which = "" if len(lost) <= NAMED else ", most of all"
+    return [f"{counted(len(lost), 'class')} lost 20 points of recall@1 or more{which}: {most}."]
 
 
 def _name_causes(section: dict[str, Any], record: RunRecord | None) -> None:
