@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.estimate import _deep, _told, _wilson
+from trivet.label_noise.estimate import _deep, _evenness, _told, _wilson
 from trivet.label_noise.posterior import fit_posterior
 from trivet.label_noise.surroundings import Setting, surroundings
 from trivet.label_noise.views import all_views
@@ -111,8 +111,54 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
     for surety, sure in ((0.905, True), (0.895, False)):  # above a tenth they tell of nothing else
         told = _told(setting, views, replace(first, surety=np.full(len(labels), surety)), views, first, 50, 0)
-        assert told.least == pytest.approx(max(0.0, deep - (1 - surety)) if sure else 0.0)
-        assert told.accuses == (sure and _wilson(deep, items)[0] - 2 * (1 - surety) > 0.02)
+        low = _wilson(deep, items)[0]
+        must_be = sure and low - 2 * (1 - surety) > 0.02
+        assert told.accuses == must_be
+        # Where no label must be wrong, the sampling error is taken off, too.
+        expected = (deep if must_be else low) - (1 - surety) if sure else 0.0
+        assert told.least == pytest.approx(max(0.0, expected))
+
+
+def evenness(points: Array, labels: Array) -> float:
+    """By its definition: the mean place of each that disagrees among the others of its most probable class."""
+    setting = Setting.of(points, labels, folds=None, distance="euclidean")
+    views = all_views(setting, surroundings(setting, 50), np.ones(len(labels)), ())
+    first = fit_posterior(views, setting.classes, len(setting.values), seed=0)
+    order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
+    deepest = order[: _deep((first.best != setting.classes)[order])[1]]
+
+    def log(item: int, one: int) -> float:
+        place = views.candidates[item].tolist().index(one)
+        return float(views.scores[item, place] @ first.powers)
+
+    def behind(item: int, one: int) -> float:
+        return log(item, int(first.best[item])) - log(item, one)
+
+    places = []
+    for item in deepest:
+        label, best = int(setting.classes[item]), int(first.best[item])
+        peers = [i for i in deepest if first.best[i] == best == setting.classes[i]]
+        if label != best and len(peers) >= 3:
+            places.append(float(np.mean([behind(i, label) < behind(item, label) for i in peers])))
+    assert _evenness(views, first, setting.classes, np.array(deepest), 0) == pytest.approx(np.mean(places))
+    return float(np.mean(places))
+
+
+def test_wrong_labels_fall_on_any_item_of_a_class() -> None:
+    points, of = clusters(4, 200, apart=3)
+    for labels in (symmetric(of, 0.2, generator=0).labels, pair_flip(of, 0.2, generator=0).labels):
+        assert evenness(points, labels) > 0.42
+        assert estimate_noise(points, labels, distance="euclidean").accuses
+
+
+def test_labels_by_a_rule_that_the_judges_cannot_follow_are_not_accused() -> None:
+    """Ten bins of a coordinate, as the ages of people: all right, but for the linear judges they lie anywhere."""
+    points = np.random.default_rng(0).normal(size=(3000, 100)) / np.sqrt(np.arange(1, 101))
+    bins = np.searchsorted(np.quantile(points[:, 2], np.arange(0.1, 1, 0.1)), points[:, 2])
+    assert evenness(points, bins) < 0.4
+    found = estimate_noise(points, bins, distance="euclidean")
+    assert not found.accuses
+    assert found.least == 0
 
 
 def test_overlap_is_not_noise() -> None:

@@ -558,7 +558,7 @@ def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
     assert single["noise_rate"]["reason"].startswith("Every class has a single item, so nothing tells")
     assert "The median class has only 1 item, too few to judge labels by their neighbours." in single["notes"]
     few = audited(points[:15], labels[:15])
-    assert few["noise_rate"]["reason"].startswith("There are too few items to tell")
+    assert few["noise_rate"]["reason"].startswith("There are too few items, or too few outside")
     unknowing = audited(random.normal(size=(400, 4)), np.arange(400) % 3)
     assert unknowing["noise_rate"]["reason"].startswith("The embedding and the labels agree too little")
     assert not any("may be too high" in note for one in (single, few, unknowing) for note in one["notes"])
