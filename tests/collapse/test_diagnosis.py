@@ -69,6 +69,52 @@ def test_an_origin_far_away_is_no_collapse_beside_a_reference() -> None:
     assert found(0.2 * before + 300, LABELS, before) == [("network-collapse", "full")]
 
 
+def test_what_finds_as_much_as_a_reference_of_another_width_is_no_collapse() -> None:
+    """Lengths cannot be compared, retrieval can: a constant column, or an offset, moves the origin alone."""
+    before = clusters()
+    wide = np.concatenate([before, np.full((400, 1), 300.0)], axis=1)
+    assert found(wide, LABELS) == [("network-collapse", "partial")]
+    (verdict,) = diagnose(wide, LABELS, before).verdicts
+    assert verdict.kind == "healthy"
+    assert verdict.cause == "Items lie close together beside their distance from the origin, at no loss to retrieval."
+    # What finds less did draw its items together.
+    worse = wide + np.random.default_rng(0).normal(size=wide.shape) * 6
+    assert ("network-collapse", "partial") in found(worse, LABELS, before)
+    (verdict,) = diagnose(before, LABELS, before[:, :15]).verdicts
+    assert (verdict.kind, verdict.cause) == ("healthy", "Items and classes are well spread.")
+
+
+def test_classes_that_lost_are_told_though_all_items_gained() -> None:
+    before, after = clusters(within=1.1), clusters(within=0.5)
+    after[np.isin(LABELS, [3, 7])] = 3 * np.random.default_rng(0).standard_normal((80, 16))  # anywhere, both
+    result = diagnose(after, LABELS, before)
+    (verdict,) = result.verdicts
+    assert (verdict.kind, result.good) == ("spread-out", None)
+    lost = result.measures.lost
+    assert [one.number for one in lost] == [3, 7]
+    own, other = (measure(points, LABELS).per_class.recall for points in (after, before))
+    for one in lost:
+        assert (one.items, one.recall, one.reference_recall) == (40, own[one.number], other[one.number])
+        assert one.recall < one.reference_recall - 0.2
+    mean, mean_before = (np.mean([of[3], of[7]]) for of in (own, other))
+    assert (
+        f"2 classes of 10 lost: recall@1 of their items is {100 * mean:.1f} %, against {100 * mean_before:.1f} %"
+        in (verdict.rule)
+    )
+    # A loss that may be chance, or of less than 20 points, is none.
+    assert diagnose(clusters(within=0.5), LABELS, before).measures.lost == ()
+    assert measure(after, LABELS, reference=after).lost == ()
+
+
+def test_norms_do_nothing_by_cosine() -> None:
+    points = clusters()
+    long = points * np.where(np.arange(400) == 5, 150.0, 1.0)[:, None]
+    assert [one.kind for one in diagnose(long, LABELS, points).verdicts][-1] == "exploding-norm"
+    result = diagnose(long, LABELS, points, distance="cosine")
+    assert [one.kind for one in result.verdicts] == ["healthy"]
+    assert any(note.startswith("Norms differ much (largest norm 1") for note in result.notes)
+
+
 def test_a_line_and_a_few_spots() -> None:
     random = np.random.default_rng(0)
     line = random.standard_normal((400, 1)) * random.standard_normal(8) + 1e-3 * random.standard_normal((400, 8))

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 from trivet.collapse.distances import extent
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.result import (
-    QUERIES_LEVEL,
     Comparison,
     Ranking,
     compare,
     compare_rankings,
-    difference_ends,
     recall_by_chance,
 )
 from trivet.collapse.retention import Retention, mode_retention
@@ -41,7 +40,7 @@ BLOCK = 256  # rows that are compared with all at a time where faiss is not inst
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
-LOST = 0.2  # of the recall@1 of a class, from which it counts as lost
+LOST, FALSE = 0.2, 0.01  # of the recall@1 of a class, from which it counts as lost; share that may be there by chance
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
@@ -122,7 +121,7 @@ class Measures:
         recall, chance: recall@1, and what a constant embedding scores.
         chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
         comparisons: recall@1 beside each reference, at the level of the labels and at each finer one.
-        lost: classes that lost 20 points of recall@1 or more against the first reference, beyond doubt.
+        lost: classes that lost 20 points of recall@1 or more against the first reference, one of a hundred by chance.
         rankings: MAP@R of 1,000 items beside each reference, at the same levels.
         copies: share of the items that another one equals in every coordinate.
         class_spread: median over the classes of `ClassMeasures.spread`.
@@ -445,16 +444,24 @@ def _comparisons(found: Mapping[str, Retrieval], beside: Mapping[str, Mapping[st
 
 
 def _lost(own: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
-    """Each class is judged by an interval over its queries, so wide that hardly any of them all is lost by chance."""
+    """By Student's t of each class, two more queries that each side wins one of, and the false discovery rate.
+
+    Source:
+        Benjamini, Hochberg, "Controlling the false discovery rate", 1995.
+    """
     gains, numbers = own.values[:, 0] - other.values[:, 0], own.labels[own.classes]
-    level = 1 - (1 - QUERIES_LEVEL) / len(own.labels)
+    chances = np.ones(len(own.labels))
     for number in np.unique(numbers).tolist():
+        of = gains[numbers == number]
+        if -float(of.mean()) >= LOST:
+            more = np.concatenate([of, [1.0, -1.0]])
+            chances[number] = stats.ttest_1samp(more, 0.0, alternative="less").pvalue
+    below = np.sort(chances) <= FALSE * np.arange(1, len(chances) + 1) / len(chances)
+    most = np.sort(chances)[below].max(initial=0.0)
+    for number in np.flatnonzero(chances <= most).tolist():
         of = numbers == number
-        if -float(gains[of].mean()) < LOST:
-            continue
-        if difference_ends(gains[of], numbers[of], over_queries=level, over_classes=None)[1] < 0:
-            shares = (float(one.values[of, 0].mean()) for one in (own, other))
-            yield ClassLoss(int(number), int(of.sum()), *shares)
+        shares = (float(one.values[of, 0].mean()) for one in (own, other))
+        yield ClassLoss(number, int(of.sum()), *shares)
 
 
 def _rankings(
