@@ -25,6 +25,7 @@ from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
+from trivet.collapse.thresholds import THRESHOLDS
 from trivet.evaluation import Retrieval, cluster, nmi, retrieve_levels
 from trivet.evaluation.inputs import Metric, as_points
 from trivet.extras import installed, load
@@ -40,7 +41,7 @@ BLOCK = 256  # rows that are compared with all at a time where faiss is not inst
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
-LOST, FALSE = 0.2, 0.01  # of the recall@1 of a class, from which it counts as lost; share that may be there by chance
+FALSE = 0.01  # share of the classes that lost that may be there by chance
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
@@ -453,7 +454,7 @@ def _lost(own: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
     chances = np.ones(len(own.labels))
     for number in np.unique(numbers).tolist():
         of = gains[numbers == number]
-        if -float(of.mean()) >= LOST:
+        if -float(of.mean()) >= THRESHOLDS["lost"].value:
             more = np.concatenate([of, [1.0, -1.0]])
             chances[number] = stats.ttest_1samp(more, 0.0, alternative="less").pvalue
     below = np.sort(chances) <= FALSE * np.arange(1, len(chances) + 1) / len(chances)

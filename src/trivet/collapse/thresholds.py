@@ -29,6 +29,12 @@ THRESHOLDS: dict[str, Threshold] = {
         "at least, with the whole interval below 0: worse; without: perhaps worse",
         "our choice, set in advance",
     ),
+    "lost": Threshold(
+        0.2,
+        "recall@1 of a class below that of the first reference",
+        "at least, by Student's t of each class and a false discovery rate of 1 %: the class was lost",
+        _OURS,
+    ),
     "telling": Threshold(
         0.25,
         "chance_high, rescaled so that chance is 0",
