@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import trivet
 from trivet.cli.diagnose import print_diagnosis
-from trivet.collapse import THRESHOLDS, Strategy, diagnose, mode_index
+from trivet.collapse import THRESHOLDS, Strategy, diagnose, diagnosis, mode_index
 from trivet.collapse.measures import measure, occupied_spots, strangers
 from trivet.losses import TripletLoss
 
@@ -251,10 +251,8 @@ def test_every_verdict_says_what_to_do_and_is_json() -> None:
 
 
 def test_every_threshold_is_used() -> None:
-    source = trivet.collapse.diagnosis.__file__
-    assert source is not None
-    with open(source, encoding="utf-8") as file:
-        text = file.read()
+    folder = Path(diagnosis.__file__).parent
+    text = "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in ("diagnosis", "measures", "sound"))
     for name, threshold in THRESHOLDS.items():
         assert f'["{name}"]' in text, name
         assert threshold.meaning

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from trivet.collapse import Strategy, diagnose
-from trivet.collapse.diagnosis import _points
 from trivet.collapse.result import compare, compare_rankings, recall_by_chance
+from trivet.collapse.sound import _points
 from trivet.collapse.told import measure_words
 from trivet.losses import TripletLoss
 

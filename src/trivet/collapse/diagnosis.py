@@ -10,7 +10,17 @@ from typing import Any
 
 from trivet.collapse.advice import chance_advice, class_advice, network_advice
 from trivet.collapse.measures import Measures, measure
-from trivet.collapse.result import Comparison, Ranking, comparison_json, in_words, ranking_json
+from trivet.collapse.result import comparison_json, in_words, ranking_json
+from trivet.collapse.sound import (
+    as_good,
+    came_closer,
+    counted_index,
+    known,
+    parted_alike,
+    ranked_lower,
+    said,
+    sound,
+)
 from trivet.collapse.strategy import Strategy
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict import Severity, Verdict
@@ -18,9 +28,7 @@ from trivet.evaluation.inputs import Metric
 from trivet.extras import installed
 from trivet.geometry import Array
 from trivet.mining import EasyPositive
-from trivet.wording import BELOW, counted
-
-SPREAD = 0.25  # relative spread from which items are called well spread
+from trivet.wording import BELOW
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,8 +59,8 @@ class Diagnosis:
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
-        whole = not self.measures.lost and not _ranked_lower(self.measures)
-        return True if whole and _as_good(self.measures) else None
+        whole = not self.measures.lost and not ranked_lower(self.measures)
+        return True if whole and as_good(self.measures) else None
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
@@ -152,7 +160,7 @@ def diagnose(
     if distance == "cosine":
         notes += [f"Norms differ much ({one.rule}); by cosine that changes nothing." for one in _exploding(measures)]
     result = _result(measures, level, collapsed=bool(verdicts), trained=strategy is not None)
-    verdicts = [*result, *verdicts] or [_sound(measures)]
+    verdicts = [*result, *verdicts] or [sound(measures)]
     return Diagnosis(verdicts=tuple(verdicts), measures=measures, notes=tuple(notes))
 
 
@@ -187,7 +195,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
                 "worse-than-reference",
                 None,
                 evidence,
-                "; ".join(_said(one, level) for one in lost),
+                "; ".join(said(one, level) for one in lost),
                 BELOW
                 if collapsed
                 else "What was learned does not help on these items. Why cannot be told from embeddings alone."
@@ -209,46 +217,12 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
     return verdicts
 
 
-def _said(one: Comparison, level: str) -> str:
-    """A comparison in words, with its numbers."""
-    by = "" if one.level == level else f" by {one.level}"
-    change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
-    return (
-        f"recall@1{by} {100 * one.recall:.1f} %, against {100 * one.reference_recall:.1f} % of "
-        f"{in_words(one.reference)}: {change} (Student's t {_points(one.low)} to {_points(one.high)})"
-    )
-
-
-def _points(difference: float) -> str:
-    """With its sign; to two digits where one would show none."""
-    one = f"{100 * difference:+.1f}"
-    return one if one.strip("+-") != "0.0" or not difference else f"{100 * difference:+.2f}"
-
-
 def _by_chance(measures: Measures) -> bool:
     """Whether recall is what chance gives, of so many items that more than chance would have shown."""
-    if _known(measures) or not 0 < measures.chance < 1:
+    if known(measures) or not 0 < measures.chance < 1:
         return False
     high = measures.chance_high or 0.0
     return (high - measures.chance) / (1 - measures.chance) <= THRESHOLDS["telling"].value
-
-
-def _known(measures: Measures) -> bool:
-    """Whether recall is above chance beyond doubt."""
-    return measures.chance_high is None or measures.recall > measures.chance_high
-
-
-def _doubts(measures: Measures) -> list[Comparison]:
-    return [one for one in measures.comparisons if one.difference <= -THRESHOLDS["worse"].value]
-
-
-def _as_good(measures: Measures) -> bool:
-    """Whether recall@1 is above chance and, within a point, that of every reference or higher."""
-    return bool(measures.comparisons) and not _doubts(measures) and _known(measures)
-
-
-def _ranked_lower(measures: Measures) -> list[Ranking]:
-    return [one for one in measures.rankings if one.worse]
 
 
 def _exploding(measures: Measures) -> list[Verdict]:
@@ -295,7 +269,7 @@ def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> l
         evidence |= {"loss": measures.sampling.loss, "mean_to_negative": measures.sampling.mean_to_negative}
     # As wide as a reference whose lengths mean the same: then only the origin is far away, or it was as narrow before.
     # Where lengths cannot be compared, retrieval can: what finds as much as a reference did not draw items together.
-    narrow = not _as_good(measures) if shrinkage is None else shrinkage < t["shrunk"]
+    narrow = not as_good(measures) if shrinkage is None else shrinkage < t["shrunk"]
     rules: list[tuple[bool, Severity, str]] = [
         (
             narrow and measures.relative_spread < t["point"],
@@ -383,27 +357,11 @@ def _indices(measures: Measures) -> dict[str, float]:
         shown = one.recall > one.chance + noise if one.reference_index is None else one.reference_index > merged
         if shown and one.split >= THRESHOLDS["split"].value:
             indices[f"{level}_fine_coarse_index"] = one.index
-    index = _counted_index(measures)
+    index = counted_index(measures)
     union = (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value
-    if index is not None and union and not _parted_alike(measures):
+    if index is not None and union and not parted_alike(measures):
         indices["mode_index"] = index
     return indices
-
-
-def _counted_index(measures: Measures) -> float | None:
-    """The mode index, where the reference shows modes in so many classes that they are no accident."""
-    return measures.mode_index if (measures.reference_split or 0) >= THRESHOLDS["seen"].value else None
-
-
-def _parted_alike(measures: Measures) -> bool:
-    """Whether the same thing parts every class of the reference, so that it is no thing of a class."""
-    return (measures.reference_mode_sharing or 0) >= THRESHOLDS["sharing"].value
-
-
-def _came_closer(measures: Measures) -> bool:
-    """Whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is for."""
-    index = _counted_index(measures)
-    return index is not None and index < THRESHOLDS["closer"].value
 
 
 def _noisy(measures: Measures) -> list[Verdict]:
@@ -455,123 +413,6 @@ def _dead(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
     ]
 
 
-def _sound(measures: Measures) -> Verdict:
-    """An embedding against which no rule speaks: healthy, if it was shown to be good."""
-    level = measures.comparisons[0].level if measures.comparisons else ""
-    informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
-    evidence = {
-        "relative_spread": measures.relative_spread,
-        "effective_rank": measures.effective_rank,
-        "class_spread": measures.class_spread,
-        "recall@1": measures.recall,
-    }
-    doubts, lower = _doubts(measures), _ranked_lower(measures)
-    sound = measures.comparisons and informed and _known(measures)
-    if not sound or doubts or lower or measures.lost or _came_closer(measures):
-        if measures.per_class.items.max() == 1:
-            rule = "no class has two items, so recall@1 cannot be measured"
-        elif not _known(measures):
-            rule = "there are too few items to tell whether recall@1 is above chance"
-        elif not informed and not doubts and measures.comparisons:
-            rule = "it is no worse than its references, but knows hardly more of the labels than chance"
-        elif doubts:
-            rule = f"whether it is as good as its references is open: {_said(doubts[0], level)}"
-        elif measures.lost:
-            return _lost_classes(measures, level, evidence)
-        elif lower:
-            return _lower_ranks(lower, measures, level, evidence)
-        elif measures.comparisons:
-            return _open_inside(measures, level, evidence)
-        else:
-            rule = "whether it is good was not asked"
-        cause = "Items and classes are well spread, which says nothing of how good the embedding is."
-        if not informed and measures.per_class.items.max() > 1:
-            cause = (
-                "Items are well spread, but hardly by class: the embedding carries little information on these labels."
-            )
-        if not measures.comparisons and measures.per_class.items.max() > 1:
-            cause += (
-                " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
-                "reference= in Python."
-            )
-        return Verdict("spread-out", None, evidence, rule, cause)
-    return Verdict(
-        "healthy",
-        None,
-        evidence | _reference_recalls(measures, level),
-        f"spread out, and at least as good as every reference: {_against(measures, level)}",
-        "Items and classes are well spread."
-        if measures.relative_spread >= SPREAD
-        else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
-    )
-
-
-def _reference_recalls(measures: Measures, level: str) -> dict[str, float]:
-    return {f"recall@1 of {one.reference}": one.reference_recall for one in measures.comparisons if one.level == level}
-
-
-def _against(measures: Measures, level: str) -> str:
-    """Recall@1 beside that of each reference, in words."""
-    own = [one for one in measures.comparisons if one.level == level]
-    others = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
-    within = " (within a point)" if any(one.difference < 0 for one in own) else ""
-    return f"recall@1 {100 * own[0].recall:.1f} %, against {others}{within}"
-
-
-def _lost_classes(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
-    """Of an embedding that is as good as its references over all items, while some classes were lost."""
-    lost, items = measures.lost, sum(one.items for one in measures.lost)
-    own, before = (
-        sum(one.items * share for one, share in zip(lost, shares, strict=True)) / items
-        for shares in ([one.recall for one in lost], [one.reference_recall for one in lost])
-    )
-    count = f"{counted(len(lost), 'class')} of {measures.classes}"
-    return Verdict(
-        "spread-out",
-        None,
-        evidence | _reference_recalls(measures, level) | {"recall_of_lost": own, "reference_recall_of_lost": before},
-        f"at least as good as every reference over all items, {_against(measures, level)}, but {count} lost: recall@1 "
-        f"of {'its' if len(lost) == 1 else 'their'} items is {100 * own:.1f} %, against {100 * before:.1f} %",
-        "Whether the gain of the others is worth that is for you to decide.",
-    )
-
-
-def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
-    """Of an embedding in which the nearest item is found as often as in its references, but less of the class."""
-    evidence |= {"map_at_r": lower[0].map_at_r, "reference_map_at_r": lower[0].reference_map_at_r}
-    said = "; ".join(
-        f"MAP@R{'' if one.level == level else f' by {one.level}'} is {100 * one.map_at_r:.1f} %, against "
-        f"{100 * one.reference_map_at_r:.1f} % of {in_words(one.reference)}"
-        for one in lower
-    )
-    return Verdict(
-        "spread-out",
-        None,
-        evidence | _reference_recalls(measures, level),
-        f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
-        f"of a class: {said}",
-        "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
-        "by the measure that your search needs.",
-    )
-
-
-def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
-    """Of an embedding that is as good as its references by its labels, while things within its classes came closer."""
-    now, before = measures.mode_index or 0.0, measures.reference_mode_index or 0.0
-    return Verdict(
-        "spread-out",
-        None,
-        evidence | _reference_recalls(measures, level) | {"mode_index": now, "reference_mode_index": before},
-        f"at least as good as every reference: {_against(measures, level)}; but the modes that the reference shows "
-        f"within a class came closer, from {before:.2g} to {now:.2g} times as far apart as the classes",
-        "The same thing parts every class there, such as a device, a style or a colour. Whether its merging is a loss "
-        "cannot be told: it is what training is for, unless you search by it."
-        if _parted_alike(measures)
-        else "Whether that is a loss cannot be told: it is what training is for, unless something finer than the label "
-        "matters. A finer label would show it.",
-    )
-
-
 def _notes(measures: Measures, strategy: Strategy | None, *, told: bool) -> list[str]:
     """What a reader must know beside the verdicts."""
     notes = []
@@ -589,7 +430,7 @@ def _notes(measures: Measures, strategy: Strategy | None, *, told: bool) -> list
         notes.append("nmi and nmi+ were not measured: they need faiss and scikit-learn, pip install 'trivet[train]'.")
     if strategy is not None and sampled is None:
         notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
-    unseen = not _indices(measures) and not _came_closer(measures)
+    unseen = not _indices(measures) and not came_closer(measures)
     if not told and measures.class_spread < THRESHOLDS["tight"].value and unseen:
         why = (
             "a finer label or a reference, such as the raw inputs, would show it."
