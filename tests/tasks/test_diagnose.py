@@ -424,3 +424,23 @@ def test_a_run_is_told_the_cause_that_it_found_when_it_was_evaluated() -> None:
         _name_causes(one, record)
     assert now == section("The rate was too high.")
     assert other == section("unknown", level="kind")
+
+
+def test_classes_that_lost_are_named(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    classes = np.repeat(np.arange(10), 40)
+    before = random.standard_normal((10, 16))[classes] + 1.1 * random.standard_normal((400, 16))
+    after = before[:, :12] + 2.0 * np.eye(12)[classes]
+    for one in (2, 5):
+        after[classes == one] = 3 * random.standard_normal((40, 12))
+    names = np.array([f"kind {chr(97 + one)}" for one in classes])
+    np.savez(tmp_path / "before.npz", embeddings=before, label=names)
+    np.savez(tmp_path / "after.npz", embeddings=after, label=names)
+    result, _ = diagnose_paths([tmp_path / "after.npz"], Request(references=(tmp_path / "before.npz",)))
+    lost = sorted(result["measures"]["lost"], key=lambda one: one["recall"] - one["reference_recall"])
+    assert {one["number"] for one in lost} == {2, 5}
+    said = ", ".join(
+        f"kind {chr(97 + one['number'])} ({100 * one['reference_recall']:.1f} to {100 * one['recall']:.1f} %)"
+        for one in lost
+    )
+    assert result["notes"][0] == f"2 classes lost 20 points of recall@1 or more: {said}."
