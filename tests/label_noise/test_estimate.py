@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.estimate import _deep, _evenness, _told, _wilson
+from trivet.label_noise.estimate import _deep, _evenness, _reach, _told, _wilson
 from trivet.label_noise.posterior import fit_posterior
 from trivet.label_noise.surroundings import Setting, surroundings
 from trivet.label_noise.views import all_views
@@ -149,6 +151,21 @@ def test_wrong_labels_fall_on_any_item_of_a_class() -> None:
     for labels in (symmetric(of, 0.2, generator=0).labels, pair_flip(of, 0.2, generator=0).labels):
         assert evenness(points, labels) > 0.42
         assert estimate_noise(points, labels, distance="euclidean").accuses
+
+
+def test_rows_of_random_length_are_deep_for_their_length() -> None:
+    points, of = clusters(4, 200, apart=4)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    labels = symmetric(of, 0.2, generator=0).labels
+    lengths = np.exp(0.7 * np.random.default_rng(1).normal(size=(len(points), 1)))
+    assert estimate_noise(points, labels, distance="euclidean").accuses
+    assert not estimate_noise(points * lengths, labels, distance="euclidean").accuses
+    long = points * lengths
+    setting = Setting.of(long, labels, folds=None, distance="euclidean")
+    rows = np.arange(0, len(points), 3)
+    means = {one: long[of == one].mean(axis=0) for one in range(4)}
+    far = [math.dist(row, means[one]) for row, one in zip(long, of.tolist(), strict=True)]
+    assert _reach(setting, of, rows) == pytest.approx(median([far[i] for i in rows]) / median(far))
 
 
 def test_labels_by_a_rule_that_the_judges_cannot_follow_are_not_accused() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from trivet.arguments import check_count
 from trivet.evaluation.inputs import Metric
@@ -22,6 +23,7 @@ NEAR = 0.03  # how far the upper end may be from the lower one for a single numb
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
 EVEN = 0.4  # evenness of the deepest that disagree, below which they lie towards the class of their label
+LONG = 1.5  # times as far from the mean of their class as all items: the deepest are deep for long rows
 ASKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
 FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
 HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
@@ -147,15 +149,16 @@ def estimate_noise(
     smaller ones, beyond a standard error of the difference, that is taken, for its sampling error is smaller. It is
     0 where these items tell of nothing but overlap: where p expects more than a tenth of them to disagree; or where
     half of them do, or a share larger than that of all labels that agree, for then the embedding is to be doubted;
-    or where those that disagree lie towards the class of their label. A wrong label falls on any item of a class,
-    an item where classes overlap is given the label of the class next to it: of the deepest items of the same most
-    probable class, those that have this class as their label are ranked by how much less probable the other one's
-    is. The mean place of those that disagree, 0 next to the class of their label and 1 farthest from it, is about
-    0.5 for wrong labels, and must be 0.4. The upper end is the share of all items whose label is not the most
-    probable class, as if nothing were overlap. Sampling error is added to both (Wilson), and to the lower one once
-    more what p expects; a lower end of 2 % or less then counts as 0, for embeddings put as many right labels deep
-    into another class. `least` is then what is left with sampling error, for a few labels deep in another class may
-    be there by chance.
+    where they lie 1.5 times as far from the mean of their most probable class as all items do, for then their
+    rows are long, as those of random length are; or where those that disagree lie towards the class of their label.
+    A wrong label falls on any item of a class, an item where classes overlap is given the label of the class next
+    to it: of the deepest items of the same most probable class, those that have this class as their label are
+    ranked by how much less probable the other one's is. The mean place of those that disagree, 0 next to the class
+    of their label and 1 farthest from it, is about 0.5 for wrong labels, and must be 0.4. The upper end is the
+    share of all items whose label is not the most probable class, as if nothing were overlap. Sampling error is
+    added to both (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less then counts as
+    0, for embeddings put as many right labels deep into another class. `least` is then what is left with sampling
+    error, for a few labels deep in another class may be there by chance.
 
     Of fewer than 500 items, classifiers are surer than they should be, and right labels lie among the deepest. There
     the lower end is 0 unless mistakes lie as overlap does not, evenly: about as many of the deepest disagree as of all,
@@ -245,6 +248,8 @@ def _told(
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
     near, few = apart - deep <= NEAR, items < FEW
     if sure and deep > 0:
+        sure = _reach(setting, first.best, order[:anchors]) < LONG
+    if sure and deep > 0:
         sure = _evenness(unweighted, first, setting.classes, order[:anchors], seed) >= EVEN
     if sure and deep > 0 and few:
         sure = (near or deep >= EVENLY * apart) and _wavers(setting, first, order[:anchors], seed) <= UNSURE
@@ -306,6 +311,16 @@ def _told(
         neighbours=k,
         method=f"linear classifiers and the {k} nearest neighbours ({setting.distance}), without the item's own label",
     )
+
+
+def _reach(setting: Setting, best: Integers, deepest: Integers) -> float:
+    """How far the deepest lie from the mean of their most probable class, over how far all items do: medians."""
+    classes = torch.from_numpy(best)
+    sums = torch.zeros((len(setting.values), setting.points.shape[1]), dtype=setting.points.dtype)
+    sums.index_add_(0, classes, setting.points)
+    means = sums / torch.bincount(classes, minlength=len(sums)).clamp_min(1)[:, None]
+    far = torch.linalg.vector_norm(setting.points - means[classes], dim=1).numpy()
+    return float(np.median(far[deepest]) / max(float(np.median(far)), 1e-300))
 
 
 def _evenness(views: Views, first: Posterior, classes: Integers, deepest: Integers, seed: int) -> float:
