@@ -119,7 +119,7 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
         ),
         ('id,decision,label\n"x,keep,\n', "must be a csv file"),
         ("id,decision,label\n\udcff,keep,\n", "has 'ÿ', and none of the 649 items has it"),  # read as latin-1
-        (None, "must be a csv file: .* is not"),
+        (None, "a decision file must exist: .* does not exist"),
     ],
     ids=lambda value: "" if value is None else repr(value)[:40],
 )
